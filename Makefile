@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0 torchvision==0.28.0
 ENDS := answer cli dashboard exchange frames image_folders migrations mirror models monitor paper_pictures pareto \
 	ray report run_trial samplers slurm store study terminal versions
 
-.PHONY: setup demo check docs security lock test test-slow test-oldest test-newest faults test-export test-browser test-gpu bench bench-peers bench-gpu rehearse-gpu clean
+.PHONY: setup demo check docs security lock test test-slow test-oldest test-newest faults test-import test-browser test-gpu bench bench-peers bench-gpu rehearse-gpu clean
 
 setup: $(VENV)/.ready
 
@@ -67,10 +67,10 @@ test-oldest test-newest: test-%: .venv-%/.ready
 faults: setup
 	SWEEP_STORM=1 $(BIN)/python -m pytest -q -n 2 --timeout 1800 tests/faults
 
-# Exports for MLflow, TensorBoard and W&B, and TensorBoard's files: with their packages (200 MB), without which these tests are skipped.
-test-export: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[export]'
-	$(BIN)/python -m pytest tests/test_run_export.py tests/test_foreign_sources.py
+# Records of MLflow and TensorBoard, and the recipes for MLflow and W&B: with their packages (200 MB), without which these tests are skipped.
+test-import: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[import]' wandb
+	$(BIN)/python -m pytest tests/test_foreign_sources.py
 
 test-browser: setup
 	$(BIN)/python -m pytest -m browser

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign_runs import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +14,11 @@ from reports.writing import write_frames_report
 from sweep.analysis.recommendation import recommend
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
+from sweep.foreign.column_map import write_draft
 from sweep.foreign.foreign_records import load_foreign_frames
-from sweep.foreign.map_drafts import write_draft
-from sweep.foreign.source_kinds import read_foreign_table
 from sweep.records.frames.study_frames import Frames
 
+GOLDEN = Path(__file__).parent / "golden" / "foreign"
 HEADER = ("bs", "lr", "seed", "acc", "time", "mem", "gpu")
 MAP = """
 [columns]
@@ -82,12 +81,14 @@ def test_a_map_that_does_not_fit_is_refused(old: str, new: str, message: str, tm
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, "many", "column 'bs', run 2: 'many' is no whole number"),
-        (0, "32.5", "column 'bs', run 2: '32.5' is no whole number"),
+        (0, "many", "column 'bs', run 2: 'many' is no batch.global: Input should be a valid integer"),
+        (0, "32.5", "column 'bs', run 2: '32.5' is no batch.global: Input should be a valid integer"),
         (3, "93.1", "run 2: val_accuracy: 93.1 fraction is no share between 0 and 1; is it unit = \"percent\"?"),
         (3, "-0.1", "val_accuracy: -0.1 fraction is no share between 0 and 1"),
         (4, "-5", "train_seconds: -5.0 is below 0"),
-        (4, "1:30", "'1:30' is no number"),
+        (0, "0", "'0' is no batch.global: Input should be greater than or equal to 1"),
+        (1, "inf", "'inf' is no optimizer.lr: Input should be less than or equal to 10000"),
+        (4, "1:30", "'1:30' is no train_seconds: Input should be a valid number"),
         (2, 0, "runs 1 and 2 have equal settings and seed"),
     ],
 )  # fmt: skip
@@ -108,13 +109,6 @@ def test_without_a_map_the_candidates_and_the_remedy_are_named() -> None:
         assert part in message
 
 
-def test_units_are_converted(tmp_path: Path) -> None:
-    text = MAP.replace('"fraction"', '"percent"').replace('"seconds"', '"minutes"').replace('"bytes"', '"MiB"')
-    rows = [(32, 0.1, 0, "97.3", "2.5", "10", "A100")]
-    row = load(tmp_path, text, rows).trials.iloc[0]
-    assert (row["val_accuracy"], row["train_seconds"], row["peak_memory_bytes"]) == (0.973, 150.0, 10 * 2**20)
-
-
 def test_without_a_device_times_and_memory_are_not_compared(tmp_path: Path) -> None:
     frames = load(tmp_path, drop(MAP, "device"))
     assert {"train_seconds", "peak_memory_bytes"}.isdisjoint(frames.trials.columns)
@@ -125,18 +119,6 @@ def test_without_a_device_times_and_memory_are_not_compared(tmp_path: Path) -> N
     assert answer.uses["memory"].number is None
 
 
-def test_what_is_not_mapped_is_stated(tmp_path: Path) -> None:
-    frames = load(tmp_path, drop(MAP, "peak_memory", "train_sec", "seed", '"optimizer.lr"') + "\n", ROWS[::3])
-    text = limits_of(frames)
-    for part in ("nothing is answered about time", "nothing is answered about memory", "No seeds are on record",
-                 "No learning rate is mapped", "all count as complete"):  # fmt: skip
-        assert part in text
-    assert "seed" not in frames.trials.columns
-    assert frames.source is not None
-    assert frames.source.ignored == ("lr", "seed", "time", "mem")
-    assert recommend(frames).uses["accuracy"].number is None, "nothing is named without seeds"
-
-
 def test_equal_settings_without_seeds_are_refused_unless_each_run_had_its_own(tmp_path: Path) -> None:
     text = drop(MAP, "seed")
     with pytest.raises(InputError, match=r"runs 1 and 2 have equal settings, and no column is mapped as the seed: map"):
@@ -144,24 +126,6 @@ def test_equal_settings_without_seeds_are_refused_unless_each_run_had_its_own(tm
     frames = load(tmp_path, f"own_seeds = true\n{text}")
     # the first run of each configuration is what it may have been chosen by
     assert frames.trials["phase"].tolist() == ["search", "confirm", "confirm"] * 2
-
-
-def test_fresh_seeds_are_those_that_did_not_choose(tmp_path: Path) -> None:
-    assert set(load(tmp_path).trials["phase"]) == {"confirm"}, "equal seeds everywhere: nothing was chosen"
-    frames = load(tmp_path, rows=ROWS[:4])  # one configuration was trained again
-    assert frames.trials["phase"].tolist() == ["search", "confirm", "confirm", "search"]
-    frames = load(tmp_path, f"search_seed = 1\n{MAP}")
-    assert frames.trials["phase"].tolist() == ["confirm", "search", "confirm"] * 2
-
-
-def test_a_hyperparameter_without_a_key_tells_configurations_apart(tmp_path: Path) -> None:
-    header = (*HEADER, "mixup")
-    rows = [(*row, row[2] % 2) for row in ROWS]
-    with pytest.raises(InputError, match="unknown column"):
-        load(tmp_path, f'settings = ["mixup"]\n{MAP}')
-    frames = load(tmp_path, f'settings = ["mixup"]\n{MAP}', rows, header)
-    assert frames.trials["config.mixup"].tolist() == [0.0, 1.0, 0.0] * 2
-    assert len(recommend(frames).configurations) == 4
 
 
 def test_a_seed_among_hyperparameters_is_asked_for(tmp_path: Path) -> None:
@@ -178,6 +142,54 @@ val_accuracy = { column = "metrics.val/acc", unit = "fraction" }
     assert "These tell configurations apart under their own names: params.lr." in limits_of(frames)
 
 
+@pytest.mark.parametrize(
+    ("added", "num_rows", "phases"),
+    [
+        ("", 6, ["confirm"] * 6),  # equal seeds everywhere: nothing was chosen
+        ("", 4, ["search", "confirm", "confirm", "search"]),
+        ("search_seed = 1\n", 6, ["confirm", "search", "confirm"] * 2),
+    ],
+)
+def test_seeds_that_did_not_choose_are_fresh(added: str, num_rows: int, phases: list[str], tmp_path: Path) -> None:
+    assert load(tmp_path, added + MAP, ROWS[:num_rows]).trials["phase"].tolist() == phases
+
+
+def test_units_are_converted_and_what_is_not_mapped_is_stated(tmp_path: Path) -> None:
+    text = MAP.replace('"fraction"', '"percent"').replace('"seconds"', '"minutes"').replace('"bytes"', '"MiB"')
+    row = load(tmp_path, text, [(32, 0.1, 0, "97.3", "2.5", "10", "A100")]).trials.iloc[0]
+    assert (row["val_accuracy"], row["train_seconds"], row["peak_memory_bytes"]) == (0.973, 150.0, 10 * 2**20)
+    frames = load(tmp_path, drop(MAP, "peak_memory", "train_sec", "seed", '"optimizer.lr"') + "\n", ROWS[::3])
+    text = limits_of(frames)
+    for part in ("nothing is answered about time", "nothing is answered about memory", "No seeds are on record",
+                 "No learning rate is mapped", "all count as complete"):  # fmt: skip
+        assert part in text
+    assert frames.source is not None
+    assert frames.source.ignored == ("lr", "seed", "time", "mem")
+    assert recommend(frames).uses["accuracy"].number is None, "nothing is named without seeds"
+
+
+def test_runs_that_do_not_count_are_left_out_and_counted(tmp_path: Path) -> None:
+    crashed = (32, 0.1, 0, "", "", "", "A100")
+    header, text = (*HEADER, "status"), MAP
+    rows = [("", *ROWS[0][1:], "finished"), (*crashed, "crashed"), *((*row, "finished") for row in ROWS)]
+    rows.append((128, *ROWS[0][1:], "running"))
+    frames = load(tmp_path, text, rows, header)
+    assert frames.trials["number"].tolist() == [3, 4, 5, 6, 7, 8], "a number is the place in the file"
+    for part in ("1 run left out: they have no batch size.", "1 run left out: they have not ended.",
+                 "1 run left out: they failed, and were repeated with equal settings and seed."):  # fmt: skip
+        assert part in limits_of(frames)
+
+
+def test_micro_batch_accumulation_and_a_setting_of_its_own_tell_configurations_apart(tmp_path: Path) -> None:
+    header = (*HEADER, "accum", "mixup")
+    text = MAP.replace("batch.global", "batch.micro").replace("seed =", '"batch.accumulation" = "accum"\nseed =')
+    rows = [(*row, 4, row[2] % 2) for row in ROWS]
+    frames = load(tmp_path, f'settings = ["mixup"]\n{text}', rows, header)
+    assert frames.trials["global_batch_size"].tolist() == [4 * row[0] for row in ROWS]
+    assert frames.trials["config.mixup"].tolist() == [0.0, 1.0, 0.0] * 2
+    assert len(recommend(frames).configurations) == 4
+
+
 def test_words_of_outcomes_are_asked_for(tmp_path: Path) -> None:
     header, rows = (*HEADER, "end"), [(*row, "ok" if row[2] else "nan loss") for row in ROWS]
     text = MAP + 'outcome = "end"\n'
@@ -187,20 +199,6 @@ def test_words_of_outcomes_are_asked_for(tmp_path: Path) -> None:
         load(tmp_path, text, rows, header)
     frames = load(tmp_path, f'{text}[outcomes]\nok = "complete"\n"nan loss" = "diverged"\n', rows, header)
     assert frames.trials["outcome"].tolist() == ["diverged", "complete", "complete"] * 2
-
-
-def test_runs_without_a_batch_size_are_left_out_and_counted(tmp_path: Path) -> None:
-    rows = [("", *ROWS[0][1:]), *ROWS]
-    frames = load(tmp_path, rows=rows)
-    assert frames.trials["number"].tolist() == [2, 3, 4, 5, 6, 7], "a number is the place in the file"
-    assert "1 run left out: they have no batch size." in limits_of(frames)
-
-
-def test_the_micro_batch_makes_the_effective_one(tmp_path: Path) -> None:
-    header = (*HEADER, "accum")
-    text = MAP.replace("batch.global", "batch.micro").replace("seed =", '"batch.accumulation" = "accum"\nseed =')
-    frames = load(tmp_path, text, [(*row, 4) for row in ROWS], header)
-    assert frames.trials["global_batch_size"].tolist() == [4 * row[0] for row in ROWS]
 
 
 # ---------------------------------------------------------------------- every number on the page is that of a row
@@ -283,21 +281,6 @@ def test_the_page_states_the_origin(files: Path, capsys: pytest.CaptureFixture[s
     assert "sweep train" not in page
 
 
-def test_two_files_are_compared(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (files / "b.csv").write_text((files / "runs.csv").read_text().replace("0.9,", "0.8,"))
-    assert run_app(["compare", "runs.csv", "b.csv", "--columns-a", "map.toml", "--columns-b", "map.toml"]) == 2
-    assert "runs.csv: its data set is not stated" in capsys.readouterr().err
-    (files / "map.toml").write_text(f'{MAP}[constants]\n"data.name" = "cifar10"\n')
-    words = ["compare", "runs.csv", "b.csv", "--columns-a", "map.toml", "--columns-b", "map.toml", "--json"]
-    assert run_app(words) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["a"], document["b"]) == ("runs", "b")
-    assert document["num_aligned"] == 2
-    assert document["overall"]["val_accuracy"]["n"] == 2
-    assert document["source"]["b"]["file"] == "b.csv"
-    assert document["source"]["a"]["sha256"] != document["source"]["b"]["sha256"]
-
-
 def test_a_draft_lists_the_candidates_and_leaves_open_what_it_cannot_know(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -307,6 +290,7 @@ def test_a_draft_lists_the_candidates_and_leaves_open_what_it_cannot_know(
     assert document["columns"]["bs"]["num_distinct"] == 2
     assert run_app(["recommend", "runs.csv", "--columns", "draft.toml"]) == 2
     assert "its unit is open" in capsys.readouterr().err
+    assert '# required: "val_accuracy" = { column = "?", unit = "?" }' in write_draft(["batch_size", "other"])
     draft = (files / "draft.toml").read_text()
     filled = draft.replace('"acc", unit = "?"', '"acc", unit = "fraction"').replace(
         '"time", unit = "?"', '"time", unit = "seconds"'
@@ -316,17 +300,3 @@ def test_a_draft_lists_the_candidates_and_leaves_open_what_it_cannot_know(
     assert "no column for the batch size" in capsys.readouterr().err
     (files / "draft.toml").write_text((files / "draft.toml").read_text().replace('# "batch.global"', '"batch.global"'))
     assert run_app(["recommend", "runs.csv", "--columns", "draft.toml"]) == 0
-
-
-@pytest.mark.usefixtures("files")
-def test_records_of_this_program_need_no_map(capsys: pytest.CaptureFixture[str]) -> None:
-    gallery = Path(__file__).parent.parent / "docs" / "gallery" / "quickstart"
-    assert run_app(["recommend", str(gallery), "--columns", "map.toml"]) == 2
-    assert "holds records of this program, which need no map" in capsys.readouterr().err
-    assert run_app(["columns", str(gallery)]) == 2
-
-
-def test_a_draft_names_the_required_accuracy_where_no_column_may_be_it(tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text("run,batch_size,lr,seed,other\na,64,0.1,0,91\n")
-    draft = write_draft(read_foreign_table(tmp_path / "runs.csv", ""))
-    assert '# required: "val_accuracy" = { column = "?", unit = "?" }' in draft.splitlines()

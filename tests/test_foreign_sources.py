@@ -1,138 +1,189 @@
-"""The files of other programs: each golden file gives the twelve trainings that it was made from, and live ones too."""
+"""The files of other programs: each gives the twelve trainings that it was made from, and nothing is written to it."""
 
+import importlib
 import json
+import pickle
 import sqlite3
+import sys
 import warnings
-import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
 import pandas as pd
 import pytest
-from foreign_runs import GOLDEN, NUM_EPOCHS, curve_of, list_golden_runs
+from guide_blocks import DOCS, read_blocks
 from optuna.storages import BaseStorage
 from optuna_storages import open_storage
 
 from sweep.config.errors import InputError
 from sweep.foreign.foreign_records import load_foreign_frames
-from sweep.foreign.source_kinds import is_foreign, read_foreign_table
+from sweep.foreign.sources import is_foreign, read_foreign_table
+from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
 
-RUNS = list_golden_runs()
-# By golden file: the name of each quantity's column, in the order batch, rate, seed, accuracy, seconds, memory.
+GOLDEN = Path(__file__).parent / "golden" / "foreign"
+GALLERY = DOCS / "gallery" / "quickstart"
+NUM_EPOCHS = 3
+_REASON = "the package is not installed: make test-import"
+
+# Twelve trainings, with values that no two of them share: accuracy as a fraction, seconds, MiB.
+RUNS = [
+    {"number": 6 * place + 3 * half + seed + 1, "batch_size": batch, "lr": rate, "seed": seed,
+     "acc": round(0.9 + 0.001 * (6 * place + 3 * half + seed + 1) + 0.01 * place, 4),
+     "seconds": 100.0 + 10 * place + (6 * place + 3 * half + seed + 1) / 8, "mem": 500.0 + 4 * batch}
+    for place, batch in enumerate((32, 128)) for half, rate in enumerate((0.03, 0.1)) for seed in range(3)
+]  # fmt: skip
+
+
+def curve_of(run: dict[str, float]) -> list[float]:
+    """The accuracy after each epoch; the last one is the run's."""
+    return [round(run["acc"] * (epoch + 1) / NUM_EPOCHS, 6) for epoch in range(NUM_EPOCHS - 1)] + [run["acc"]]
+
+
+def write_mlflow(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainings as runs of an experiment of MLflow, with one more that was deleted."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+    client = importlib.import_module("mlflow").MlflowClient(tracking_uri=uri)
+    experiment = client.create_experiment("images", artifact_location="file:///artifacts")
+    for run in [*RUNS, RUNS[0]]:
+        key = client.create_run(experiment, start_time=1_700_000_000_000 + int(run["number"])).info.run_id
+        for name in ("batch_size", "lr", "seed"):
+            client.log_param(key, name, run[name])
+        for name in ("seconds", "mem"):
+            client.log_metric(key, name, run[name])
+        for step, value in enumerate(curve_of(run)):
+            client.log_metric(key, "acc", value, step=step)
+        client.set_terminated(key)
+    client.delete_run(key)
+
+
+def write_tensorboard(folder: Path) -> None:
+    """The trainings as torch writes them: hyperparameters in a folder of their own, inside that of the scalars."""
+    writing = importlib.import_module("torch.utils.tensorboard")
+    for run in RUNS:
+        with writing.SummaryWriter(str(folder / f"run-{run['number']:02d}")) as writer:
+            for step, value in enumerate(curve_of(run)):
+                writer.add_scalar("acc", value, step)
+            settings, results = (
+                {name: run[name] for name in names} for names in (("batch_size", "lr", "seed"), ("seconds", "mem"))
+            )
+            writer.add_hparams(settings, results, run_name="hparams")
+    with writing.SummaryWriter(str(folder / "other")) as writer:
+        writer.add_scalar("acc", 0.5, 0)
+
+
+def place_of(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The trainings in a file or folder of that source."""
+    if source == "mlruns":
+        pytest.importorskip("mlflow", reason=_REASON)
+        write_mlflow((folder / "mlruns").as_uri(), monkeypatch)
+        for path in (folder / "mlruns").glob("*/*/metrics/mem"):
+            path.with_name("killed").touch()
+    elif source == "mlflow.db":
+        pytest.importorskip("mlflow", reason=_REASON)
+        write_mlflow(f"sqlite:///{folder / source}", monkeypatch)
+    elif source == "events":
+        pytest.importorskip("tensorboard", reason=_REASON)
+        write_tensorboard(folder / source)
+    elif source == "frame.parquet":
+        pd.DataFrame(RUNS).to_parquet(folder / source)
+    else:
+        return GOLDEN / source
+    return folder / source
+
+
+# By source: the columns of batch size, rate, seed, accuracy, seconds and memory.
 COLUMNS = {
-    "table.csv": ("batch", "lr", "seed", "top1 (%)", "minutes", None),
     "wandb_table.csv": ("batch_size", "lr", "seed", "val/acc", "train_time_s", "mem_mib"),
-    "wandb_api.csv": ("config.batch_size", "config.lr", "config.seed", "summary.val/acc", "summary.train_time_s",
-                      "summary.mem_mib"),
-    "wandb_api.json": ("config.batch_size", "config.lr", "config.seed", "summary.val/acc", "summary.train_time_s",
-                       "summary.mem_mib"),
-    "neptune": ("parameters/batch_size", "parameters/lr", "parameters/seed", "metrics/val/acc", "results/train_time_s",
-                "results/mem_mib"),
+    "frame.parquet": ("batch_size", "lr", "seed", "acc", "seconds", "mem"),
     "mlflow_search.csv": ("params.batch_size", "params.lr", "params.seed", "metrics.val/acc", "metrics.train_time_s",
                           "metrics.mem_mib"),
-    "mlruns.zip": ("params.batch_size", "params.lr", "params.seed", "metrics.val/acc", "metrics.train_time_s",
-                   "metrics.mem_mib"),
-    "mlflow_database.sql": ("params.batch_size", "params.lr", "params.seed", "metrics.val/acc", "metrics.train_time_s",
-                            "metrics.mem_mib"),
+    "mlruns": ("params.batch_size", "params.lr", "params.seed", "metrics.acc", "metrics.seconds", "metrics.mem"),
+    "mlflow.db": ("params.batch_size", "params.lr", "params.seed", "metrics.acc", "metrics.seconds", "metrics.mem"),
     "optuna_journal.log": ("params_batch_size", "params_lr", "user_attrs_seed", "value", "user_attrs_train_time_s",
                            "user_attrs_mem_mib"),
-    "tensorboard.zip": ("hparams.batch_size", "hparams.lr", "hparams.seed", "val/acc", "train_time_s", "mem_mib"),
+    "events": ("hparams.batch_size", "hparams.lr", "hparams.seed", "acc", "seconds", "mem"),
 }  # fmt: skip
-WITH_CURVES = {"wandb_api.json", "neptune", "mlruns.zip", "mlflow_database.sql", "tensorboard.zip"}
+NOTES = {
+    "mlruns": ["1 deleted run left out.", "Left out, because it has no value: "],
+    "mlflow.db": ["1 deleted run left out."],
+    "events": ["1 folder of scalars without hyperparameters left out."],
+}
 
 
-def write_map(folder: Path, columns: tuple[str | None, ...], extra: str = "", unit: str = "fraction") -> Path:
-    """A map of these columns, with times in seconds and memory in MiB."""
-    batch, rate, seed, accuracy, seconds, memory = columns
-    lines = [
-        'steps = "epochs"',
-        extra,
-        "[columns]",
-        f'"batch.global" = "{batch}"',
-        f'"optimizer.lr" = "{rate}"',
-        f'seed = "{seed}"',
-        f'val_accuracy = {{ column = "{accuracy}", unit = "{unit}" }}',
-        f'train_seconds = {{ column = "{seconds}", unit = "{"minutes" if unit == "percent" else "seconds"}" }}',
-        f'peak_memory_bytes = {{ column = "{memory}", unit = "MiB" }}' if memory else "",
-        "[constants]",
-        'device = "A100"',
-    ]
-    path = folder / "map.toml"
-    path.write_text("\n".join(lines) + "\n")
-    return path
+def make_map(source: str) -> dict[str, Any]:
+    """The map of the source's columns."""
+    batch, rate, seed, accuracy, seconds, memory = COLUMNS[source]
+    columns: dict[str, Any] = {
+        "batch.global": batch, "optimizer.lr": rate, "seed": seed,
+        "val_accuracy": {"column": accuracy, "unit": "fraction"},
+        "train_seconds": {"column": seconds, "unit": "seconds"},
+        "peak_memory_bytes": {"column": memory, "unit": "MiB"},
+    }  # fmt: skip
+    return {"steps": "epochs", "columns": columns, "constants": {"device": "A100"}}
 
 
-def unpack(name: str, folder: Path) -> Path:
-    """The golden file ``name`` as its program leaves it."""
-    if name.endswith(".zip"):
-        pytest.importorskip("tensorboard", reason="the extra [export] is not installed") if "tensor" in name else None
-        zipfile.ZipFile(GOLDEN / name).extractall(folder / "unpacked")
-        return folder / "unpacked"
-    if name.endswith(".sql"):
-        with sqlite3.connect(folder / "mlflow.db") as connection:
-            connection.execute("PRAGMA synchronous=OFF")
-            connection.executescript("BEGIN;" + (GOLDEN / name).read_text() + "COMMIT;")
-        connection.close()
-        return folder / "mlflow.db"
-    return GOLDEN / name
+def list_contents(place: Path) -> dict[str, bytes]:
+    """The bytes of every file beside and below ``place``."""
+    return {str(path): path.read_bytes() for path in place.parent.rglob("*") if path.is_file()}
 
 
-def load_golden(name: str, folder: Path) -> Frames:
-    unit = "percent" if name == "table.csv" else "fraction"
-    return load_foreign_frames(unpack(name, folder), write_map(folder, COLUMNS[name], unit=unit))
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_each_golden_file_gives_the_trainings_that_it_was_made_from(name: str, tmp_path: Path) -> None:
-    frames = load_golden(name, tmp_path)
-    trials = frames.trials
-    assert trials["number"].tolist() == [run["number"] for run in RUNS]
-    assert trials["global_batch_size"].tolist() == [run["batch"] for run in RUNS]
-    assert trials["config.optimizer.lr"].tolist() == pytest.approx([run["lr"] for run in RUNS], rel=1e-12)
-    assert trials["seed"].tolist() == [run["seed"] for run in RUNS]
-    # add_scalar of torch keeps 32 bits
-    exact = 1e-7 if name == "tensorboard.zip" else 1e-9
-    assert trials["val_accuracy"].tolist() == pytest.approx([run["accuracy"] for run in RUNS], rel=exact)
-    assert trials["train_seconds"].tolist() == pytest.approx([run["seconds"] for run in RUNS], rel=1e-7)
-    if COLUMNS[name][-1]:
-        assert trials["peak_memory_bytes"].tolist() == [run["bytes"] for run in RUNS]
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("source", COLUMNS)
+def test_each_source_gives_the_trainings_that_it_was_made_from(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(source, tmp_path, monkeypatch)
+    before = list_contents(place)
+    frames = load_foreign_frames(place, make_map(source))
+    assert list_contents(place) == before, "reading writes nothing"
+    trials, made = frames.trials, pd.DataFrame(RUNS)
+    assert trials["number"].tolist() == made["number"].tolist()
+    assert trials["global_batch_size"].tolist() == made["batch_size"].tolist()
+    assert trials["config.optimizer.lr"].tolist() == pytest.approx(made["lr"].tolist(), rel=1e-12)
+    assert trials["seed"].tolist() == made["seed"].tolist()
+    exact = 1e-7 if source == "events" else 1e-9  # add_scalar of torch keeps 32 bits
+    assert trials["val_accuracy"].tolist() == pytest.approx(made["acc"].tolist(), rel=exact)
+    assert trials["train_seconds"].tolist() == pytest.approx(made["seconds"].tolist(), rel=1e-7)
+    assert trials["peak_memory_bytes"].tolist() == (made["mem"] * 2**20).tolist()
     assert set(trials["outcome"]) == {"complete"}
     assert set(trials["phase"]) == {"confirm"}, "all configurations have the same seeds"
     assert frames.source is not None
     assert frames.source.num_runs == len(RUNS)
     assert len(frames.source.digest) == 64
-
-
-@pytest.mark.parametrize("name", sorted(WITH_CURVES))
-def test_series_are_learning_curves(name: str, tmp_path: Path) -> None:
-    evaluations = load_golden(name, tmp_path).evaluations
-    assert evaluations is not None
-    assert len(evaluations) == NUM_EPOCHS * len(RUNS)
-    for run in RUNS:
-        own = evaluations[evaluations["number"] == run["number"]]
-        assert own["val_accuracy"].tolist() == pytest.approx(curve_of(run), rel=1e-6)
-        assert own["epoch"].tolist() == [0, 1, 2]
-        assert own["step"].isna().all(), "epochs are no optimizer steps"
-
-
-def test_without_the_meaning_of_steps_there_are_no_curves(tmp_path: Path) -> None:
-    path = write_map(tmp_path, COLUMNS["wandb_api.json"])
-    path.write_text(path.read_text().replace('steps = "epochs"', ""))
-    frames = load_foreign_frames(GOLDEN / "wandb_api.json", path)
+    for note in NOTES.get(source, []):
+        assert any(limit.startswith(note) for limit in frames.source.limits)
     assert frames.evaluations is not None
-    assert not len(frames.evaluations)
+    if source in {"mlruns", "mlflow.db", "events"}:
+        for run in RUNS:
+            own = frames.evaluations[frames.evaluations["number"] == run["number"]]
+            assert own["val_accuracy"].tolist() == pytest.approx(curve_of(run), rel=1e-6)
+            assert own["epoch"].tolist() == [0, 1, 2]
+            assert own["step"].isna().all(), "epochs are no optimizer steps"
+    else:
+        assert frames.evaluations.empty
+
+
+def test_a_series_gives_the_value_and_the_curve_that_the_map_states() -> None:
+    given = make_map("optuna_journal.log")
+    given["columns"]["val_accuracy"] |= {"column": "intermediate_value", "take": "min"}
+    frames = load_foreign_frames(GOLDEN / "optuna_journal.log", given)
+    assert frames.trials["val_accuracy"].tolist() == pytest.approx([curve_of(run)[0] for run in RUNS])
+    assert frames.evaluations is not None
+    assert len(frames.evaluations) == NUM_EPOCHS * len(RUNS)
+    frames = load_foreign_frames(GOLDEN / "optuna_journal.log", given | {"steps": ""})
+    assert frames.evaluations is not None
+    assert frames.evaluations.empty
     assert frames.source is not None
     assert any("What the steps of the series count is not stated" in limit for limit in frames.source.limits)
 
 
-def test_the_largest_value_of_a_series_is_taken_where_the_map_states_it(tmp_path: Path) -> None:
-    path = write_map(tmp_path, COLUMNS["optuna_journal.log"])
-    text = path.read_text().replace('column = "value", unit', 'column = "intermediate_value", take = "min", unit')
-    path.write_text(text)
-    trials = load_foreign_frames(GOLDEN / "optuna_journal.log", path).trials
-    assert trials["val_accuracy"].tolist() == pytest.approx([curve_of(run)[0] for run in RUNS])
+# ---------------------------------------------------------------------- Optuna
 
 
 def make_study(storage: BaseStorage, name: str = "live") -> optuna.Study:
@@ -154,32 +205,29 @@ def make_study(storage: BaseStorage, name: str = "live") -> optuna.Study:
     return study
 
 
-OPTUNA_MAP = """
-[columns]
-"batch.global" = "params_batch"
-"optimizer.lr" = "params_lr"
-"optimizer.name" = "params_optimizer"
-val_accuracy = { column = "values_acc", unit = "fraction" }
-train_seconds = { column = "values_seconds", unit = "seconds" }
-device = "user_attrs_gpu"
-"""
+OPTUNA_MAP = {
+    "columns": {
+        "batch.global": "params_batch", "optimizer.lr": "params_lr", "optimizer.name": "params_optimizer",
+        "val_accuracy": {"column": "values_acc", "unit": "fraction"},
+        "train_seconds": {"column": "values_seconds", "unit": "seconds"}, "device": "user_attrs_gpu",
+    }
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["database", "journal"])
-def test_a_live_study_of_optuna_is_read_as_optuna_reads_it(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / ("study.db" if kind == "database" else "study.log")
-    storage: BaseStorage
-    if kind == "database":
-        storage = open_storage(path)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            backend = optuna.storages.journal.JournalFileBackend(str(path))
-            storage = optuna.storages.JournalStorage(backend)
-    study = make_study(storage)
-    (tmp_path / "map.toml").write_text(OPTUNA_MAP)
-    before = path.read_bytes()
-    frames = load_foreign_frames(path, tmp_path / "map.toml")
+def open_journal(path: Path) -> BaseStorage:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+
+
+@pytest.mark.parametrize("open_", [open_storage, open_journal])
+def test_a_live_study_of_optuna_is_read_as_optuna_reads_it(
+    open_: Callable[[Path], BaseStorage], tmp_path: Path
+) -> None:
+    study = make_study(open_(tmp_path / "study"))
+    before = list_contents(tmp_path / "study")
+    frames = load_foreign_frames(tmp_path / "study", OPTUNA_MAP)
+    assert list_contents(tmp_path / "study") == before, "reading writes nothing"
     trials, theirs = frames.trials, study.get_trials()[:4]
     assert trials["outcome"].tolist() == ["complete", "complete", "pruned", "crashed"]
     assert trials["global_batch_size"].tolist() == [trial.params["batch"] for trial in theirs]
@@ -189,57 +237,112 @@ def test_a_live_study_of_optuna_is_read_as_optuna_reads_it(kind: str, tmp_path: 
     assert trials["train_seconds"].tolist()[:2] == [trial.values[1] for trial in theirs[:2]]
     assert frames.source is not None
     assert "1 run left out: they have not ended." in frames.source.limits
-    assert path.read_bytes() == before, "reading writes nothing"
 
 
 def test_several_studies_are_named(tmp_path: Path) -> None:
     for name in ("one", "two"):
         make_study(open_storage(tmp_path / "study.db"), name)
-    (tmp_path / "map.toml").write_text(OPTUNA_MAP)
     with pytest.raises(InputError, match=r"its studies are 'one', 'two'; name one in the map: study = "):
-        load_foreign_frames(tmp_path / "study.db", tmp_path / "map.toml")
-    (tmp_path / "map.toml").write_text(f'study = "two"\n{OPTUNA_MAP}')
-    assert len(load_foreign_frames(tmp_path / "study.db", tmp_path / "map.toml").trials) == 4
+        load_foreign_frames(tmp_path / "study.db", OPTUNA_MAP)
+    assert len(load_foreign_frames(tmp_path / "study.db", OPTUNA_MAP | {"study": "two"}).trials) == 4
 
 
-def test_a_cut_journal_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
-    text = (GOLDEN / "optuna_journal.log").read_text()
-    (tmp_path / "j.log").write_text(text + '{"op_code": 4, "worker')
-    assert len(read_foreign_table(tmp_path / "j.log").cells) == len(RUNS)
-    (tmp_path / "j.log").write_text(text + '{"op_code": 5, "trial_id": 99}\n')
-    with pytest.raises(InputError, match=r"j\.log:\d+: no operation of a journal"):
-        read_foreign_table(tmp_path / "j.log")
+def test_a_database_of_another_version_of_optuna_is_refused_with_its_remedy(tmp_path: Path) -> None:
+    make_study(open_storage(tmp_path / "study.db"))
+    with sqlite3.connect(tmp_path / "study.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'v2.6.0.a'")
+        connection.execute("UPDATE version_info SET schema_version = 11")
+    connection.close()
+    with pytest.raises(InputError, match=r"cannot be read as Optuna: .*version"):
+        read_foreign_table(tmp_path / "study.db")
 
 
-def test_hyperparameters_of_lightning_lie_in_a_file_beside_the_events(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="the extra [export] is not installed")
-    folder = unpack("tensorboard.zip", tmp_path)
-    (folder / "run-01" / "hparams.yaml").write_text("batch_size: 64\nlr: 0.5\nnested:\n  key: 1\nname: 'x'\n")
-    cells = read_foreign_table(folder).cells
-    own = cells[cells["run"] == "run-01"].iloc[0]
-    assert (own["hparams.batch_size"], own["hparams.lr"], own["hparams.name"]) == ("64", "0.5", "x")
-    assert "hparams.nested" not in cells
+def test_a_database_is_read_with_what_its_log_holds(tmp_path: Path) -> None:
+    make_study(open_storage(tmp_path / "study.db"))
+    with sqlite3.connect(tmp_path / "study.db") as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("UPDATE trial_values SET value = 0.5")
+        connection.commit()
+        assert (tmp_path / "study.db-wal").stat().st_size
+        before = list_contents(tmp_path / "study.db").keys()
+        cells = read_foreign_table(tmp_path / "study.db").cells
+        assert list_contents(tmp_path / "study.db").keys() == before
+    connection.close()
+    assert cells["values_acc"].tolist()[:2] == [0.5, 0.5]
+
+
+def test_a_point_without_a_value_is_left_out_and_counted(tmp_path: Path) -> None:
+    lines = [
+        {"op_code": 0, "study_name": "s", "directions": [2]},
+        {"op_code": 4, "study_id": 0, "datetime_start": "2026-01-01T00:00:00"},
+        {"op_code": 7, "trial_id": 0, "step": 0, "intermediate_value": None},
+        {"op_code": 6, "trial_id": 0, "state": 1, "values": [0.9], "datetime_complete": "2026-01-01T00:10:00"},
+    ]
+    text = "".join(json.dumps({"worker_id": "w"} | line) + "\n" for line in lines)
+    (tmp_path / "a.log").write_text(text)
+    table = read_foreign_table(tmp_path / "a.log")
+    assert table.cells["duration_seconds"].tolist() == [600.0]
+    assert table.curves.empty
+    assert table.notes == ("1 point of the series without a value left out.",)
+
+
+def test_a_journal_is_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(content: bytes) -> None:
+        raise AssertionError(f"unpickled {content!r}")
+
+    make_study(open_journal(tmp_path / "study.log"))
+    monkeypatch.setattr(pickle, "loads", refuse)
+    assert len(read_foreign_table(tmp_path / "study.log").cells) == 5
+    base = importlib.import_module("optuna.storages.journal._base")
+    assert not issubclass(optuna.storages.journal.JournalFileBackend, base.BaseJournalSnapshot)
+
+
+# ---------------------------------------------------------------------- tables, and what is none
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cells"),
+    [
+        ("no_last_newline.csv", "a,b\n1,2", {"a": ["1"], "b": ["2"]}),
+        ("upper.CSV", "a,b\n1,2\n", {"a": ["1"], "b": ["2"]}),
+        ("semicolons.csv", "a;b\n1;2,5\n", {"a": ["1"], "b": ["2,5"]}),
+        ("tabs.tsv", "a\tb\n1\t2\n", {"a": ["1"], "b": ["2"]}),
+        ("index.csv", ",b\n0,2\n", {"column 1": ["0"], "b": ["2"]}),
+        ("nothing.csv", "a,b\nNaN, - \n", {"a": [None], "b": [None]}),
+        ("separators.csv", "a,b\nx\u2028y,p\x0cq\n", {"a": ["x\u2028y"], "b": ["p\x0cq"]}),
+        ("quoted.csv", 'a,b\n"1\n,",007\n', {"a": ["1\n,"], "b": ["007"]}),
+    ],
+)
+def test_a_table_is_read_as_it_stands(name: str, content: str, cells: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert read_foreign_table(tmp_path / name).cells.to_dict("list") == cells
+
+
+def test_cells_of_a_frame_are_values() -> None:
+    frame = pd.DataFrame({"bs": [32, None], "acc": np.array([0.5, np.nan]), "at": pd.Timestamp(0), "many": [[1], [2]]})
+    table = read_foreign_table(frame)
+    assert table.cells.to_dict("list") == {"bs": [32, None], "acc": [0.5, None], "at": ["1970-01-01 00:00:00"] * 2}
+    assert table.notes == ("Columns whose cells are no single values were not read: many.",)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "a,b\n1,2", "its last line has no end"),
         ("a.csv", "a,a\n1,2\n", "column 'a' occurs twice"),
-        ("a.csv", "a,b\n1\n", "a.csv:2: 1 cells, the header has 2"),
+        ("a.csv", "a,b\n1,2\n3\n", "a.csv:3: 1 cells, the header has 2"),
+        ("a.csv", "a,b\n1,2,3\n", "a.csv:2: 3 cells, the header has 2"),
+        ("a.csv", 'a,b\n1,"2\n', "cannot be read as CSV: unexpected end of data"),
+        ("a.csv", "a,b\n1,\udcff\n", "cannot be read as CSV: 'utf-8' codec"),
         ("a.csv", "a\n1\n", "its first line has no comma"),
         ("a.csv", "a,b\n", "it holds no run"),
-        ("a.csv", 'summary,config,name\n"__import__(\'os\')","{}",x\n', "it is no dictionary of plain values"),
-        ("a.json", "{", "no JSON"),
-        ("a.json", "[1]", "run 1 has neither config nor summary"),
-        ("a.json", "3", "it is no list of runs"),
-        ("a.parquet", "PAR1", "no Parquet file"),
+        ("a.parquet", "PAR1", "cannot be read as Parquet"),
         ("a.db", "SQLite format 3\0 and no more", "cannot be read as an SQLite database"),
+        ("a.log", '{"op_code": 0, "worker_id": "w"}\n', "cannot be read as Optuna"),
         ("a.txt", "hello\n", "what wrote it is not known"),
     ],
 )
 def test_what_is_no_table_of_runs_is_refused(name: str, content: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError) as caught:
         read_foreign_table(tmp_path / name)
     assert message in str(caught.value)
@@ -252,34 +355,50 @@ def test_other_tables_are_no_records_of_this_program(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(InputError, match="neither a store of this program nor a database of Optuna or MLflow"):
         read_foreign_table(tmp_path / "a.db")
-    assert is_foreign(str(GOLDEN / "table.csv"))
+    assert is_foreign(str(GOLDEN / "wandb_table.csv"))
     assert not is_foreign("postgresql://user@host/database")
 
 
-def test_semicolons_and_tabs_separate_too(tmp_path: Path) -> None:
-    for name, mark in (("a.csv", ";"), ("b.tsv", "\t")):
-        (tmp_path / name).write_text(f"bs{mark}acc\n32{mark}0.5\n")
-        cells = read_foreign_table(tmp_path / name).cells
-        assert cells.to_dict("list") == {"bs": ["32"], "acc": ["0.5"]}
+@pytest.mark.parametrize(("source", "module"), [("mlruns", "mlflow"), ("events", "tensorboard")])
+def test_a_missing_package_is_named(source: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    path = tmp_path / source / "1" / ("meta.yaml" if source == "mlruns" else "events.out.tfevents.1")
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(InputError, match=rf"requires the package {module}.*pip install 'batch-sweep\[import\]'"):
+        read_foreign_table(tmp_path / source)
 
 
-def test_a_frame_saved_as_parquet_is_read(tmp_path: Path) -> None:
-    pd.DataFrame({"bs": [32, 64], "acc": [0.5, np.nan]}).to_parquet(tmp_path / "a.parquet")
-    cells = read_foreign_table(tmp_path / "a.parquet").cells
-    assert cells["bs"].tolist() == [32, 64]
-    assert cells["acc"].tolist()[0] == 0.5
+# ---------------------------------------------------------------------- the other way: the recipes of the guide
 
 
-def test_rows_of_a_history_without_a_step_are_named(tmp_path: Path) -> None:
-    runs = json.loads((GOLDEN / "wandb_api.json").read_text())
-    del runs[0]["history"][1]["_step"], runs[1]["history"][0]["_step"]
-    runs[2]["history"] = "a table"
-    (tmp_path / "runs.json").write_text(json.dumps(runs))
-    (tmp_path / "map.toml").write_text(write_map(tmp_path, COLUMNS["wandb_api.json"]).read_text())
-    whole = load_foreign_frames(GOLDEN / "wandb_api.json", tmp_path / "map.toml")
-    frames = load_foreign_frames(tmp_path / "runs.json", tmp_path / "map.toml")
-    assert frames.evaluations is not None
-    assert whole.evaluations is not None
-    assert len(whole.evaluations) - len(frames.evaluations) == 2 + NUM_EPOCHS
-    assert frames.source is not None
-    assert any(limit.startswith("3 rows of `history` left out") for limit in frames.source.limits)
+def run_recipe(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Frames:
+    """Runs the recipe in ``folder`` on a recorded study, of which the frames are returned."""
+    blocks = read_blocks(DOCS / "guides" / "records-from-elsewhere.md")
+    (text,) = [block.text for block in blocks if block.title == name]
+    monkeypatch.chdir(folder)
+    exec(text.replace("runs/my_study", str(GALLERY)), {})
+    return load_frames(GALLERY, evaluations=True)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_recipe_for_mlflow_loses_no_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow", reason=_REASON)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    study = run_recipe("to_mlflow.py", tmp_path, monkeypatch)
+    columns = {"batch.micro": "params.config.batch.micro", "optimizer.lr": "params.config.optimizer.lr",
+               "val_accuracy": {"column": "metrics.val_accuracy", "unit": "fraction"}}  # fmt: skip
+    given = {"columns": columns, "own_seeds": True, "ignored": []}
+    found = load_foreign_frames(tmp_path, given).trials
+    assert sorted(found["val_accuracy"].dropna()) == sorted(study.trials["val_accuracy"].dropna())
+    assert sorted(found["config.optimizer.lr"]) == sorted(study.trials["config.optimizer.lr"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_recipe_for_wandb_writes_a_run_per_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason=_REASON)
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    study = run_recipe("to_wandb.py", tmp_path, monkeypatch)
+    assert len(list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))) == len(study.trials)

@@ -61,6 +61,8 @@ FORBIDDEN_CALLS = {
     "pd.read_pickle",
 }
 FORBIDDEN_NAMES = {"JournalRedisBackend", "JournalFileBackend", "JournalStorage", "FileSystemArtifactStore"}
+# Optuna unpickles snapshots, which its backend for Redis keeps, and the one for files does not (a test shows it).
+ALLOWED = {f"sweep/foreign/sources.py: names {name}" for name in ("JournalFileBackend", "JournalStorage")}
 # Runs a program that its user named.
 PLUGINS = "sweep/training/plugins.py"
 
@@ -118,8 +120,8 @@ def test_the_rules_of_the_source_find_what_they_forbid(source: str) -> None:
 
 def test_no_source_reads_pickles_or_runs_texts() -> None:
     assert len(SOURCES) > 250
-    found = [f"{path.relative_to(ROOT)}: {fault}" for path in SOURCES for fault in _faults(path.read_text())]
-    assert found == []
+    found = {f"{path.relative_to(ROOT)}: {fault}" for path in SOURCES for fault in _faults(path.read_text())}
+    assert found - ALLOWED == set()
 
 
 def test_only_a_plugin_is_executed_by_path() -> None:

@@ -184,7 +184,7 @@ def load_records(place: str, root: Path, columns: Path | None, evaluations: bool
     Raises:
         InputError: nothing is there, it cannot be read, or a map is given for records of this program.
     """
-    from sweep.foreign.source_kinds import is_foreign
+    from sweep.foreign.sources import is_foreign
     from sweep.records.frames.frames import load_frames
 
     found = find_records(place, root)

@@ -15,7 +15,7 @@ from sweep.config.errors import InputError, describe_unknown, shorten_text
 
 if TYPE_CHECKING:
     from reports.figure import Paper
-    from sweep.foreign.foreign_table import ForeignTable
+    from sweep.foreign.sources import ForeignTable
     from sweep.records.frames.study_frames import Frames
 
 _NUM_EXAMPLES = 3
@@ -44,7 +44,7 @@ def report(
     from reports import write_report
     from reports.figure import Paper, check_width
     from sweep.cli.live_report import write_live
-    from sweep.foreign.source_kinds import is_foreign
+    from sweep.foreign.sources import is_foreign
 
     place = find_records(study, root)
     if is_foreign(place) or columns:
@@ -74,31 +74,20 @@ def _write_foreign_report(frames: "Frames", out: Path | None, formats: tuple[str
 def export(
     study: RecordedStudy,
     folder: Annotated[Path, typer.Argument(help="Folder of the exported tables, created if missing.")],
-    to: Annotated[
-        str, typer.Option("--to", help="parquet or csv, which lose nothing; mlflow, tensorboard or wandb-offline.")
-    ] = "parquet",
+    to: Annotated[str, typer.Option("--to", help="parquet or csv, which lose nothing.")] = "parquet",
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Export the records of a study. `sweep import` restores Parquet and CSV losslessly; the other formats are runs for
-    MLflow, TensorBoard or W&B, and need the extra `export`."""
-    from sweep.foreign.own_runs import NOT_CARRIED
-    from sweep.foreign.run_export import FOREIGN_FORMATS, export_runs
+    """Export the records of a study. `sweep import` restores them losslessly."""
     from sweep.records.frames.exchange import FORMATS, export_frames
     from sweep.records.frames.frames import load_frames
 
-    if to not in (*FORMATS, *FOREIGN_FORMATS):
-        raise InputError(describe_unknown("format", to, (*FORMATS, *FOREIGN_FORMATS)))
-    is_foreign = to in FOREIGN_FORMATS
-    frames = load_frames(find_records(study, root), evaluations=True, correct_images=not is_foreign)
-    lines = [f"exported {len(frames.trials)} trials to {folder}"]
-    document: dict[str, object] = {"folder": str(folder), "num_trials": len(frames.trials)}
-    if is_foreign:
-        document |= {"open": export_runs(frames, folder, to), "not_carried": NOT_CARRIED}
-        lines += [f"not carried: {NOT_CARRIED}", f"open it: {document['open']}"]
-    else:
-        export_frames(frames, folder, format=to)
-    print_answer(document, lines, as_json=as_json)
+    if to not in FORMATS:
+        raise InputError(describe_unknown("format", to, FORMATS))
+    frames = load_frames(find_records(study, root), evaluations=True, correct_images=True)
+    export_frames(frames, folder, format=to)
+    document = {"folder": str(folder), "num_trials": len(frames.trials)}
+    print_answer(document, [f"exported {len(frames.trials)} trials to {folder}"], as_json=as_json)
 
 
 def import_folder(
@@ -146,37 +135,38 @@ def columns(
 ) -> None:
     """List the columns of another program's records. `--draft` writes a draft of their map, for `--columns` of
     recommend, report and compare."""
-    from sweep.foreign.map_drafts import find_candidates, write_draft
-    from sweep.foreign.source_kinds import is_foreign, read_foreign_table
+    from sweep.foreign.column_map import find_candidates, write_draft
+    from sweep.foreign.sources import is_foreign, read_foreign_table
 
     if not file.exists():
         raise InputError(f"{file}: nothing is there; give a file or folder of runs.")
     if not is_foreign(str(file)):
         raise InputError(f"{file}: it holds records of this program, which need no map of columns.")
     table = read_foreign_table(file, study)
-    candidates = find_candidates(table)
+    candidates = find_candidates(table.names)
     if draft is not None:
-        write_new_study(draft, write_draft(table, study))
+        write_new_study(draft, write_draft(table.names, study))
     document = {
         "program": table.program,
         "file": table.place,
         "sha256": table.digest,
         "num_runs": len(table.cells),
-        "columns": {str(name): _describe_column(table, str(name)) for name in table.cells},
-        "candidates": {target: list(names) for target, names in candidates.items()},
+        "columns": {name: _describe_column(table, name) for name in table.names},
+        "candidates": candidates,
         "draft": str(draft) if draft else None,
     }
     print_answer(document, _list_columns(document), as_json=as_json)
 
 
 def _describe_column(table: "ForeignTable", name: str) -> dict[str, Any]:
+    from sweep.foreign.sources import is_setting
+
     known = [cell for cell in table.cells[name].tolist() if cell is not None]
     examples = [shorten_text(str(cell)) for cell in dict.fromkeys(known)]
     return {
-        "role": table.roles[name] or None,
+        "is_setting": is_setting(name),
         "num_values": len(known),
         "num_distinct": len(examples),
-        "has_series": table.has_series(name),
         "examples": examples[:_NUM_EXAMPLES],
     }
 
@@ -184,11 +174,10 @@ def _describe_column(table: "ForeignTable", name: str) -> dict[str, Any]:
 def _list_columns(document: dict[str, Any]) -> Iterator[str]:
     yield f"{document['program']}: {document['num_runs']:,} runs in {document['file']}, SHA-256 {document['sha256']}"
     for name, facts in document["columns"].items():
-        role = facts["role"] or "role not stated by the program"
-        series = ", a series per run" if facts["has_series"] else ""
+        role = "a hyperparameter" if facts["is_setting"] else "a column"
         examples = ", ".join(facts["examples"])
         counts = f"{facts['num_values']:,} values, {facts['num_distinct']:,} distinct"
-        yield f"  {name}: {role}{series}; {counts}: {examples}"
+        yield f"  {name}: {role}; {counts}: {examples}"
     yield "Columns whose names are usual for a quantity:"
     for target, names in document["candidates"].items():
         yield f"  {target}: {' or '.join(names)}"

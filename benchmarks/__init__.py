@@ -1,5 +1,5 @@
 """What the figures of docs/explanation/measured.md come from: each compares two arms, interleaved in one process."""
 
-from sweep.executors.openmp import limit_spinning
+from sweep.executors.devices import limit_spinning
 
 limit_spinning()  # as for every trial; before torch, which benchmarks import as soon as they are named

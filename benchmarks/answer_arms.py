@@ -39,7 +39,7 @@ from sweep.analysis.comparable import select_comparable
 from sweep.analysis.statistics import CONFIDENCE, NUM_RESAMPLES, Values
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
 from sweep.search.seeds import rank_confirmations
 
 FRACTIONS = tuple(float(each) for each in np.round(np.arange(0.02, 0.501, 0.02), 2))  # of the grid's seconds

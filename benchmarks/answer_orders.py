@@ -22,7 +22,7 @@ from benchmarks.search import NO_CONFIRM, OURS, is_ordered, list_directions, mak
 from sweep.analysis.statistics import non_dominated
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
 from sweep.search.sampler import Sampler
 
 OUR_ARM = "ours"

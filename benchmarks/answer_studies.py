@@ -22,9 +22,8 @@ from benchmarks.answer_table import AnswerTable, read_answer_table
 from benchmarks.harness import TABLES, save, share_of
 from sweep.analysis.comparable import ACCURACY
 from sweep.analysis.recommendation import recommend
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.records.trial_record import TrialRecord
+from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.records.records import TrialRecord
 from sweep.search.seeds import list_confirmations
 
 _SHARE = 0.5  # of the search's time for confirming, the default

@@ -19,14 +19,12 @@ from benchmarks.replay import Point, RecordedTable, make_replay_study, read_tabl
 from sweep.analysis.comparable import ACCURACY, SECONDS
 from sweep.analysis.statistics import Values
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS, Tolerance
-from sweep.config.trial_config import TrialConfig
-from sweep.records.correct_images import Correct, decode_correct
-from sweep.records.frames.frames import load_frames, records_of_frame
-from sweep.records.frames.study_frames import Frames
+from sweep.config.study import FEWEST_SEEDS, StudySpec, Tolerance
+from sweep.config.trial import TrialConfig
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames, records_of_frame
 from sweep.records.messages import Phase
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import Correct, TrialRecord, decode_correct
 
 _CONFIGURATIONS = 16  # of confirming, the usual number
 CONFIRM_SHARE = 4.0  # of the search's seconds: so much that the recorded seeds end the confirming, and seldom the time

@@ -27,14 +27,11 @@ from benchmarks.harness import digest_files, keep, save, share_of
 from sweep.analysis.recommendation import recommend
 from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
 from sweep.config.metrics import METRICS
-from sweep.config.study import StudySpec
+from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.config.trial_config import TrialConfig, config_keys, flatten_config
-from sweep.records.correct_images import Correct
-from sweep.records.data_summary import DataSummary
-from sweep.records.study_inputs import StudyInputs
-from sweep.records.trial_record import TrialRecord
+from sweep.config.trial import TrialConfig, config_keys, flatten_config
+from sweep.records.inputs import DataSummary, StudyInputs
+from sweep.records.records import Correct, TrialRecord
 from sweep.search.samplers import make_sampler
 from sweep.search.seeds import list_confirmations
 

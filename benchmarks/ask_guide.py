@@ -27,10 +27,10 @@ from sweep.analysis.statistics import CONFIDENCE, t_quantile
 from sweep.cli.arguments import parse_duration
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
-from sweep.config.trial_config import TrialConfig
-from sweep.records.frames.frames import load_frames
+from sweep.config.trial import TrialConfig
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.ranks.launcher import launch_trial
+from sweep.training.ranks import launch_trial
 
 NAMES = (*ASK_TASKS, "folder")
 SEEDS = tuple(range(201, 209))

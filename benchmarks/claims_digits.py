@@ -1,6 +1,6 @@
 """All claims on the digits, each tested on its own planned study: ``python -m benchmarks claims_digits --root DIR``.
 
-The studies run by the project's own :func:`sweep.search.loop.session.run_study`, so that the same command with the same
+The studies run by the project's own :func:`sweep.search.session.run_study`, so that the same command with the same
 ``--root`` continues where it ended. ``--minutes`` ends it in time: each study has a share of what is left, and one
 that was cut short is tested on what it has. ``--only NAME ...`` runs the studies of these claims, but verdicts are
 always those of all claims with records under the root, with p corrected for all of them together (Holm 1979).
@@ -24,22 +24,21 @@ import pandas as pd
 
 from benchmarks.datasets import EARLIER, LATER, PLUGIN
 from benchmarks.harness import save, warn_if_busy
+from sweep.analysis.answer import to_document
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import Claim
 from sweep.analysis.comparable import select_comparable
-from sweep.analysis.documents import to_document
 from sweep.analysis.findings import Assessment, Finding, assess_claim, count_planned, find_verdicts, write_plan
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import Scalar
+from sweep.config.trial import Scalar
 from sweep.executors.table import ExecutorSettings
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import run_study
-from sweep.training.plugins import load_plugin
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
+from sweep.search.session import Options, run_study
+from sweep.training.processes import load_plugin
 
 _NAMES = [claim.name for claim in CLAIMS]
 _AT_ONCE = 2  # studies of accuracy

@@ -30,7 +30,7 @@ from sweep.analysis.findings import UNSETTLED, count_planned, evaluate_claims, w
 from sweep.config.metrics import METRICS
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import flatten_config
+from sweep.config.trial import flatten_config
 
 Row = dict[str, Any]
 Truth = Callable[[pd.DataFrame, float, np.random.Generator], Row]  # columns that a study's rows measure, by the effect

@@ -26,9 +26,9 @@ from scipy.optimize import brentq, minimize_scalar
 from benchmarks import quadratic as theory
 from benchmarks.harness import save
 from sweep.analysis.critical_batch import Regimes, fit_regimes
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 DIMENSIONS = 256
 _LARGEST_RATE = 1.98  # of SGD, which diverges at 2 over the largest curvature, 1

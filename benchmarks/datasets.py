@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
-from sweep.config.tables.datasets import DATASETS, DatasetEntry
-from sweep.training.data.cache import load_document, load_or_decode
-from sweep.training.data.images import ArrayImages
-from sweep.training.data.sets.digits import load_digits, read_digits
-from sweep.training.data.splits import Source
+from sweep.config.sections import DataSection
+from sweep.config.tables import DATASETS, DatasetEntry
+from sweep.training.data.folders import load_document, load_or_decode
+from sweep.training.data.images import ArrayImages, Source
+from sweep.training.data.published import load_digits, read_digits
 
 Values = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]

@@ -23,14 +23,12 @@ import numpy as np
 
 from benchmarks.datasets import ARCHIVE, PART, PLUGIN, write_part
 from benchmarks.harness import Arms, Setting, benchmark, digest_files, keep
-from sweep.config.study import StudySpec
+from sweep.config.study import Confirm, StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.study_sections import Confirm
 from sweep.executors.table import ExecutorSettings
-from sweep.records.source_digest import PROBE, digest_code
+from sweep.records.inputs import PROBE, digest_code
 from sweep.search import study_forecast
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import Session, open_session
+from sweep.search.session import Options, Session, open_session
 from sweep.search.study_forecast import Floats, PlannedTrials, StudyCosts, collect_costs, estimate_remaining_work
 
 ROOT = Path("runs/forecast_error")

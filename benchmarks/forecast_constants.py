@@ -28,10 +28,9 @@ from benchmarks.forecast import (
 )
 from benchmarks.replay import RecordedTable, make_replay_study, replay_search
 from benchmarks.search import shipped_tables
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import Confirm
-from sweep.config.trial_config import TrialConfig
-from sweep.records.trial_record import TrialRecord
+from sweep.config.study import Confirm, StudySpec
+from sweep.config.trial import TrialConfig
+from sweep.records.records import TrialRecord
 from sweep.search import study_forecast
 from sweep.search.pruner import NUM_NEAREST
 

@@ -17,8 +17,8 @@ from scipy.stats import beta
 
 from sweep.analysis.statistics import Interval, median_interval
 from sweep.config.errors import InputError
-from sweep.measurement.environment import describe_environment
-from sweep.records.content_key import environment_digest
+from sweep.measurement.device import describe_environment
+from sweep.records.inputs import environment_digest
 
 Json = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"

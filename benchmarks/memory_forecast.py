@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.harness import save, write_whole
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.trial import TrialConfig, build_config
 from sweep.measurement.device import resolve_device
-from sweep.probing.estimate import estimate_memory
-from sweep.search.loop.single_trial import train_trial
+from sweep.probing.memory import estimate_memory
+from sweep.search.single import train_trial
 
 _MEDIAN_TARGET, _WORST_TARGET = 0.05, 0.12
 _GPU_FACTOR = 8  # of the micro batch

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
 from benchmarks.speed import BATCH, DIGITS, LR, Material, accuracy, material, train
 from sweep.measurement.device import make_synchronizer
-from sweep.training.recipe.schedules import RateSchedule, Span
+from sweep.training.schedules import RateSchedule, Span
 
 _MIN_ACCURACY = 0.9
 _MAX_APART = 0.03  # in validation accuracy: the peers shuffle in an order of their own

@@ -21,24 +21,17 @@ from sqlalchemy import Connection, create_engine, text
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import flatten_config
+from sweep.config.trial import flatten_config
 from sweep.executors.base import Executor
-from sweep.records.columns import CONFIG_COLUMNS
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Message, Task
+from sweep.records.records import CONFIG_COLUMNS
 from sweep.records.schema import EVALUATIONS, TRIALS
-from sweep.records.store.store import Store, open_store
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.trial_index import KeyMaker
-from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_conversion import (
-    from_optuna_params,
-    list_directions,
-    make_distributions,
-    to_optuna_params,
-)
-from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.records.store import Store, open_store
+from sweep.search.attempts import RunPlan
+from sweep.search.optuna import Mirror, from_optuna_params, list_directions, make_distributions, to_optuna_params
 from sweep.search.sampler import SobolPoints
+from sweep.search.tuner import KeyMaker, Tuner
 
 # ---------------------------------------------------------------------- studies of very many trials
 

@@ -25,19 +25,17 @@ from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
+from sweep.config.trial import Scalar, TrialConfig, flatten_config
 from sweep.executors.base import Executor
-from sweep.records.attempt_causes import LEFT
-from sweep.records.frames.frames import curves_of_frame, load_frames, records_of_frame
-from sweep.records.messages import Ending, Message, Progress, Task
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import ReusableTrial, TrialRecord
-from sweep.search.loop.events import TrialEnded
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.records.loading import curves_of_frame, load_frames, records_of_frame
+from sweep.records.messages import LEFT, Ending, Message, Progress, Task
+from sweep.records.records import ReusableTrial, TrialRecord
+from sweep.records.store import Store, open_store
+from sweep.search.attempts import RunPlan
+from sweep.search.optuna import Mirror
 from sweep.search.sampler import Sampler
 from sweep.search.samplers import make_sampler
+from sweep.search.tuner import TrialEnded, Tuner
 
 Point = tuple[Scalar, ...]  # values in the order of the space
 TimedMessage = tuple[float, Message]  # seconds after the start of the trial, and the message

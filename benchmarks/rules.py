@@ -49,10 +49,10 @@ from sweep.config.scaling import (
     scale_lr,
     scale_weight_decay,
 )
-from sweep.config.tables.recipes import OPTIMIZERS
-from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
-from sweep.records.frames.frames import load_frames, records_of_frame
-from sweep.records.frames.study_frames import Frames
+from sweep.config.tables import OPTIMIZERS
+from sweep.config.trial import Scalar, TrialConfig, flatten_config
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames, records_of_frame
 
 _TABLES = Path(__file__).resolve().parent / "tables"
 RECORDS = tuple(_TABLES / f"digits_{name}" for name in ("rates", "rules_resnet8", "rules_vit_micro"))

@@ -28,8 +28,8 @@ from benchmarks.rules import (
     scale_recipe,
     start_from,
 )
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.measurement.environment import describe_environment
+from sweep.config.trial import TrialConfig, build_config
+from sweep.measurement.device import describe_environment
 
 BATCHES = (8, 32, 512, 2048)
 _SEEDS = range(3)

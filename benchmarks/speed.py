@@ -22,21 +22,20 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.datasets import cifar_images, offer, split
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.executors.base import Executor
-from sweep.executors.queryable import QueryableExecutor
+from sweep.config.trial import TrialConfig, build_config
+from sweep.executors.base import Executor, QueryableExecutor
 from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_synchronizer
 from sweep.records.messages import Ending, Evaluation, ProbeTask, TrialTask
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.table import load_splits
+from sweep.training.data.sources import load_splits
 from sweep.training.data.windows import cut_epoch
-from sweep.training.loop.trial import run_trial
-from sweep.training.models.table import build_model
-from sweep.training.steps.setup import TrainingSetup, prepare_training
-from sweep.training.steps.step import Normalize, set_lr
+from sweep.training.models.build import build_model
+from sweep.training.setup import TrainingSetup, prepare_training
+from sweep.training.step import Normalize, set_lr
+from sweep.training.trial import run_trial
 
 BATCH, LR = 64, 0.05
 DIGITS: dict[str, Any] = {"model.name": "resnet8", "data.name": "digits", "batch.micro": BATCH}

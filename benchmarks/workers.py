@@ -33,19 +33,18 @@ from benchmarks.replay import (
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
+from sweep.config.trial import Scalar, TrialConfig, flatten_config
 from sweep.executors.base import ExecutorWrapper
-from sweep.records.content_key import trial_key
+from sweep.records.inputs import trial_key
 from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task, decode_message, encode_message
-from sweep.records.store.store import open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.events import TrialEnded
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.records.records import TrialRecord
+from sweep.records.store import open_store
+from sweep.search.attempts import RunPlan
+from sweep.search.optuna import Mirror
 from sweep.search.sampler import Sampler
 from sweep.search.samplers import make_sampler
-from sweep.training.supervisor_link import HEARTBEAT_SECONDS, PROGRESS_SECONDS
+from sweep.search.tuner import TrialEnded, Tuner
+from sweep.training.processes import HEARTBEAT_SECONDS, PROGRESS_SECONDS
 
 _ALLOWED_SHARE = 0.2  # of one core
 _TRIAL_SECONDS = 600.0

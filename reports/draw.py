@@ -42,7 +42,7 @@ from reports.figure import (
 )
 from reports.labels import choose_unit
 from reports.layout import HEAT_COLORS, axis_ticks, axis_title, category_range, choose_units, look_of, shade_colors
-from sweep.config.units import DisplayUnit
+from sweep.config.metrics import DisplayUnit
 
 MAX_COLUMNS = 3
 MAX_TICK = 32  # characters of a tick's text

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label
+from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, metric_label
 from sweep.analysis.answer import Answer, Limits
 from sweep.analysis.candidates import Candidates, select_candidates
 from sweep.analysis.comparable import (
@@ -38,12 +38,12 @@ from sweep.analysis.statistics import (
 )
 from sweep.config.commands import train_command
 from sweep.config.errors import show_name
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.config.trial_config import default_settings
-from sweep.config.units import format_count
-from sweep.records.columns import CONFIG_COLUMNS
-from sweep.records.frames.study_frames import Frames
-from sweep.records.quality_flags import name_flags
+from sweep.config.metrics import format_count
+from sweep.config.study import FEWEST_SEEDS
+from sweep.config.trial import default_settings, key_label
+from sweep.records.frames import Frames
+from sweep.records.quality import name_flags
+from sweep.records.records import CONFIG_COLUMNS
 
 _MAX_NAMED = 4
 _FRESH = "(seeds that the search did not use)"

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.tables.entries import resolve
+from sweep.config.tables import resolve
 
 Floats = tuple[float, ...]
 Scale = Literal["linear", "log"]

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sweep.config.errors import show_name
-from sweep.config.key_labels import key_label as key_label
-from sweep.config.metrics import METRICS
-from sweep.config.units import DisplayUnit, find_unit, format_count
-from sweep.records.data_summary import SPLITS, DataSummary
+from sweep.config.metrics import METRICS, DisplayUnit, find_unit, format_count
+from sweep.records.inputs import SPLITS, DataSummary
 
 _MINUTE = 60.0
 _MAX_FACTOR = 10.0  # between the bounds of an interval by one or two seeds

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from reports.texts import CURVE_HEADS, describe_batch_answer
 from sweep.analysis.answer import BatchAnswer
-from sweep.config.units import format_count
+from sweep.config.metrics import format_count
 
 _ESCAPES = str.maketrans(
     {

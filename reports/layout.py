@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from reports.figure import Axis, Bars, Heat, Intervals, Layer, Lines, Panel, Points, Rule, Scale
 from reports.labels import choose_unit
-from sweep.config.units import DisplayUnit
+from sweep.config.metrics import DisplayUnit
 
 
 class Look(NamedTuple):

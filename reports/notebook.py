@@ -19,7 +19,6 @@ from reports.labels import (
     format_estimate,
     format_metric,
     format_probability,
-    key_label,
     metric_label,
 )
 from reports.page.data import format_keys
@@ -29,11 +28,11 @@ from sweep.analysis.comparable import USUAL_OBJECTIVES
 from sweep.analysis.statistics import read_numbers, read_text, varying_keys
 from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError, describe_unknown
+from sweep.config.metrics import format_count
 from sweep.config.study import StudySpec, describe_cost
-from sweep.config.units import format_count
-from sweep.records.frames.frame_columns import FRAME_PARTS
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
+from sweep.config.trial import key_label
+from sweep.records.frames import FRAME_PARTS, Frames
+from sweep.records.loading import load_frames
 
 MAX_TRIALS = 20  # rows of a table of trials
 _NOT_LOADED = "not loaded; load_frames(..., {field}=True)"

@@ -19,7 +19,6 @@ from reports.labels import (
     format_probability,
     format_setting,
     format_value,
-    key_label,
     list_notes,
     metric_label,
 )
@@ -34,14 +33,14 @@ from sweep.analysis.answer import (
     TunedModel,
 )
 from sweep.analysis.candidates import ACCURACY_MARGIN
-from sweep.analysis.choice_texts import describe_learning_rate, describe_use
 from sweep.analysis.shortfalls import explain_confirmation
+from sweep.analysis.statements import describe_learning_rate, describe_use
 from sweep.analysis.statistics import Interval, read_numbers, read_text
-from sweep.config.metrics import METRICS
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.config.units import find_unit, format_count, format_share
+from sweep.config.metrics import METRICS, find_unit, format_count, format_share
+from sweep.config.study import FEWEST_SEEDS
+from sweep.config.trial import key_label
 from sweep.records.messages import INFEASIBLE
-from sweep.records.quality_flags import (
+from sweep.records.quality import (
     MAX_TIME_ERROR,
     MAX_WAIT_SLOWDOWN,
     PACKED,

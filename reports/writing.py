@@ -16,7 +16,7 @@ from reports.figure import FORMATS, Absent, Figure, Format, Paper
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 
 if TYPE_CHECKING:
-    from sweep.records.frames.study_frames import Frames
+    from sweep.records.frames import Frames
 
 _T = TypeVar("_T")
 _SCREEN = Paper()
@@ -35,7 +35,7 @@ def write_report(
 ) -> Path:
     """Writes ``report.html`` and a picture of each figure beside it; returns the path of the page.
 
-    ``path`` is what :func:`sweep.records.frames.frames.load_frames` takes. ``out`` is the folder to write into, by
+    ``path`` is what :func:`sweep.records.loading.load_frames` takes. ``out`` is the folder to write into, by
     default the study's own; a path that ends in ``.html`` names the page itself. ``study`` picks one where the records
     hold several. ``formats`` are those of the pictures: png, svg, pdf; ``paper`` is their width. With
     ``refresh_seconds`` a browser reads the page again after that time.
@@ -46,7 +46,7 @@ def write_report(
     """
     forms = _check(formats)
     with _start_drawing() as pool, _without_collector():  # it starts while the records are read
-        from sweep.records.frames.frames import load_frames
+        from sweep.records.loading import load_frames
 
         frames = load_frames(path, study=study, evaluations=True)
         names = frames.studies["study"].tolist()

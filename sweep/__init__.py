@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from sweep.config.errors import InputError
     from sweep.config.study import StudySpec
     from sweep.config.study_file import load_study
-    from sweep.config.trial_config import TrialConfig
+    from sweep.config.trial import TrialConfig
     from sweep.executors.table import ExecutorSettings
     from sweep.foreign.foreign_records import load_foreign_frames
-    from sweep.records.frames.frames import load_frames
-    from sweep.records.frames.study_frames import Frames
+    from sweep.records.frames import Frames
+    from sweep.records.loading import load_frames
     from sweep.records.messages import Ending, Evaluation
-    from sweep.search.loop.run_options import Options
-    from sweep.search.loop.single_trial import train_trial
-    from sweep.training.checkpoints.saved_model import load_model
-    from sweep.training.plugins import load_plugin
+    from sweep.search.session import Options
+    from sweep.search.single import train_trial
+    from sweep.training.checkpoints import load_model
+    from sweep.training.processes import load_plugin
 
 __all__ = [
     "Answer",
@@ -77,27 +77,27 @@ _HOMES = {
     "Evaluation": "sweep.records.messages",
     "ExecutorSettings": "sweep.executors.table",
     "Fact": "sweep.analysis.answer",
-    "Frames": "sweep.records.frames.study_frames",
+    "Frames": "sweep.records.frames",
     "InputError": "sweep.config.errors",
     "Interval": "sweep.analysis.statistics",
     "NextBest": "sweep.analysis.answer",
-    "Options": "sweep.search.loop.run_options",
+    "Options": "sweep.search.session",
     "Recommendation": "sweep.analysis.answer",
     "Statement": "sweep.analysis.answer",
     "StudySpec": "sweep.config.study",
     "TrainingPrice": "sweep.analysis.answer",
-    "TrialConfig": "sweep.config.trial_config",
+    "TrialConfig": "sweep.config.trial",
     "TunedBatch": "sweep.analysis.answer",
     "TunedModel": "sweep.analysis.answer",
     "ValidationSize": "sweep.analysis.answer",
     "load_foreign_frames": "sweep.foreign.foreign_records",
-    "load_frames": "sweep.records.frames.frames",
-    "load_model": "sweep.training.checkpoints.saved_model",
-    "load_plugin": "sweep.training.plugins",
+    "load_frames": "sweep.records.loading",
+    "load_model": "sweep.training.checkpoints",
+    "load_plugin": "sweep.training.processes",
     "load_study": "sweep.config.study_file",
     "recommend": "sweep.analysis.recommendation",
     "run_study": "sweep.cli.python_run",
-    "train_trial": "sweep.search.loop.single_trial",
+    "train_trial": "sweep.search.single",
 }
 
 

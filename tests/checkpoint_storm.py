@@ -14,7 +14,7 @@ from typing import Any, final
 
 import torch
 
-from sweep.training.checkpoints.checkpoint import CheckpointFolder
+from sweep.training.checkpoints import CheckpointFolder
 
 _MOST_KILLS = 20  # for each that is asked for
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import flatten_config
+from sweep.config.trial import flatten_config
 from sweep.records.messages import Evaluation
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
 
 MICRO = [16, 32, 64, 128, 256]
 RATES = [0.003, 0.01, 0.03, 0.1, 0.3]

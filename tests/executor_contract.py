@@ -13,11 +13,11 @@ import psutil
 import pytest
 from fake_slurm import FakeSlurm
 
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.executors import slurm
 from sweep.executors.base import PROGRAM, Executor, ExecutorWrapper, WorkerProgram
 from sweep.executors.inline import InlineExecutor
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.executors.ray import RayExecutor
 from sweep.executors.slurm import SlurmExecutor, SlurmSettings
 from sweep.records.messages import Ending, Heartbeat, Message, Task, TrialTask

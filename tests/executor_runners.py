@@ -16,8 +16,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.training import supervisor_link
-from sweep.training.supervisor_link import SUPERVISOR_LINK
+from sweep.training import processes as supervisor_link
+from sweep.training.processes import SUPERVISOR_LINK
 
 ERROR_TEXT = 'line one\nline two: «ü» "quoted"'
 

@@ -11,13 +11,11 @@ from sweep.config.commands import StudyCommands, StudyOrigin, find_study_command
 from sweep.config.metrics import METRICS as METRIC_TABLE
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import config_keys, flatten_config
+from sweep.config.trial import config_keys, flatten_config
 from sweep.probing.shape import derive_shape, digest_trial_shape
-from sweep.records.correct_images import FindCorrect
-from sweep.records.data_summary import DataSummary
-from sweep.records.frames.record_source import RecordSource
-from sweep.records.probe_record import MEMORY_PARTS
-from sweep.records.study_inputs import StudyInputs
+from sweep.records.frames import RecordSource
+from sweep.records.inputs import DataSummary, StudyInputs
+from sweep.records.records import MEMORY_PARTS, FindCorrect
 
 SPACE: dict[str, Any] = {
     "model.name": {"choice": ["resnet8", "vit_micro"]},

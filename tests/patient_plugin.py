@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.training.supervisor_link import SUPERVISOR_LINK
+from sweep.config.tables import MODELS, ImageShape, ModelEntry
+from sweep.training.processes import SUPERVISOR_LINK
 
 _STEP = 30  # beyond the rehearsal
 _PATIENCE_SECONDS = 60.0

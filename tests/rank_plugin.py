@@ -6,13 +6,10 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from sweep.config.data_sections import DataSection
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import DATASETS, DatasetEntry, ImageShape
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.training.data.images import Images
-from sweep.training.data.sets.digits import load_digits
-from sweep.training.data.splits import Source
+from sweep.config.sections import DataSection, ModelSection
+from sweep.config.tables import DATASETS, MODELS, DatasetEntry, ImageShape, ModelEntry
+from sweep.training.data.images import Images, Source
+from sweep.training.data.published import load_digits
 
 
 class _Failing(nn.Module):

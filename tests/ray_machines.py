@@ -8,7 +8,7 @@ import sys
 
 from ray.cluster_utils import Cluster
 
-from sweep.training.subprocesses import die_with_parent
+from sweep.training.processes import die_with_parent
 
 die_with_parent(os.getppid())
 quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 3}

@@ -7,10 +7,10 @@ from typing import Any
 
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.config.trial import TrialConfig, flatten_config
 from sweep.records.messages import Ending, Evaluation, Outcome
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
+from sweep.records.store import Store, open_store
 from sweep.search.samplers import make_sampler
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 2}
@@ -111,7 +111,7 @@ def add_seeds(store: Store, of: int, first: int, gaps: Sequence[float] = (0.0, 0
 
 def fill_mirror(store: Store, spec: StudySpec) -> None:
     """Copies the records of ``spec`` to Optuna's tables in the same database."""
-    from sweep.search.mirror.optuna_mirror import Mirror  # imports Optuna, which most tests do without
+    from sweep.search.optuna import Mirror  # imports Optuna, which most tests do without
 
     with closing(Mirror(store.url, spec)) as mirror:
         mirror.add(store.trial_records(spec.name))

@@ -11,8 +11,8 @@ from frames_factory import MadeFrames, frames_of, make_spec
 
 from sweep.analysis.statistics import non_dominated
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, flatten_config
-from sweep.records.trial_record import TrialRecord
+from sweep.config.trial import TrialConfig, flatten_config
+from sweep.records.records import TrialRecord
 from sweep.search.seeds import list_confirmations
 
 OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")

@@ -10,12 +10,12 @@ import numpy as np
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import TrialConfig
-from sweep.records.correct_images import Correct, encode_correct
-from sweep.records.frames.exchange import export_frames
-from sweep.records.frames.frames import load_frames
+from sweep.config.trial import TrialConfig
+from sweep.records.files import export_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation
-from sweep.records.store.store import open_store
+from sweep.records.records import Correct, encode_correct
+from sweep.records.store import open_store
 
 EPOCHS = 6
 SETUP_SECONDS = 2.0

@@ -13,7 +13,7 @@ from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import Claim
 from sweep.analysis.findings import find_claim, write_plan
 from sweep.cli.app import run_app
-from sweep.cli.commands.check import print_advice
+from sweep.cli.check import print_advice
 from sweep.config.advice import find_data_pitfalls, find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study, load_study
@@ -355,7 +355,7 @@ def test_batches_beyond_the_training_split_are_advised_against(
 
 def test_what_the_records_say_stands_beside_the_advice() -> None:
     from sweep.analysis.findings import evaluate_claims
-    from sweep.cli.commands.check import format_advice
+    from sweep.cli.check import format_advice
 
     measured = {item.name: item for item in evaluate_claims(make_frames(300, confirm=4)) if item.verdict != "undecided"}
     assert measured["lr_rule_linear"].verdict == "supported"

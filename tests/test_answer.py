@@ -23,7 +23,7 @@ from sweep.cli.arguments import parse_sets
 from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
-from sweep.config.trial_config import build_config, flatten_config
+from sweep.config.trial import build_config, flatten_config
 from sweep.executors.table import ExecutorSettings
 
 MIB = 2.0**20

@@ -8,16 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from sweep.config.data_sections import DataSection
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.sections import DataSection
+from sweep.config.trial import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training import vision
-from sweep.training.data.augment import SampleMixer, mix_images
+from sweep.training.data.augment import OPERATIONS, SampleMixer, apply_operations, mix_images
 from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.randaugment import OPERATIONS, apply_operations
 from sweep.training.data.windows import cut_epoch
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 CPU = torch.device("cpu")
 MIXED = {"regularization__mixup": 0.4, "regularization__cutmix": 1.0}

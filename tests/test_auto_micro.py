@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.errors import InputError
-from sweep.config.tables.entries import resolve
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import build_config
+from sweep.config.tables import MODELS, ModelEntry, resolve
+from sweep.config.trial import build_config
 from sweep.measurement.memory import MemoryUse
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.trial import run_trial
-from sweep.training.steps.auto_micro import AutoMicro
+from sweep.training.auto_micro import AutoMicro
+from sweep.training.trial import run_trial
 
 CPU = torch.device("cpu")
 

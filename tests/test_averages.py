@@ -10,21 +10,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.tables import ImageShape
+from sweep.config.trial import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.feeders import Batch
-from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import warm_up_trial
-from sweep.training.models.table import build_model
-from sweep.training.recipe.ema import Ema
-from sweep.training.recipe.optimizers import build_optimizer
-from sweep.training.recipe.precision import make_precision, place_model
-from sweep.training.recipe.schedule_free import ScheduleFree
-from sweep.training.steps.evaluation import averaged_model, evaluate_model
-from sweep.training.steps.setup import prepare_training
-from sweep.training.steps.step import Normalize, Step
-from sweep.training.steps.trial_state import TrialState
+from sweep.training.evaluation import averaged_model, evaluate_model
+from sweep.training.models.build import build_model
+from sweep.training.optimizers import ScheduleFree, build_optimizer
+from sweep.training.precision import Ema, make_precision, place_model
+from sweep.training.setup import TrialState, prepare_training
+from sweep.training.step import Normalize, Step
+from sweep.training.trial import run_trial
+from sweep.training.warmup import warm_up_trial
 
 CPU = torch.device("cpu")
 DIGITS = ImageShape(1, 8, 10)

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.trial import TrialConfig, build_config
 from sweep.measurement.gradient_noise import NoiseMeter, NoiseMoments, NoiseScale, estimate_moments
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.data.batch_planner import BatchPlanner
+from sweep.training.budget import BatchSchedule
+from sweep.training.data.planner import BatchPlanner
 from sweep.training.data.windows import Window
-from sweep.training.loop.trial import run_trial
-from sweep.training.steps.batch_schedule import BatchSchedule
+from sweep.training.trial import run_trial
 
 
 def config(**values: object) -> TrialConfig:

@@ -24,9 +24,9 @@ from sweep.analysis.comparable import ACCURACY, select_comparable
 from sweep.analysis.response import draw_response
 from sweep.analysis.statistics import Spread
 from sweep.config.errors import InputError
-from sweep.config.study_sections import Tolerance
-from sweep.config.trial_config import TrialConfig
-from sweep.records.correct_images import encode_correct
+from sweep.config.study import Tolerance
+from sweep.config.trial import TrialConfig
+from sweep.records.records import encode_correct
 
 INF = float("inf")
 SPACE = {

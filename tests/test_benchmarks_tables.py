@@ -19,13 +19,13 @@ from benchmarks.harness import TABLES
 from benchmarks.memory_forecast import Judged, judge, list_configurations, summarize
 from benchmarks.replay import make_replay_study, read_table, replay_search, schedule_messages
 from benchmarks.workers import measure_load, stretch_messages, widen_grid
-from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
+from sweep.config.sections import DataSection
 from sweep.config.space import pick_grid_point
 from sweep.config.study_file import load_study
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Heartbeat, Progress
-from sweep.records.store.store import open_store
+from sweep.records.store import open_store
 from sweep.search import study_forecast
 from sweep.search.study_forecast import StudyCosts, draw_sums
 

@@ -7,11 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import ImageShape
-from sweep.training.models.blocks import add_stochastic_depth, checkpoint_blocks, find_residual_blocks, find_stages
-from sweep.training.models.norms import GhostBatchNorm2d
-from sweep.training.models.table import build_model
+from sweep.config.sections import ModelSection
+from sweep.config.tables import ImageShape
+from sweep.training.models.build import (
+    add_stochastic_depth,
+    build_model,
+    checkpoint_blocks,
+    find_residual_blocks,
+    find_stages,
+)
+from sweep.training.models.resnets import GhostBatchNorm2d
 
 DIGITS = ImageShape(1, 8, 10)
 CIFAR = ImageShape(3, 32, 10)

@@ -11,17 +11,17 @@ import torch
 
 from sweep.analysis import shortfalls
 from sweep.cli.app import run_app
-from sweep.cli.health import Check, check_trials
-from sweep.config.trial_config import build_config, flatten_config
+from sweep.cli.look import Check, check_trials
+from sweep.config.trial import build_config, flatten_config
 from sweep.measurement.clock import Ledger, StepWindow
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, TrialTask
-from sweep.records.store.store import open_store
-from sweep.search.earlier.reuse_index import keep_portable
+from sweep.records.store import open_store
+from sweep.search.reuse import keep_portable
+from sweep.training import bottleneck
+from sweep.training.bottleneck import CachedSteps, classify_bottleneck, find_fixed_share
 from sweep.training.data.feeders import ReadyFeeder
-from sweep.training.diagnostics import bottleneck
-from sweep.training.diagnostics.bottleneck import CachedSteps, classify_bottleneck, find_fixed_share
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 from tests.records_factory import make_config, make_ending, make_spec
 
 

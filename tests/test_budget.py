@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config, replace_keys
+from sweep.config.trial import build_config, replace_keys
+from sweep.probing.cost_model import compute_workload
 from sweep.records.messages import INFEASIBLE, Ending, Evaluation, Progress, TrialTask
-from sweep.search.forecast.workload import compute_workload
+from sweep.training.budget import Budget, EvaluationSchedule, TrainingPoint
 from sweep.training.data.windows import count_budget_steps
-from sweep.training.loop.trial import run_trial
-from sweep.training.steps.budget import Budget, EvaluationSchedule, TrainingPoint
+from sweep.training.trial import run_trial
 
 
 def budget(*, is_growing: bool = False, **values: object) -> Budget:

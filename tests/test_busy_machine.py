@@ -18,16 +18,15 @@ from sweep.analysis.comparable import select_comparable
 from sweep.analysis.statistics import read_numbers
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.executors.table import ExecutorSettings
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Progress
-from sweep.records.quality_flags import TIME_DOUBTS
-from sweep.search.loop.events import TrialAdvanced
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import open_session
-from sweep.search.loop.single_trial import train_trial
+from sweep.records.quality import TIME_DOUBTS
+from sweep.search.session import Options, open_session
+from sweep.search.single import train_trial
+from sweep.search.tuner import TrialAdvanced
 
 NUM = 20  # trials of each kind
 TRIAL_SECONDS = 5.0

@@ -12,24 +12,20 @@ from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.tables.datasets import DATASETS, DatasetEntry
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.tables import DATASETS, DatasetEntry
+from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.table import ExecutorSettings
-from sweep.probing.estimate import run_estimate
-from sweep.records.data_summary import DataSummary
+from sweep.probing.memory import run_estimate
+from sweep.probing.prober import Prober, ProbeSettings
+from sweep.records.inputs import DataSummary
 from sweep.records.messages import Ending, EstimateTask, ExpectedData, Task, TrialTask, decode_task, encode_task
-from sweep.search.forecast.prober import Prober, ProbeSettings
-from sweep.search.loop import single_trial
-from sweep.search.loop.events import Stopped, TrialEnded
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import open_session
-from sweep.training.data import digests
-from sweep.training.data.data_checks import check_data
-from sweep.training.data.images import ArrayImages
-from sweep.training.data.sets import folder
-from sweep.training.data.splits import Source
-from sweep.training.data.study_data import expect_data, make_expected_data
-from sweep.training.data.table import load_splits
+from sweep.search import single as single_trial
+from sweep.search.session import Options, open_session
+from sweep.search.tuner import Stopped, TrialEnded
+from sweep.training.data import image_folder as folder
+from sweep.training.data import sources as digests
+from sweep.training.data.images import ArrayImages, Source
+from sweep.training.data.sources import check_data, expect_data, load_splits, make_expected_data
 
 TRIALS = {"model.name": "resnet8", "budget.epochs": 1, "schedule.warmup": 0.0}
 

@@ -9,10 +9,9 @@ from PIL import Image
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import build_config
-from sweep.search.loop.checks import check_inputs
-from sweep.training.data.data_checks import check_data
-from sweep.training.data.table import load_splits
+from sweep.config.trial import build_config
+from sweep.search.session import check_inputs
+from sweep.training.data.sources import check_data, load_splits
 
 
 def check(base: dict[str, object], space: dict[str, object], device_type: str = "cpu") -> StudySpec:

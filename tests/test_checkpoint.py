@@ -16,13 +16,11 @@ import torch
 from safetensors.torch import load_file
 from scripted_clock import ScriptedClock
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, encode_task
-from sweep.training.checkpoints.checkpoint import CheckpointFolder
-from sweep.training.checkpoints.saver import RandomState
-from sweep.training.checkpoints.serialization import pack_state, unpack_state
-from sweep.training.loop.trial import run_trial
+from sweep.training.checkpoints import CheckpointFolder, RandomState, pack_state, unpack_state
+from sweep.training.trial import run_trial
 
 
 @final
@@ -142,8 +140,8 @@ def curve(messages: list[Message]) -> list[tuple[float, ...]]:
 
 @pytest.fixture
 def every_step_is_an_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.loop.trial.WINDOW_SECONDS", 0.0)
-    monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.trial.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.trial.PROGRESS_SECONDS", 0.0)
 
 
 RECIPES: dict[str, dict[str, object]] = {
@@ -237,7 +235,7 @@ def test_what_a_checkpoint_takes_is_not_training(tmp_path: Path, monkeypatch: py
         written.append(path)
         time.sleep(0.2)
 
-    monkeypatch.setattr("sweep.training.checkpoints.checkpoint.write_atomically", slow)
+    monkeypatch.setattr("sweep.training.checkpoints.write_atomically", slow)
     *_, ending = run_trial(task(tmp_path))
     assert isinstance(ending, Ending)
     measured, slept = ending.measurements, 0.2 * len(written)
@@ -259,7 +257,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_trial(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sweep.training.checkpoints.checkpoint.write_atomically", full)
+    monkeypatch.setattr("sweep.training.checkpoints.write_atomically", full)
     *_, ending = run_trial(task(tmp_path))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete"
@@ -280,7 +278,7 @@ def test_a_killed_trial_goes_on_in_another_process(tmp_path: Path) -> None:
     code = f"""
 import sys
 from sweep.records.messages import decode_task
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 for message in run_trial(decode_task({encode_task(trial)!r})):
     print(message.step, flush=True)
 """

@@ -27,8 +27,7 @@ from sweep.analysis.findings import (
 from sweep.analysis.statistics import Estimate, Region, assess_region, count_repetitions
 from sweep.config.space import count_grid_points
 from sweep.config.study_file import build_study
-from sweep.records.data_summary import DataSummary
-from sweep.records.study_inputs import StudyInputs
+from sweep.records.inputs import DataSummary, StudyInputs
 
 NAMES = [claim.name for claim in CLAIMS]
 

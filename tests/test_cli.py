@@ -15,11 +15,9 @@ from cli_calls import call_sweep
 
 from sweep import load_frames
 from sweep.cli.app import COMMANDS, load_command, run_app
-from sweep.config.tables.datasets import DATASETS
-from sweep.config.tables.models import MODELS
-from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
-from sweep.config.trial_config import TrialConfig, config_keys
-from sweep.records.frames.frame_columns import TRIAL_COLUMNS
+from sweep.config.tables import DATASETS, MODELS, OPTIMIZERS, SCHEDULES
+from sweep.config.trial import TrialConfig, config_keys
+from sweep.records.frames import TRIAL_COLUMNS
 
 TINY = """
 name = "tiny"
@@ -473,7 +471,7 @@ def test_a_single_training_stops_after_its_step(tmp_path: Path) -> None:
 PLUGIN = """
 from torch import nn
 
-from sweep.config.tables.models import MODELS
+from sweep.config.tables import MODELS
 
 
 def perceptron(section, shape):

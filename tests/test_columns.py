@@ -5,11 +5,10 @@ from typing import Annotated, Literal, get_args
 import pytest
 from pydantic import Field
 
-from sweep.config.metrics import METRICS
-from sweep.config.trial_config import TrialConfig, config_keys, flatten_config
-from sweep.config.units import UNITS, MetricUnit
-from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS, config_column
+from sweep.config.metrics import METRICS, UNITS, MetricUnit
+from sweep.config.trial import TrialConfig, config_keys, flatten_config
 from sweep.records.messages import Outcome
+from sweep.records.records import CONFIG_COLUMNS, METRIC_KINDS, config_column
 
 
 def test_every_key_has_a_column_of_its_type() -> None:
@@ -41,7 +40,7 @@ def test_what_fits_no_column_is_refused_when_it_is_declared(annotation: object) 
 
 def test_every_unit_is_declared() -> None:
     undeclared = {item.unit for item in METRICS.values()} - UNITS.keys()
-    assert not undeclared, f"declare {undeclared} in UNITS of sweep/config/units.py"
+    assert not undeclared, f"declare {undeclared} in UNITS of sweep/config/metrics.py"
 
 
 def test_metrics_are_whole_or_not() -> None:
@@ -62,4 +61,4 @@ def test_a_unit_of_what_is_minimized_declares_its_worst_value() -> None:
         name: UNITS[name] for name in sorted({item.unit for item in METRICS.values() if item.direction == "minimize"})
     }
     undeclared = [name for name, unit in units.items() if not unit.is_share and unit.worst == MetricUnit().worst]
-    assert not undeclared, f"give `worst` of {undeclared} in sweep/config/units.py, above every possible value"
+    assert not undeclared, f"give `worst` of {undeclared} in sweep/config/metrics.py, above every possible value"

@@ -17,10 +17,9 @@ from sweep.analysis.recommendation import recommend
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, build_config, flatten_config
-from sweep.records.data_summary import DataSummary
-from sweep.records.frames.frames import load_frames
-from sweep.records.study_inputs import StudyInputs
+from sweep.config.trial import TrialConfig, build_config, flatten_config
+from sweep.records.inputs import DataSummary, StudyInputs
+from sweep.records.loading import load_frames
 
 
 def study(folder: Path, slower: float = 1.0, better: float = 0.0, seeds: int = 3, name: str = "s", **rest: Any) -> Path:

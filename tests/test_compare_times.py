@@ -20,7 +20,7 @@ from sweep.analysis.comparison import (
 )
 from sweep.analysis.statistics import Estimate, Interval, confidence_interval
 from sweep.cli.app import run_app
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 
 
 def verdicts(found: Comparison) -> set[str]:

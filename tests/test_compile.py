@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 
 def test_each_size_of_micro_batch_has_a_static_graph_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ from records_factory import make_record, make_spec
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
 from sweep.search.seeds import (
     collect_costs,
     count_confirmations,

@@ -8,11 +8,11 @@ from pathlib import Path
 from records_factory import make_spec
 
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.executors.inline import InlineExecutor
-from sweep.records.store.store import Store, open_store
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
+from sweep.records.store import Store, open_store
+from sweep.search.attempts import RunPlan
+from sweep.search.tuner import Tuner
 
 
 def study(trials: int = 1) -> StudySpec:

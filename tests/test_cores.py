@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
+from sweep.executors import devices as cpu_cores
 from sweep.executors.base import WorkerProgram
-from sweep.executors.process import cpu_cores
-from sweep.executors.process.cpu_cores import divide_cores
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.devices import divide_cores
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Message, TrialTask
 
 

@@ -10,15 +10,15 @@ import torch
 from records_factory import add_trials, make_config, make_ending, make_store
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config
-from sweep.records.correct_images import MAX_IMAGES, decode_correct, encode_correct
-from sweep.records.frames.exchange import export_frames, import_records
-from sweep.records.frames.frames import load_frames
+from sweep.config.trial import build_config
+from sweep.records.files import export_frames, import_records
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, TrialTask, decode_message, encode_message
-from sweep.records.store.store import open_store
-from sweep.training.loop.finish import describe_correct
-from sweep.training.loop.trial import run_trial
-from sweep.training.ranks.launcher import run_ranks
+from sweep.records.records import MAX_IMAGES, decode_correct, encode_correct
+from sweep.records.store import open_store
+from sweep.training.finish import describe_correct
+from sweep.training.ranks import run_ranks
+from sweep.training.trial import run_trial
 
 TINY = {"data.subset": 64, "budget.epochs": 2.0, "batch.micro": 32}
 

@@ -12,9 +12,9 @@ from scipy.stats import norm
 from sweep.analysis.response import Deviation, GaussianProcess
 from sweep.analysis.statistics import hypervolume, reference_point
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
 from sweep.search.cost_aware import (
     CostAwareSampler,
     CostAxis,

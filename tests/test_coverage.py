@@ -22,7 +22,7 @@ from sweep.analysis.statistics import (
     seed_interval,
     slope_estimate,
 )
-from sweep.config.study_sections import Tolerance
+from sweep.config.study import Tolerance
 
 NUM_DRAWS = 1000
 # 93 to 97 % is asked for; 1,000 draws of an exact 95 % scatter by 0.7 % themselves

@@ -13,23 +13,33 @@ import torch
 from fake_cuda import CUDA, NAME, UUID, FakeCuda, use_fake_cuda
 from records_factory import make_spec
 
-from sweep.cli.health import check_machine
+from sweep.cli.look import check_machine
 from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.table import ExecutorSettings
-from sweep.measurement import device, environment, nvml
+from sweep.measurement import device
+from sweep.measurement import device as environment
+from sweep.measurement import monitor as nvml
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_moments, make_synchronizer
 from sweep.measurement.monitor import Monitor
 from sweep.probing.probe import run_probe
-from sweep.records.attempt_causes import DEVICE_FULL, FAULTS_OF_THE_MACHINE
-from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, ProbeTask, TrialTask
-from sweep.records.store.store import open_store
-from sweep.search.loop import session
-from sweep.search.loop.run_options import Options
-from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import warm_up_trial
-from sweep.training.steps.setup import prepare_training
+from sweep.records.messages import (
+    DEVICE_FULL,
+    FAULTS_OF_THE_MACHINE,
+    Ending,
+    Evaluation,
+    Heartbeat,
+    Message,
+    ProbeTask,
+    TrialTask,
+)
+from sweep.records.store import open_store
+from sweep.search import session
+from sweep.search.session import Options
+from sweep.training.setup import prepare_training
+from sweep.training.trial import run_trial
+from sweep.training.warmup import warm_up_trial
 
 STREAMED = {"data__placement": "host", "data__workers": 1}
 GRAPHS = {"precision__cuda_graphs": True}
@@ -217,7 +227,7 @@ def test_a_probe_within_a_limit(gpu: FakeCuda) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_a_trial_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.loop.trial.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.trial.WINDOW_SECONDS", 0.0)
     values = {"precision__dtype": "fp16", "model__dropout": 0.1, "optimizer__name": "lamb", "budget__steps": 6}
     unbroken, _ = run(**values)
     config = configure(**values)

@@ -9,10 +9,10 @@ import torch
 from fake_cuda import CUDA, FakeCuda, use_fake_cuda
 from torch import Tensor, nn
 
-from sweep.config.tables.recipes import OPTIMIZERS
-from sweep.config.trial_config import build_config
-from sweep.training.recipe.optimizers import build_optimizer
-from sweep.training.recipe.precision import LossScaler
+from sweep.config.tables import OPTIMIZERS
+from sweep.config.trial import build_config
+from sweep.training.optimizers import build_optimizer
+from sweep.training.precision import LossScaler
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.measurement.device import measure_reference_seconds, wait_until_settled
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.loop import trial
-from sweep.training.loop.trial import run_trial
-from sweep.training.recipe.precision import set_tf32
-from sweep.training.steps.step import Step
+from sweep.training import trial
+from sweep.training.precision import set_tf32
+from sweep.training.step import Step
+from sweep.training.trial import run_trial
 
 BACKENDS: Any = torch.backends  # torch leaves these attributes untyped
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from records_factory import add_trials, fill_mirror, make_spec, make_store
 
-from sweep.cli.commands.dashboard import serve_dashboard
+from sweep.cli.records import serve_dashboard
 from sweep.config.errors import InputError
-from sweep.records.store.store import Store
+from sweep.records.store import Store
 
 pytest.importorskip("optuna_dashboard", reason="the extra [dashboard] is not installed")
 
@@ -40,7 +40,7 @@ def study(tmp_path: Path) -> Iterator[tuple[Path, Store]]:
 @pytest.fixture
 def server(study: tuple[Path, Store]) -> Iterator[tuple[int, int]]:
     port = _free_port()
-    code = "import sys; from sweep.cli.commands.dashboard import serve_dashboard; "
+    code = "import sys; from sweep.cli.records import serve_dashboard; "
     code += "sys.exit(serve_dashboard(sys.argv[1], int(sys.argv[2])))"
     command = [sys.executable, "-c", code, str(study[0]), str(port)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -13,19 +13,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
-from sweep.config.tables.datasets import DATASETS, DatasetEntry
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.records.frames.frames import load_frames
-from sweep.training.data.data_checks import check_data
-from sweep.training.data.images import ArrayImages, Images
-from sweep.training.data.sets import digits
-from sweep.training.data.sets.folder import FolderImages, load_imagefolder
-from sweep.training.data.sets.published_files import is_reachable
-from sweep.training.data.splits import Source
-from sweep.training.data.summaries import look_at_data
-from sweep.training.data.table import find_facts, load_splits
+from sweep.config.sections import DataSection
+from sweep.config.tables import DATASETS, DatasetEntry
+from sweep.config.trial import TrialConfig, build_config
+from sweep.records.loading import load_frames
+from sweep.training.data import published as digits
+from sweep.training.data.image_folder import FolderImages, load_imagefolder
+from sweep.training.data.images import ArrayImages, Images, Source
+from sweep.training.data.published import is_reachable
+from sweep.training.data.sources import check_data, find_facts, load_splits, look_at_data
 
 ROOT = Path(__file__).parents[1]
 ARCHIVE = ROOT.parent / "shared" / "data" / "cifar10-jpeg.tar.xz"
@@ -281,8 +278,8 @@ def test_checks_and_digest_import_no_torch(tmp_path: Path) -> None:
     root = write_folder(tmp_path, {"a": 4, "b": 4})
     code = (
         "import sys\n"
-        "from sweep.config.trial_config import build_config\n"
-        "from sweep.training.data.data_checks import check_data\n"
+        "from sweep.config.trial import build_config\n"
+        "from sweep.training.data.sources import check_data\n"
         f"for values in ({{}}, {{'data.name': 'imagefolder', 'data.root': {str(root)!r}}}):\n"
         "    assert check_data(build_config(values, 't')).digest\n"
         "print('torch' in sys.modules)\n"
@@ -294,7 +291,7 @@ def test_decoded_folder_is_cached_and_forgotten_when_a_file_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sweep.training.data.cache._MIN_BYTES", 1)
+    monkeypatch.setattr("sweep.training.data.folders._MIN_BYTES", 1)
     root = write_folder(tmp_path / "images", {"train/a": 4, "train/b": 4})
     settings = config(name="imagefolder", root=str(root)).data
     first = hashes(load_splits(settings).train)

@@ -14,14 +14,13 @@ from sweep.cli.app import run_app
 from sweep.config.errors import InputError, StoreError
 from sweep.config.study import StudySpec
 from sweep.executors.table import ExecutorSettings
-from sweep.records.frames.exchange import export_frames
-from sweep.records.frames.frames import load_frames
-from sweep.records.store.store import open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.checkpoint_space import DiskSpace
-from sweep.search.loop.events import Event, TrialEnded, TrialStarted
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import open_session
+from sweep.records.files import export_frames
+from sweep.records.loading import load_frames
+from sweep.records.records import TrialRecord
+from sweep.records.store import open_store
+from sweep.search.attempts import DiskSpace
+from sweep.search.session import Options, open_session
+from sweep.search.tuner import Event, TrialEnded, TrialStarted
 
 _MIB = 1 << 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -113,7 +112,7 @@ def test_the_command_to_run_again_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     free = iter([1 << 40] * 2)  # when the study begins
-    monkeypatch.setattr("sweep.search.loop.checkpoint_space.measure_free_bytes", lambda _folder: next(free, 0))
+    monkeypatch.setattr("sweep.search.attempts.measure_free_bytes", lambda _folder: next(free, 0))
     monkeypatch.chdir(tmp_path)
     space = '[space]\n"batch.micro" = { choice = [50, 100] }\n'
     Path("s.toml").write_text(f'name = "s"\ntrials = 2\n[base]\ndata.subset = 100\nbudget.steps = 1\n{space}')

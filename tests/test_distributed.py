@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.config.trial import build_config
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Outcome, Progress, TrialTask, encode_message
-from sweep.training.data.batch_planner import shard_window
+from sweep.training.data.planner import shard_window
 from sweep.training.data.windows import cut_epoch
-from sweep.training.loop.trial import run_trial
-from sweep.training.plugins import load_plugin
-from sweep.training.ranks.agent import RankDied, RankMessage
-from sweep.training.ranks.launcher import _Reports, run_ranks
+from sweep.training.processes import load_plugin
+from sweep.training.rank_agent import RankDied, RankMessage
+from sweep.training.ranks import _Reports, run_ranks
+from sweep.training.trial import run_trial
 from sweep.training.world import World
 
 PLUGIN = str(Path(__file__).with_name("rank_plugin.py"))
@@ -293,7 +293,7 @@ def gone(processes: list[psutil.Process]) -> None:
 SUPERVISOR = """
 import sys
 sys.path[:] = {path!r}
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import decode_task
 executor = ProcessExecutor(devices=["cpu"])
 executor.start(decode_task(sys.argv[1].encode()))

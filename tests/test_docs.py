@@ -24,13 +24,12 @@ from reports.figure import Absent
 from reports.figures.marks import to_floats
 from studies import template
 from sweep.config.study_file import load_study
-from sweep.config.tables.datasets import DATASETS
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import build_config
+from sweep.config.tables import DATASETS, MODELS, ModelEntry
+from sweep.config.trial import build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
-from sweep.training.data.summaries import look_at_data
-from sweep.training.loop.trial import run_trial
-from sweep.training.plugins import load_plugin
+from sweep.training.data.sources import look_at_data
+from sweep.training.processes import load_plugin
+from sweep.training.trial import run_trial
 
 
 def examples(kind: str) -> Iterator[tuple[str, str]]:

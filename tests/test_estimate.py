@@ -16,14 +16,21 @@ from torch import Tensor, nn
 
 from sweep import train_trial
 from sweep.config.errors import InputError
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.probing import fake_step, scratch_memory
-from sweep.probing.estimate import MemoryEstimate, estimate_memory
-from sweep.probing.fake_step import MicroSizes, find_micro_sizes
-from sweep.probing.memory_tracker import HeldBytes, StepTracker, use_fake_tensors
+from sweep.config.tables import MODELS, ModelEntry
+from sweep.config.trial import TrialConfig, build_config
+from sweep.probing import memory as fake_step
+from sweep.probing import scratch_memory
+from sweep.probing.memory import (
+    HeldBytes,
+    MemoryEstimate,
+    MicroSizes,
+    StepTracker,
+    estimate_memory,
+    find_micro_sizes,
+    use_fake_tensors,
+)
 from sweep.probing.scratch_memory import Operation, TensorLayout, find_operation, measure_scratch
-from sweep.training.data.table import find_facts, load_splits
+from sweep.training.data.sources import find_facts, load_splits
 
 FLOAT = 4
 ATEN = torch.ops.aten
@@ -237,8 +244,8 @@ def test_the_forecast_is_what_a_trial_records(values: dict[str, object]) -> None
 FORECAST_AND_RECORD = """
 import json, sys
 from sweep import train_trial
-from sweep.config.trial_config import build_config
-from sweep.probing.estimate import estimate_memory
+from sweep.config.trial import build_config
+from sweep.probing.memory import estimate_memory
 for values in json.loads(sys.argv[1]):
     config = build_config({"data.subset": 200, "budget.steps": 1, "optimizer.lr": 0.01} | values, "test")
     recorded = train_trial(config, device="cpu").measurements["peak_memory_bytes"]

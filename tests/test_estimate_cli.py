@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import sweep.probing.estimate
+import sweep.probing.memory
 from sweep.cli.app import run_app
-from sweep.probing.estimate import MemoryEstimate
-from sweep.records.probe_record import MEMORY_LABELS
+from sweep.probing.memory import MemoryEstimate
+from sweep.records.records import MEMORY_LABELS
 
 CATEGORIES = ("parameter", "gradient", "optimizer", "activation", "temporary", "scratch")
 
@@ -54,7 +54,7 @@ def test_operations_that_could_not_be_measured_are_named(
         parameter_bytes=1, gradient_bytes=1, optimizer_bytes=1, activation_bytes=1, temporary_bytes=1, scratch_bytes=1,
         unmeasured_operations=3,
     )  # fmt: skip
-    monkeypatch.setattr(sweep.probing.estimate, "estimate_memory", lambda _config, **_options: made)
+    monkeypatch.setattr(sweep.probing.memory, "estimate_memory", lambda _config, **_options: made)
     assert documented(capsys)["unmeasured_operations"] == 3
     assert documented(capsys)["peak_memory_bytes"] == 6
     assert run_app(["estimate"]) == 0

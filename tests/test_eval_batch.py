@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sweep.training.steps.eval_batch import EvalBatch, EvalFit, count_most_images, fit_eval_batch
+from sweep.training.evaluation import EvalBatch, EvalFit, count_most_images, fit_eval_batch
 
 
 class Measured:

@@ -9,16 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.measurement.memory import count_held_bytes, record_allocations
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.loop import warmup
-from sweep.training.loop.finish import evaluate_images
-from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import warm_up_trial
-from sweep.training.steps.eval_batch import EvalFit
-from sweep.training.steps.setup import TrainingSetup, prepare_training
-from sweep.training.steps.trial_state import TrialState
+from sweep.training import warmup
+from sweep.training.evaluation import EvalFit
+from sweep.training.finish import evaluate_images
+from sweep.training.setup import TrainingSetup, TrialState, prepare_training
+from sweep.training.trial import run_trial
+from sweep.training.warmup import warm_up_trial
 from sweep.training.world import World
 
 CPU = torch.device("cpu")

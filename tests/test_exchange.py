@@ -9,12 +9,11 @@ import pytest
 from records_factory import add_trials, make_ending, make_evaluation, make_spec, make_store
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config
-from sweep.records.frames.exchange import export_frames, exported_study, import_records
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
-from sweep.records.frames.validation import MAX_CELL_CHARACTERS
-from sweep.records.store.store import Store, open_store
+from sweep.config.trial import build_config
+from sweep.records.files import export_frames, exported_study, import_records
+from sweep.records.frames import MAX_CELL_CHARACTERS, Frames
+from sweep.records.loading import load_frames
+from sweep.records.store import Store, open_store
 
 ODD_TEXTS = [
     "=1+1",

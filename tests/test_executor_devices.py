@@ -11,9 +11,14 @@ import pytest
 
 from sweep.config.errors import InputError
 from sweep.executors import devices, table
-from sweep.executors.devices import find_bus_address, list_devices, list_nvml_names, make_pinned_environment
-from sweep.executors.openmp import limit_spinning
-from sweep.measurement.nvml import find_gpu
+from sweep.executors.devices import (
+    find_bus_address,
+    limit_spinning,
+    list_devices,
+    list_nvml_names,
+    make_pinned_environment,
+)
+from sweep.measurement.monitor import find_gpu
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,7 @@ def test_a_device_that_is_not_shown_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_supervisor_needs_no_torch() -> None:
     program = (
-        "import sys, sweep.executors.process.process_executor, sweep.executors.inline;"
+        "import sys, sweep.executors.process, sweep.executors.inline;"
         "from sweep.executors.devices import list_devices; list_devices(); print('torch' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"

@@ -11,7 +11,7 @@ import executor_runners
 import pytest
 from executor_contract import EXECUTORS, TRAINING, Make, await_dead, hear_first, hear_out, hear_some, run, task
 
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.base import Executor, WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask

@@ -9,21 +9,25 @@ import torch
 from torch import nn
 
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import DATASETS, DataFacts, ImageShape
-from sweep.config.tables.entries import resolve
-from sweep.config.tables.models import MODELS, has_batch_statistics
-from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
-from sweep.config.trial_config import build_config, config_keys, keys_of_cost
-from sweep.probing.estimate import estimate_memory
+from sweep.config.sections import ModelSection
+from sweep.config.tables import (
+    DATASETS,
+    MODELS,
+    OPTIMIZERS,
+    SCHEDULES,
+    DataFacts,
+    ImageShape,
+    has_batch_statistics,
+    resolve,
+)
+from sweep.config.trial import build_config, config_keys, keys_of_cost
+from sweep.probing.memory import estimate_memory
 from sweep.probing.probe import run_probe
 from sweep.records.messages import Ending, ProbeTask, TrialTask
-from sweep.training.data.data_checks import check_data
-from sweep.training.data.table import find_facts, load_splits
-from sweep.training.loop.trial import run_trial
-from sweep.training.models import norms
-from sweep.training.models.blocks import find_residual_blocks, find_stages
-from sweep.training.models.table import build_model
+from sweep.training.data.sources import check_data, find_facts, load_splits
+from sweep.training.models import resnets as norms
+from sweep.training.models.build import build_model, find_residual_blocks, find_stages
+from sweep.training.trial import run_trial
 
 TESTS = Path(__file__).parent
 TABLES: dict[str, dict[str, Any]] = {"model": MODELS, "data": DATASETS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
@@ -58,12 +62,12 @@ def test_a_model_normalizes_as_its_entry_declares(name: str, norm: str) -> None:
     with torch.device("meta"):
         model = build_model(ModelSection.model_validate({"name": name, "norm": norm}), SHAPE)
     assert has_batch_statistics(name, norm) == bool(norms.find_batch_norms(model)), (
-        f"model {name}: has_batch_statistics of its entry in sweep/config/tables/models.py is wrong, or its function "
-        "ignores model.norm: take sweep.training.models.norms.choose_norm_layer(section)"
+        f"model {name}: has_batch_statistics of its entry in sweep/config/tables.py is wrong, or its function "
+        "ignores model.norm: take sweep.training.models.resnets.choose_norm_layer(section)"
     )
-    assert MODELS[name].family != "custom", f"model {name}: name its family in sweep/config/tables/models.py"
-    assert find_residual_blocks(model), f"model {name}: list its blocks, see sweep/training/models/blocks.py"
-    assert len(find_stages(model)) > 1, f"model {name}: list its stages, see sweep/training/models/blocks.py"
+    assert MODELS[name].family != "custom", f"model {name}: name its family in sweep/config/tables.py"
+    assert find_residual_blocks(model), f"model {name}: list its blocks, see sweep/training/models/build.py"
+    assert len(find_stages(model)) > 1, f"model {name}: list its stages, see sweep/training/models/build.py"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -80,7 +84,7 @@ def test_a_model_drops_the_declared_share(name: str) -> None:
 
 @pytest.mark.parametrize("name", OWN_DATA)
 def test_a_data_set_can_be_forecast_before_it_is_loaded(name: str) -> None:
-    entry, place = DATASETS[name], "sweep/config/tables/datasets.py"
+    entry, place = DATASETS[name], "sweep/config/tables.py"
     assert entry.facts is not None or entry.find_facts is not None, f"data {name}: give facts or find_facts in {place}"
 
 
@@ -95,16 +99,14 @@ def test_a_data_set_is_counted_as_it_is_loaded(name: str, tmp_path: Path) -> Non
         raise
     summary = check_data(config)
     assert not DATASETS[name].depends_on_root, (
-        f"data {name}: it loads without files, so give depends_on_root=False in sweep/config/tables/datasets.py"
+        f"data {name}: it loads without files, so give depends_on_root=False in sweep/config/tables.py"
     )
     assert summary.digest, f"data {name}: without digest no trial is reused; see DatasetEntry"
     assert (summary.num_train, summary.num_val, summary.num_test) == (
         len(splits.train), len(splits.validation), len(splits.read_test()),
     )  # fmt: skip
     found = DataFacts(splits.shape, len(splits.train))
-    assert find_facts(config.data) == found, (
-        f"data {name}: its facts are {found}: give them in sweep/config/tables/datasets.py"
-    )
+    assert find_facts(config.data) == found, f"data {name}: its facts are {found}: give them in sweep/config/tables.py"
 
 
 def test_every_key_declares_what_it_changes() -> None:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.trial import TrialConfig, build_config
 from sweep.training.data.augment import crop_flip, crop_flip_on_cpu, make_crops, pad_images
 from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder, make_feeder, make_plain_batches
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.windows import count_budget_steps, cut_epoch, plan_epoch
-from sweep.training.steps.step import Normalize
+from sweep.training.step import Normalize
 
 CPU = torch.device("cpu")
 

@@ -26,7 +26,7 @@ from sweep.analysis.statistics import (
     slope_estimate,
 )
 from sweep.config.commands import StudyOrigin, find_study_commands
-from sweep.config.trial_config import build_config, flatten_config
+from sweep.config.trial import build_config, flatten_config
 
 MIB = 2.0**20
 APART = 2.0  # how far apart the best rates of two recipes are, as a logarithm

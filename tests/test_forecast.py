@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from records_factory import add_trials, make_ending, make_spec, make_store
 
-from sweep.config.study_sections import Confirm
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.study import Confirm
+from sweep.config.trial import TrialConfig, build_config
+from sweep.probing.cost_model import CostModel, TrialCost, compute_workload, count_evaluations, interpolate
+from sweep.probing.gate import MemoryGate
 from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
-from sweep.records.frames.frames import read_frames
+from sweep.records.loading import read_frames
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.records.probe_record import ProbeRecord
-from sweep.search.forecast.memory_gate import MemoryGate
-from sweep.search.forecast.trial_cost import CostModel, TrialCost, interpolate
-from sweep.search.forecast.workload import compute_workload, count_evaluations
+from sweep.records.records import ProbeRecord
 from sweep.search.pruner import NUM_NEAREST
 from sweep.search.seeds import list_confirmations
 from sweep.search.study_forecast import (
@@ -30,7 +29,7 @@ from sweep.search.study_forecast import (
     estimate_remaining_work,
     make_forecast,
 )
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 # The law of a made-up machine: seconds of a micro batch of m samples, of an update, of what comes before the clock.
 FIXED, PER_SAMPLE, UPDATE, SETUP, WARMUP, LAUNCH = 2e-3, 1e-4, 5e-4, 0.2, 0.3, 0.02

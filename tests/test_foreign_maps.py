@@ -16,7 +16,7 @@ from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.foreign.column_map import write_draft
 from sweep.foreign.foreign_records import load_foreign_frames
-from sweep.records.frames.study_frames import Frames
+from sweep.records.frames import Frames
 
 GOLDEN = Path(__file__).parent / "golden" / "foreign"
 HEADER = ("bs", "lr", "seed", "acc", "time", "mem", "gpu")

@@ -21,8 +21,8 @@ from optuna_storages import open_storage
 from sweep.config.errors import InputError
 from sweep.foreign.foreign_records import load_foreign_frames
 from sweep.foreign.sources import is_foreign, read_foreign_table
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
 
 GOLDEN = Path(__file__).parent / "golden" / "foreign"
 GALLERY = DOCS / "gallery" / "quickstart"

@@ -15,10 +15,10 @@ from records_factory import ENVIRONMENT, add_trials, make_config, make_ending, m
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import build_config, config_keys, flatten_config
-from sweep.records.frames.frame_columns import ATTEMPT_COLUMNS, EVALUATION_COLUMNS, PROBE_COLUMNS, TRIAL_COLUMNS
-from sweep.records.frames.frames import load_frames
-from sweep.records.store import reading
+from sweep.config.trial import build_config, config_keys, flatten_config
+from sweep.records import reading
+from sweep.records.frames import ATTEMPT_COLUMNS, EVALUATION_COLUMNS, PROBE_COLUMNS, TRIAL_COLUMNS
+from sweep.records.loading import load_frames
 
 CONTRACT = [
     "study", "number", "phase", "outcome", "seed", "global_batch_size", "val_accuracy", "val_loss",
@@ -124,7 +124,7 @@ def test_a_reader_without_any_right_to_write_can_read(tmp_path: Path) -> None:
         store.close()
         # the first load imports what the second one needs, while it may still be read
         code = (
-            "import os, sys; from sweep.records.frames.frames import load_frames; load_frames(sys.argv[1]);"
+            "import os, sys; from sweep.records.loading import load_frames; load_frames(sys.argv[1]);"
             "os.setgid(65534); os.setuid(65534); print(len(load_frames(sys.argv[2]).trials))"
         )
         command = [sys.executable, "-c", code, str(tmp_path), name]

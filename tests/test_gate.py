@@ -9,17 +9,15 @@ from records_factory import make_spec
 from test_tuner import run
 
 from sweep.config.study import StudySpec
-from sweep.config.tables.datasets import DataFacts, ImageShape
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.probing.resident_images import count_resident_bytes
-from sweep.probing.shape import find_largest_accumulation
-from sweep.records.frames.frames import load_frames
+from sweep.config.tables import DataFacts, ImageShape
+from sweep.config.trial import TrialConfig, build_config
+from sweep.probing.gate import MemoryGate, find_largest_micro, measure_room
+from sweep.probing.shape import count_resident_bytes, find_largest_accumulation
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Outcome
-from sweep.records.store.store import Store, open_store
-from sweep.search.forecast.memory_gate import MemoryGate, find_largest_micro
-from sweep.search.forecast.memory_room import measure_room
-from sweep.search.loop.circuit_breaker import CircuitBreaker
-from sweep.search.loop.events import Stopped, TrialEnded, TrialStarted
+from sweep.records.store import Store, open_store
+from sweep.search.breaker import CircuitBreaker
+from sweep.search.tuner import Stopped, TrialEnded, TrialStarted
 
 LIMIT = 256_000  # a micro batch of 256 fits, as a trial of tuner_runners has 1000 bytes for each sample
 

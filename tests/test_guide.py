@@ -18,16 +18,17 @@ from safetensors.torch import save_file
 from benchmarks import datasets
 from reports import write_report
 from sweep import load_frames
-from sweep.cli import questions, study_run
+from sweep.cli import ask as ask_command
+from sweep.cli import ask as questions
+from sweep.cli import study_run
 from sweep.cli.app import run_app
-from sweep.cli.commands import ask as ask_command
-from sweep.config.durations import round_up_duration
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import ModelSection
+from sweep.config.sections import ModelSection, round_up_duration
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study
-from sweep.config.tables.datasets import ImageShape
-from sweep.probing.estimate import estimate_memory
+from sweep.config.tables import ImageShape
+from sweep.probing.gate import MemoryRoom
+from sweep.probing.memory import estimate_memory
 from sweep.search import guided_study, study_forecast
 from sweep.search.ask import (
     Answers,
@@ -46,13 +47,11 @@ from sweep.search.ask import (
     split_time,
     write_study,
 )
-from sweep.search.forecast.memory_room import MemoryRoom
 from sweep.search.guided_study import GuideTask, look_at_images
-from sweep.search.loop.events import Stopped
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import open_session
-from sweep.search.loop.shutdown import Shutdown
-from sweep.training.models.table import build_model
+from sweep.search.session import Options, open_session
+from sweep.search.shutdown import Shutdown
+from sweep.search.tuner import Stopped
+from sweep.training.models.build import build_model
 
 FACTS = Facts(side=32, num_train=45_000, num_validation=5000)
 

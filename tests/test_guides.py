@@ -15,7 +15,7 @@ from PIL import Image
 from postgres_server import Server, postgres
 
 from sweep.cli.app import COMMANDS, load_command
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 
 __all__ = ["postgres"]
 

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from image_folder_factory import count_files, list_images, make_image, write_files
 from PIL import Image
 
-from sweep.cli.data_lines import format_data
+from sweep.cli.check import format_data
 from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.records.data_summary import DataSummary
-from sweep.training.data.data_checks import check_data
-from sweep.training.data.folders import inspection
-from sweep.training.data.table import find_facts, load_splits
+from sweep.config.trial import TrialConfig, build_config
+from sweep.records.inputs import DataSummary
+from sweep.training.data import folders as inspection
+from sweep.training.data.sources import check_data, find_facts, load_splits
 
 FLAT = list_images({"a": 20, "b": 20})
 SPLIT = list_images({"train/a": 10, "train/b": 10, "val/a": 3, "val/b": 3, "test/a": 2, "test/b": 2})

@@ -16,9 +16,9 @@ from sweep.analysis.comparable import ACCURACY
 from sweep.analysis.posterior import Posterior, draw_normal, drop_negative, estimate_image_shares, fit_posterior
 from sweep.analysis.recommendation import as_document
 from sweep.analysis.statistics import Grouping
-from sweep.config.trial_config import flatten_config
-from sweep.records.correct_images import Correct
-from sweep.records.data_summary import DataSummary
+from sweep.config.trial import flatten_config
+from sweep.records.inputs import DataSummary
+from sweep.records.records import Correct
 
 Bits = npt.NDArray[np.bool_]
 # standard deviations of a latent score: of images for all configurations, for one, of seeds, of a seed on an image

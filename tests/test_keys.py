@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 import sweep
-from sweep.config.trial_config import TrialConfig, build_config, flatten_config
-from sweep.records.content_key import list_library_versions, trial_key
+from sweep.config.trial import TrialConfig, build_config, flatten_config
+from sweep.records.inputs import PROBE, TRIAL, digest_code, digest_plugin, list_library_versions, trial_key
 from sweep.records.messages import Ending
-from sweep.records.source_digest import PROBE, TRIAL, digest_code, digest_plugin
-from sweep.search.earlier.reuse_index import keep_portable
+from sweep.search.reuse import keep_portable
 
 PACKAGE = Path(sweep.__file__).parent
 VERSIONS = {"torch": "2.13.0", "torchvision": "0.28.0", "numpy": "2.4.0"}
@@ -45,13 +44,13 @@ def test_defaults_in_writing_and_the_place_of_the_data_do_not() -> None:
 
 
 def test_a_build_of_the_same_version_has_the_same_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.records.content_key.version", lambda name: {"torch": "2.13.0+cpu"}.get(name, "1.0"))
+    monkeypatch.setattr("sweep.records.inputs.version", lambda name: {"torch": "2.13.0+cpu"}.get(name, "1.0"))
     assert list_library_versions() == {"torch": "2.13.0", "torchvision": "1.0", "numpy": "1.0"}
 
 
 def test_keys_are_the_same_in_another_process_and_torch_is_not_imported() -> None:
     code = (
-        "import sys; from sweep.records.content_key import *; from sweep.records.source_digest import *;"
+        "import sys; from sweep.records.inputs import *; from sweep.records.inputs import *;"
         f"print(trial_key(TrialConfig(), 'data', 'code', {VERSIONS!r}), digest_code(), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -113,15 +112,15 @@ def _digest_again(copied: Path) -> None:
 
 def test_the_digest_covers_every_module_that_a_training_imports() -> None:
     code = (
-        "import sys; from sweep.records.messages import TrialTask; from sweep.training.loop.trial import run_trial\n"
-        "from sweep.config.trial_config import build_config\n"
+        "import sys; from sweep.records.messages import TrialTask; from sweep.training.trial import run_trial\n"
+        "from sweep.config.trial import build_config\n"
         "config = build_config({'data.name': 'digits', 'budget.steps': 2, 'diagnostics.sharpness': True}, 't')\n"
         "list(run_trial(TrialTask(number=0, config=config, device='cpu')))\n"
         "print(*(getattr(m, '__file__', None) for n, m in sys.modules.items() if n.split('.')[0] == 'sweep'))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     used = {Path(name).relative_to(PACKAGE.parent).as_posix() for name in done.stdout.split()}
-    from sweep.records import source_digest
+    from sweep.records import inputs as source_digest
 
     covered = set(source_digest._digest_files(PACKAGE.parent, [PACKAGE / name for name in TRIAL]))
     assert len(used) > 50

@@ -3,9 +3,9 @@
 from contextlib import closing
 from pathlib import Path
 
-from sweep.records.frames.exchange import import_records
-from sweep.records.frames.frames import load_frames
-from sweep.records.store.store import open_store
+from sweep.records.files import import_records
+from sweep.records.loading import load_frames
+from sweep.records.store import open_store
 from sweep.search.guided_study import find_best_batch
 
 GALLERY = Path(__file__).parents[1] / "docs/gallery/quickstart"

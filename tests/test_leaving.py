@@ -18,17 +18,17 @@ from safetensors.torch import load_file
 from test_checkpoint import curve
 from test_retries import causes, run, small, store
 
-from sweep.config.trial_config import build_config, flatten_config
+from sweep.config.trial import build_config, flatten_config
 from sweep.executors.monitored import _scale_to_all_attempts
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.events import AttemptEnded, Stopped, Stopping
-from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
+from sweep.records.records import TrialRecord
+from sweep.records.store import Store, open_store
+from sweep.search.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.study_forecast import PlannedTrials, estimate_remaining_work
-from sweep.training.loop.trial import run_trial
-from sweep.training.supervisor_link import SUPERVISOR_LINK
+from sweep.search.tuner import AttemptEnded, Stopped, Stopping
+from sweep.training.processes import SUPERVISOR_LINK
+from sweep.training.trial import run_trial
 
 __all__ = ["store"]  # a fixture
 
@@ -63,8 +63,8 @@ def leave_at(given: TrialTask, step: int) -> list[Message]:
 
 
 def test_a_trial_that_left_goes_on_as_if_it_had_stayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.loop.trial.count_window_steps", lambda *_: 1)
-    monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.trial.count_window_steps", lambda *_: 1)
+    monkeypatch.setattr("sweep.training.trial.PROGRESS_SECONDS", 0.0)
     expected = list(run_trial(task(tmp_path / "unbroken")))
     broken = task(tmp_path / "broken", tmp_path / "checkpoints")
     busy_seconds, steps = 0.0, []
@@ -214,7 +214,7 @@ SUPERVISOR = """
 import sys
 from contextlib import closing
 from pathlib import Path
-from sweep.search.loop.shutdown import shutdown_on_signals
+from sweep.search.shutdown import shutdown_on_signals
 from test_retries import open_store, run, small
 
 folder, runner, grace_seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])

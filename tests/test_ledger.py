@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.measurement.clock import PHASES, Laps, Ledger, Moments
-from sweep.measurement.environment import describe_environment
-from sweep.records.content_key import environment_digest
+from sweep.measurement.device import describe_environment
+from sweep.records.inputs import environment_digest
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 
 @pytest.fixture

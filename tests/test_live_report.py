@@ -13,11 +13,11 @@ import pytest
 from records_factory import add_trials, make_spec, make_store
 
 from sweep.cli.app import run_app
-from sweep.cli.live_report import write_live
-from sweep.records.store.lock import is_held
-from sweep.records.store.store import open_store
+from sweep.cli.records import write_live
+from sweep.records.database import is_held
+from sweep.records.store import open_store
 
-HOLD = "import sys; from pathlib import Path; from sweep.records.store.lock import study_lock\n"
+HOLD = "import sys; from pathlib import Path; from sweep.records.database import study_lock\n"
 HOLD += "with study_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from sweep.config.errors import InputError
-from sweep.records.store import lock
-from sweep.records.store.lock import study_lock
+from sweep.records import database as lock
+from sweep.records.database import study_lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sweep.records.store.lock import study_lock
+from sweep.records.database import study_lock
 from sweep.config.errors import InputError
 try:
     with study_lock(Path(sys.argv[1])):

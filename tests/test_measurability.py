@@ -13,8 +13,7 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS, list_objectives
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.executors.measurability import check_objectives, find_unmeasurable, list_measurable
-from sweep.executors.table import ExecutorSettings
+from sweep.executors.table import ExecutorSettings, check_objectives, find_unmeasurable, list_measurable
 
 HARDWARE = {"energy_joules", "power_watts"}
 CPU = ExecutorSettings(device="cpu")

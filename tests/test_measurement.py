@@ -14,12 +14,11 @@ from scripted_clock import ScriptedClock
 
 from sweep.config.errors import InputError
 from sweep.measurement.clock import Ledger
-from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
-from sweep.measurement.environment import describe_environment
+from sweep.measurement.device import describe_environment, name_device_class, read_cpu_model, resolve_device
+from sweep.measurement.host_memory import name_storage
 from sweep.measurement.memory import MemoryPeak, count_held_bytes, measure_step_peak
-from sweep.measurement.nvml import read_driver_version
-from sweep.measurement.storage import name_storage
-from sweep.records.content_key import environment_digest
+from sweep.measurement.monitor import read_driver_version
+from sweep.records.inputs import environment_digest
 
 CPU = torch.device("cpu")
 

@@ -19,15 +19,14 @@ from reports.figures.all_figures import make_figures
 from reports.figures.costs import make_memory_breakdown
 from reports.figures.trials import make_fronts
 from reports.page.page import render_page
-from sweep.config.trial_config import TrialConfig, build_config, flatten_config
+from sweep.config.trial import TrialConfig, build_config, flatten_config
+from sweep.executors.base import QueryableExecutor
 from sweep.executors.inline import InlineExecutor
-from sweep.executors.queryable import QueryableExecutor
-from sweep.probing.estimate import estimate_memory
+from sweep.probing.memory import estimate_memory
 from sweep.probing.shape import Shape, derive_shape, digest_trial_shape
 from sweep.records.messages import Ending
-from sweep.records.probe_record import make_probe_record
-from sweep.records.store.probe_book import ProbeBook
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord, make_probe_record
+from sweep.records.store import ProbeBook
 from sweep.search import study_forecast as forecasting
 from sweep.search.study_forecast import Forecaster
 

@@ -14,14 +14,14 @@ from sqlalchemy import inspect
 
 from sweep.config.errors import InputError
 from sweep.records.schema import METADATA, VERSION, VERSIONS
-from sweep.records.store.store import Store, open_store
+from sweep.records.store import Store, open_store
 
 __all__ = ["postgres"]
 
 KILLED = """
 import os, signal, sys
 from sweep.records import database
-from sweep.records.store.store import open_store
+from sweep.records.store import open_store
 database._find_absent_columns = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 open_store(sys.argv[1], create=True)
 """

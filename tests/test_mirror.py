@@ -13,10 +13,9 @@ from records_factory import add_trials, fill_mirror, make_ending, make_spec, mak
 
 from sweep.config.errors import InputError
 from sweep.executors.table import ExecutorSettings
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import run_study
-from sweep.search.mirror import optuna_mirror
-from sweep.search.mirror.optuna_mirror import Mirror, open_read_only
+from sweep.search import optuna as optuna_mirror
+from sweep.search.optuna import Mirror, open_read_only
+from sweep.search.session import Options, run_study
 
 
 def _optuna_study(path: Path) -> optuna.Study:
@@ -82,7 +81,7 @@ def test_a_failing_mirror_warns_once_never_raises_and_is_tried_again(
         for _ in range(3):
             mirror.write_next()
         mirror.write_all()
-    assert [record.name for record in caplog.records] == ["sweep.search.mirror.optuna_mirror"]
+    assert [record.name for record in caplog.records] == ["sweep.search.optuna"]
     mirror.write_all()
     mirror.close()
     assert len(_optuna_study(tmp_path / "study.sqlite").trials) == 2

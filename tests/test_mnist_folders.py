@@ -17,10 +17,10 @@ from PIL import Image
 
 from sweep import load_frames
 from sweep.cli.app import run_app
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.training.data.images import Images
-from sweep.training.data.sets.digits import read_digits
-from sweep.training.data.table import load_splits
+from sweep.training.data.published import read_digits
+from sweep.training.data.sources import load_splits
 
 NUM_TRAIN, NUM_TEST = 2000, 500
 STUDY = """

@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.tables.models import MODELS
+from sweep.config.sections import ModelSection
+from sweep.config.tables import MODELS, ImageShape
+from sweep.training.models.build import build_model, num_parameters
 from sweep.training.models.resnets import GlobalPool, PadShortcut
-from sweep.training.models.table import build_model, num_parameters
 from sweep.training.models.vits import choose_patch_size
 
 CIFAR = ImageShape(3, 32, 10)

@@ -13,21 +13,27 @@ from typing import Any, final
 import pytest
 
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.monitored import MonitoredExecutor
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.executors.table import ExecutorSettings
-from sweep.measurement.device_trace import DeviceSummary, SensorReading, merge_summaries, summarize_readings
-from sweep.measurement.host import HostSource
-from sweep.measurement.monitor import Monitor, SensorSource
-from sweep.measurement.nvml import NvmlSource
+from sweep.measurement.monitor import (
+    DeviceSummary,
+    HostSource,
+    Monitor,
+    NvmlSource,
+    SensorReading,
+    SensorSource,
+    merge_summaries,
+    summarize_readings,
+)
 from sweep.records.messages import Ending, Message, Progress, TrialTask
-from sweep.records.quality_flags import MEANINGS
-from sweep.records.store.store import open_store
-from sweep.search.loop import session
-from sweep.search.loop.run_options import Options
+from sweep.records.quality import MEANINGS
+from sweep.records.store import open_store
+from sweep.search import session
+from sweep.search.session import Options
 from tests.records_factory import make_spec
 from tests.traces_factory import (
     SPANS,

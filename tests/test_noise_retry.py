@@ -9,10 +9,10 @@ from test_step import CPU, batch, config, make_step
 from torch import Tensor, nn
 
 from sweep.measurement.gradient_noise import NoiseMeter
+from sweep.training.auto_micro import AutoMicro, step_within_memory
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window, cut_epoch
-from sweep.training.steps.auto_micro import AutoMicro, step_within_memory
-from sweep.training.steps.step import Step
+from sweep.training.step import Step
 
 
 class Failing(nn.Module):

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.measurement.gradient_noise import NoiseMeter, NoiseMoments, estimate_moments
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask, decode_message, encode_message
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 
 @pytest.fixture(autouse=True)

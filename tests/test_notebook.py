@@ -13,8 +13,8 @@ import pytest
 from guide_blocks import DOCS, ROOT
 
 from sweep.analysis.recommendation import recommend
-from sweep.cli.commands.recommend import describe_batch_sizes
-from sweep.records.frames.frames import load_frames
+from sweep.cli.answer import describe_batch_sizes
+from sweep.records.loading import load_frames
 
 pytest.importorskip("nbclient", reason="the extra [test] is not installed: make setup")
 pytest.importorskip("ipykernel", reason="the extra [test] is not installed: make setup")

@@ -18,7 +18,7 @@ from sweep.analysis import recommend
 from sweep.analysis.answer import Answer
 from sweep.analysis.statistics import Interval
 from sweep.cli.app import run_app
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 
 STUDY = """
 name = "small"

@@ -19,10 +19,7 @@ import schedulefree
 import torch
 from torch import Tensor, nn
 
-from sweep.training.recipe.layerwise import Lamb, Lars
-from sweep.training.recipe.muon import Muon
-from sweep.training.recipe.rmsprop import RmsProp
-from sweep.training.recipe.schedule_free import ScheduleFree
+from sweep.training.optimizers import Lamb, Lars, Muon, RmsProp, ScheduleFree
 
 NUM_STEPS = 20
 SHAPES = ((6, 4), (3, 8), (4, 4))

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from sweep.config.errors import InputError
 from sweep.config.scaling import resolve_lr_rule, scale_adam_constants, scale_ema_decay, scale_lr, scale_weight_decay
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.tables import ImageShape
+from sweep.config.trial import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.trial import run_trial
-from sweep.training.models.table import build_model
-from sweep.training.recipe.muon import Muon, orthogonalize_matrices
-from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
+from sweep.training.models.build import build_model
+from sweep.training.optimizers import OPTIMIZERS, Muon, build_optimizer, orthogonalize_matrices
+from sweep.training.trial import run_trial
 
 RATES = (0.1, 0.3, 0.2, 0.05, 0.02)
 

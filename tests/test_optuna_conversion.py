@@ -8,9 +8,9 @@ from optuna.trial import TrialState
 
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import flatten_config
-from sweep.records.trial_record import TrialRecord
-from sweep.search.mirror.optuna_conversion import (
+from sweep.config.trial import flatten_config
+from sweep.records.records import TrialRecord
+from sweep.search.optuna import (
     find_worst_values,
     from_optuna_params,
     list_directions,

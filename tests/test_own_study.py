@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 from sweep import load_frames
-from sweep.records.frames.study_frames import Frames
-from sweep.training.data.sets.digits import read_digits
+from sweep.records.frames import Frames
+from sweep.training.data.published import read_digits
 
 pytestmark = pytest.mark.slow  # six trainings of a transformer
 

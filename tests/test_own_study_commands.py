@@ -15,15 +15,15 @@ from sweep.analysis.shortfalls import explain_no_complete_trial
 from sweep.cli import study_run
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config
-from sweep.records.frames.frames import load_frames
-from sweep.records.source_digest import digest_plugin
+from sweep.config.trial import build_config
+from sweep.records.inputs import digest_plugin
+from sweep.records.loading import load_frames
 
 # "above.py" is before "mine.py" in the order of names
 PLUGIN = """
 import above
 from torch import nn
-from sweep.config.tables.models import MODELS, ModelEntry
+from sweep.config.tables import MODELS, ModelEntry
 
 
 def build(section, shape):

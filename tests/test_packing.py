@@ -19,19 +19,25 @@ from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.base import PROGRAM, WorkerProgram
-from sweep.executors.packed.mps import share_gpu
-from sweep.executors.packed.packed_executor import PackedExecutor
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.packed import PackedExecutor, share_gpu
+from sweep.executors.process import ProcessExecutor
 from sweep.executors.table import ExecutorSettings
-from sweep.records.attempt_causes import CROWDED, FAULTS_OF_THE_MACHINE
-from sweep.records.frames.frames import load_frames
-from sweep.records.messages import Ending, Evaluation, Message, Outcome, Progress, TrialTask
-from sweep.search.loop.device_sharing import check_device_sharing, list_shapes
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import run_study
-from sweep.training.loop.trial import run_trial
+from sweep.records.loading import load_frames
+from sweep.records.messages import (
+    CROWDED,
+    FAULTS_OF_THE_MACHINE,
+    Ending,
+    Evaluation,
+    Message,
+    Outcome,
+    Progress,
+    TrialTask,
+)
+from sweep.search.session import Options, run_study
+from sweep.search.sharing import check_device_sharing, list_shapes
+from sweep.training.trial import run_trial
 
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
 BASE: dict[str, Any] = {"data.name": "digits", "data.subset": 256, "budget.epochs": 2}
@@ -302,7 +308,7 @@ def test_the_service_of_the_user_is_used(control: Path, monkeypatch: pytest.Monk
 
 def test_the_service_ends_when_its_supervisor_is_killed(control: Path) -> None:
     program = (
-        "import time; from sweep.executors.packed.mps import share_gpu\n"
+        "import time; from sweep.executors.packed import share_gpu\n"
         "with share_gpu('cuda'): print('on', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as supervisor:

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.study_file import build_study
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import build_config, flatten_config
-from sweep.training.models.table import build_model
-from sweep.training.recipe.muon import orthogonalize_matrices
-from sweep.training.recipe.optimizers import build_optimizer
+from sweep.config.tables import ImageShape
+from sweep.config.trial import build_config, flatten_config
+from sweep.training.models.build import build_model
+from sweep.training.optimizers import build_optimizer, orthogonalize_matrices
 
 RATE, DECAY = 0.1, 0.5
 

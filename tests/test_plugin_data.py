@@ -13,20 +13,20 @@ import pytest
 import torch
 
 from sweep.cli.app import run_app
-from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
-from sweep.config.tables.datasets import DATASETS
+from sweep.config.sections import DataSection
+from sweep.config.tables import DATASETS
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.summaries import look_at_data
-from sweep.training.plugins import load_plugin
+from sweep.training.data.sources import look_at_data
+from sweep.training.processes import load_plugin
 
 PREAMBLE = """
 import helper
 import numpy as np
 import torch
-from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables import DATASETS
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.splits import Source
+from sweep.training.data.images import Source
 
 generator = np.random.default_rng(0)
 pixels = generator.integers(0, 256, (60, 8, 8, 1), dtype=np.uint8)

@@ -17,12 +17,12 @@ from records_factory import add_trials, make_config, make_ending, make_spec, mak
 from sqlalchemy import text
 
 from sweep.config.errors import InputError, StoreError
-from sweep.records.frames.exchange import export_frames, import_records
-from sweep.records.frames.frames import load_frames
-from sweep.records.store import reading
-from sweep.records.store.lock import database_lock
-from sweep.records.store.store import Store, open_store
-from sweep.search.mirror.optuna_mirror import open_read_only
+from sweep.records import reading
+from sweep.records.database import database_lock
+from sweep.records.files import export_frames, import_records
+from sweep.records.loading import load_frames
+from sweep.records.store import Store, open_store
+from sweep.search.optuna import open_read_only
 
 pytestmark = pytest.mark.postgres
 

@@ -9,11 +9,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import build_config
-from sweep.training.data.data_checks import check_data, make_inputs_digest
-from sweep.training.models.table import build_model
+from sweep.config.sections import ModelSection
+from sweep.config.tables import ImageShape
+from sweep.config.trial import build_config
+from sweep.training.data.sources import check_data, make_inputs_digest
+from sweep.training.models.build import build_model
 
 TEN, THREE = ImageShape(1, 8, 10), ImageShape(1, 8, 3)
 

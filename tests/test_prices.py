@@ -11,11 +11,11 @@ from reports import write_report
 from reports.evidence import gather_evidence
 from reports.texts import describe_batch_answer, describe_first
 from sweep.analysis.recommendation import as_document, recommend
-from sweep.cli.commands.recommend import describe_use
+from sweep.cli.answer import describe_use
 from sweep.cli.study_run import _price_forecast, format_forecast
 from sweep.config.errors import InputError
 from sweep.config.study_file import find_differences
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 from sweep.search.study_forecast import Forecast
 
 FORECAST = Forecast(

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from records_factory import make_spec, make_store
 
-from sweep.config.trial_config import TrialConfig, build_config, config_keys
-from sweep.executors.base import WorkerProgram
+from sweep.config.trial import TrialConfig, build_config, config_keys
+from sweep.executors.base import QueryableExecutor, WorkerProgram
 from sweep.executors.inline import InlineExecutor
-from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.queryable import QueryableExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.measurement.host_memory import measure_available_bytes
 from sweep.probing.micro_batch_search import MicroBatchSearch, ProbeFailedError, search_micro_batch
 from sweep.probing.probe import run_probe
+from sweep.probing.prober import Prober, ProbeSettings
 from sweep.probing.shape import (
     NO_SHAPE,
     Shape,
@@ -26,12 +26,11 @@ from sweep.probing.shape import (
     make_shape_key,
     replace_micro_batch,
 )
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, ProbeTask, TrialTask
-from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.probe_book import ProbeBook, open_book
-from sweep.search.forecast.prober import Prober, ProbeSettings
-from sweep.training.loop.trial import run_trial
+from sweep.records.records import ProbeRecord
+from sweep.records.store import ProbeBook, open_book
+from sweep.training.trial import run_trial
 
 TINY: dict[str, Any] = {"data.subset": 200, "batch.micro": 16, "budget.steps": 12, "optimizer.name": "adamw"}
 

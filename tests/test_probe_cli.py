@@ -9,11 +9,10 @@ from cli_calls import call_sweep
 
 from sweep import load_frames
 from sweep.cli.app import run_app
-from sweep.cli.commands.probe import _lines, _size_row
-from sweep.probing.accumulation_costs import SplitStep, describe_accumulation
-from sweep.probing.micro_batch_search import MicroBatchSearch
-from sweep.records.probe_record import MEMORY_PARTS, ProbeRecord
-from sweep.search.loop.probe_report import ProbeReport
+from sweep.cli.costs import _lines, _size_row
+from sweep.probing.micro_batch_search import MicroBatchSearch, SplitStep, describe_accumulation
+from sweep.records.records import MEMORY_PARTS, ProbeRecord
+from sweep.search.single import ProbeReport
 
 TINY = """
 name = "tiny"

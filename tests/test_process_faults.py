@@ -14,10 +14,10 @@ import executor_runners
 import pytest
 from executor_contract import await_childless, await_dead, lives, run, task
 
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
 from sweep.executors.devices import list_devices
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Message, Progress, TrialTask
 
 Make = Callable[..., ProcessExecutor]
@@ -104,7 +104,7 @@ def test_an_ending_that_was_told_counts_whatever_comes_after(make: Make) -> None
 
 @pytest.mark.parametrize("runner", ["hung", "stopped"])
 def test_a_child_that_heeds_nothing_is_stopped(make: Make, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.process.forkserver._STOP_SECONDS", 0.3)
+    monkeypatch.setattr("sweep.executors.forkserver._STOP_SECONDS", 0.3)
     executor = make(runner)
     executor.start(task(number=1))
     assert first_message(executor) == executor_runners.evaluation(1)
@@ -147,7 +147,7 @@ def test_a_burst_of_messages_arrives_whole_and_in_order(make: Make) -> None:
 
 
 def test_a_child_that_sends_nonsense_is_ended(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.process.process_executor._EXIT_SECONDS", 0.1)
+    monkeypatch.setattr("sweep.executors.process._EXIT_SECONDS", 0.1)
     *_, ending = run(make("nonsense"), task())
     assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
@@ -251,7 +251,7 @@ def test_the_main_module_is_not_run_again(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "print('the script ran')\n"
         "from executor_contract import program, run, task\n"
-        "from sweep.executors.process.process_executor import ProcessExecutor\n"
+        "from sweep.executors.process import ProcessExecutor\n"
         "with ProcessExecutor(['cpu'], program=program('complete')) as executor:\n"
         "    print(run(executor, task())[-1].outcome)\n"
     )
@@ -302,7 +302,7 @@ def test_a_module_that_cannot_be_preloaded_fails_nothing(make: Make, tmp_path: P
 SUPERVISOR = """
 import signal
 import sys
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from executor_contract import program, task
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started these tests with nohup has it ignored
@@ -375,7 +375,7 @@ def test_ctrl_c_is_the_supervisors_to_decide(supervisor: tuple[subprocess.Popen[
 
 
 def test_errors_of_the_kernel_are_ours_to_see() -> None:
-    from sweep.training.subprocesses import _prctl
+    from sweep.training.processes import _prctl
 
     with pytest.raises(OSError, match=re.escape("prctl(-1)")):
         _prctl(-1, 0)

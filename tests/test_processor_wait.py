@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep.measurement import processor_wait
-from sweep.measurement.clock import Ledger, StepWindow, list_times, select_undisturbed
-from sweep.measurement.processor_wait import WaitMeter
+from sweep.measurement import clock as processor_wait
+from sweep.measurement.clock import Ledger, StepWindow, WaitMeter, list_times, select_undisturbed
 
 SECONDS = 1.0
 

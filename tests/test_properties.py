@@ -24,12 +24,12 @@ from sweep.cli.arguments import find_records, parse_sets
 from sweep.config.errors import InputError, StoreError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study
-from sweep.records.frames.exchange import export_frames, import_records
-from sweep.records.frames.frame_columns import TRIAL_COLUMNS
-from sweep.records.frames.frames import load_frames
+from sweep.records.database import study_lock
+from sweep.records.files import export_frames, import_records
+from sweep.records.frames import TRIAL_COLUMNS
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, Progress, decode_message, encode_message
-from sweep.records.store.lock import study_lock
-from sweep.records.store.store import open_store
+from sweep.records.store import open_store
 
 CASES = os.environ.get("PROPERTY_CASES")
 EASY = settings(

@@ -15,16 +15,16 @@ from optuna_storages import open_storage
 from records_factory import fill_mirror, make_spec
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.config.trial import TrialConfig, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Ending, Message, Progress, TrialTask
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
+from sweep.records.records import TrialRecord
+from sweep.records.store import Store, open_store
+from sweep.search.attempts import RunPlan
 from sweep.search.pruner import NUM_NEAREST, CurveFamily, FrontPruner, make_pruner
 from sweep.search.sampler import make_point_key
+from sweep.search.tuner import Tuner
 
 SHARES = [0.25, 0.5, 0.75, 1.0]
 

@@ -11,12 +11,12 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks import critical_batch
 from benchmarks import quadratic as theory
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import build_config
+from sweep.config.sections import ModelSection
+from sweep.config.tables import ImageShape
+from sweep.config.trial import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.trial import run_trial
-from sweep.training.models.table import build_model
+from sweep.training.models.build import build_model
+from sweep.training.trial import run_trial
 
 DIMENSIONS = 256
 START = theory.start(DIMENSIONS) ** 2

@@ -11,7 +11,7 @@ from sweep.measurement.quality import (
     measure_slowdown,
     measure_time_error,
 )
-from sweep.records.quality_flags import MEANINGS, SHORT_NAMES, find_time_doubts, name_flags
+from sweep.records.quality import MEANINGS, SHORT_NAMES, find_time_doubts, name_flags
 
 Windows = tuple[list[float], list[int], list[float | None]]  # seconds, steps and seconds of waiting of each window
 

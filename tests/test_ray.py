@@ -56,7 +56,7 @@ def test_an_address_is_a_machine_and_no_secret(address: str) -> None:
 
 @needs_ray
 def test_supervising_imports_no_ray() -> None:
-    program = "import sys, sweep.search.loop.session; print({'ray', 'torch'} & sys.modules.keys())"
+    program = "import sys, sweep.search.session; print({'ray', 'torch'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 

@@ -6,7 +6,7 @@ import pytest
 from guide_blocks import ROOT
 
 from sweep.analysis.recommendation import recommend
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

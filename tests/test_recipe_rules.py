@@ -8,13 +8,13 @@ import torch
 
 from reports.labels import format_metric
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.sections import ModelSection
+from sweep.config.tables import ImageShape
+from sweep.config.trial import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.trial import run_trial
-from sweep.training.models.norms import find_batch_norms
-from sweep.training.models.table import build_model
+from sweep.training.models.build import build_model
+from sweep.training.models.resnets import find_batch_norms
+from sweep.training.trial import run_trial
 
 # eight times the reference batch
 TINY: dict[str, Any] = {

@@ -12,14 +12,13 @@ from postgres_server import postgres, postgres_server
 from records_factory import add_trials, make_spec, make_store
 from sqlalchemy import text
 
-from sweep.cli.health import check_trials
+from sweep.cli.look import check_trials
 from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError
-from sweep.records.data_summary import DataSummary, Ignored
-from sweep.records.frames.exchange import export_frames, import_records
-from sweep.records.frames.frames import load_frames
-from sweep.records.store.store import Store, open_store
-from sweep.records.study_inputs import StudyInputs
+from sweep.records.files import export_frames, import_records
+from sweep.records.inputs import DataSummary, Ignored, StudyInputs
+from sweep.records.loading import load_frames
+from sweep.records.store import Store, open_store
 
 __all__ = ["postgres", "postgres_server"]
 

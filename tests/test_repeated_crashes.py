@@ -17,20 +17,20 @@ from test_tuner import run
 
 from sweep import load_frames
 from sweep.config.study import StudySpec
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import TrialConfig
+from sweep.config.tables import MODELS, ModelEntry
+from sweep.config.trial import TrialConfig
 from sweep.records.messages import Ending
-from sweep.records.store.store import Store, open_store
-from sweep.search.loop.circuit_breaker import CircuitBreaker
-from sweep.search.loop.events import Stopped
-from sweep.search.mirror.optuna_mirror import open_read_only
+from sweep.records.store import Store, open_store
+from sweep.search.breaker import CircuitBreaker
+from sweep.search.optuna import open_read_only
+from sweep.search.tuner import Stopped
 
 PLUGIN = """
 from pathlib import Path
 
 from torch import nn
 
-from sweep.config.tables.models import MODELS
+from sweep.config.tables import MODELS
 
 
 def perceptron(section, shape):

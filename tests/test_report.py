@@ -43,12 +43,12 @@ from reports.texts import describe_batch_answer, describe_uses, list_reservation
 from reports.writing import write_frames_report
 from sweep.analysis.findings import evaluate_claims
 from sweep.analysis.recommendation import recommend
+from sweep.cli.answer import describe_recommendations
 from sweep.cli.arguments import parse_sets
-from sweep.cli.commands.recommend import describe_recommendations
 from sweep.config.commands import train_command
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
-from sweep.config.trial_config import build_config, flatten_config
+from sweep.config.trial import build_config, flatten_config
 
 SHADE = "all search trials, darker is more"
 

@@ -18,11 +18,11 @@ from reports.figures.all_figures import ReportFigures
 from reports.labels import NOT_COUNTED, environment_label, list_classes
 from reports.page.page import render_page
 from reports.texts import list_reservations
-from sweep.cli.data_lines import format_data
+from sweep.cli.check import format_data
 from sweep.config.errors import show_name
-from sweep.config.trial_config import build_config
-from sweep.records.data_summary import DataSummary, Ignored
-from sweep.training.data.data_checks import check_data
+from sweep.config.trial import build_config
+from sweep.records.inputs import DataSummary, Ignored
+from sweep.training.data.sources import check_data
 
 NO_FIGURES = ReportFigures(answer=Absent("", ""), figures=[], absent=[])
 

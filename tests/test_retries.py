@@ -10,15 +10,14 @@ from records_factory import make_spec
 from torch import distributed as dist
 
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending
-from sweep.records.store.store import Store, open_store
-from sweep.search.loop.circuit_breaker import CircuitBreaker
-from sweep.search.loop.events import AttemptEnded, Event, Stopped
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
+from sweep.records.store import Store, open_store
+from sweep.search.attempts import RunPlan
+from sweep.search.breaker import CircuitBreaker
+from sweep.search.tuner import AttemptEnded, Event, Stopped, Tuner
 from sweep.training.data.feeders import _receive_batches
 from sweep.training.outcomes import PreemptedError, classify_error, find_cause
 

@@ -15,11 +15,11 @@ from sweep.config.study_file import find_differences
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Outcome
-from sweep.records.store.store import open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
+from sweep.records.records import TrialRecord
+from sweep.records.store import open_store
+from sweep.search.attempts import RunPlan
 from sweep.search.samplers import make_sampler
+from sweep.search.tuner import Tuner
 
 SPACE: dict[str, Any] = {
     "batch.micro": {"log2": [4, 6]},

@@ -26,8 +26,8 @@ from benchmarks.rules import (
 )
 from benchmarks.rules_truth import judge_atlas
 from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.records.frames.frames import load_frames
+from sweep.config.trial import TrialConfig, build_config
+from sweep.records.loading import load_frames
 
 ROOT = Path(__file__).resolve().parent.parent
 BATCHES = (8, 32, 512, 2048)

@@ -15,19 +15,18 @@ from safetensors.torch import load_file
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS, list_objectives
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import build_config
-from sweep.measurement.storage import name_storage
+from sweep.config.tables import MODELS, ImageShape, ModelEntry
+from sweep.config.trial import build_config
+from sweep.measurement.host_memory import name_storage
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
 from sweep.training.data.feeders import Batch
-from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import WarmupResult
-from sweep.training.models.table import build_model
+from sweep.training.models.build import build_model
 from sweep.training.outcomes import DivergedError, classify_error, explain_error
-from sweep.training.plugins import load_plugin
-from sweep.training.steps.setup import TrainingSetup
-from sweep.training.steps.step import Step
+from sweep.training.processes import load_plugin
+from sweep.training.setup import TrainingSetup
+from sweep.training.step import Step
+from sweep.training.trial import run_trial
+from sweep.training.warmup import WarmupResult
 
 
 def task(**values: object) -> TrialTask:
@@ -78,7 +77,7 @@ def test_a_trial_learns_and_measures_everything() -> None:
     expected = set(METRICS) - ON_REQUEST - OF_A_MONITOR - require_more_steps
     assert set(measured) - require_more_steps == expected, (
         f"assign {expected - set(measured)} where it is measured (TrialState.measurements in "
-        f"sweep/training/steps/trial_state.py), or list it in ON_REQUEST or OF_A_MONITOR in tests/test_run_trial.py; "
+        f"sweep/training/setup.py), or list it in ON_REQUEST or OF_A_MONITOR in tests/test_run_trial.py; "
         f"declare {set(measured) - expected} in sweep/config/metrics.py"
     )
     assert measured["micro_batch_size"] == 64
@@ -112,7 +111,7 @@ def test_ledger_adds_up() -> None:
 
 
 def test_what_the_receiver_does_meanwhile_is_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.trial.PROGRESS_SECONDS", 0.0)
     messages = []
     for message in run_trial(task()):
         time.sleep(0.2)
@@ -142,13 +141,13 @@ def test_warm_up_and_memory_pass_change_nothing(monkeypatch: pytest.MonkeyPatch)
         setup.eval_batch.size = size  # other sizes round otherwise
         return WarmupResult(peak_memory_bytes=1, eval_peak_memory_bytes=1, step_seconds=0.001)
 
-    monkeypatch.setattr("sweep.training.loop.trial.warm_up_trial", set_eval_batch)
+    monkeypatch.setattr("sweep.training.trial.warm_up_trial", set_eval_batch)
     assert curve(task(**settings)) == with_warm_up
 
 
 def test_losses_do_not_depend_on_how_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = curve(task())
-    monkeypatch.setattr("sweep.training.loop.trial.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.trial.WINDOW_SECONDS", 0.0)
     assert curve(task()) == expected
 
 
@@ -239,7 +238,7 @@ def test_outcomes_by_type_first_and_text_second(error: Exception, outcome: str) 
 
 PLUGIN = """
 import torch
-from sweep.config.tables.models import MODELS, ModelEntry
+from sweep.config.tables import MODELS, ModelEntry
 
 class Greedy(torch.nn.Linear):
     def forward(self, images):
@@ -308,7 +307,7 @@ def test_interruption_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sweep.training.loop.finish.evaluate_model", interrupt)
+    monkeypatch.setattr("sweep.training.finish.evaluate_model", interrupt)
     with pytest.raises(KeyboardInterrupt):
         list(run_trial(task(budget__steps=1)))
 
@@ -343,7 +342,7 @@ class Watch(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 with Watch():
     torch.zeros(1)
-    import sweep.training.ranks.launcher, sweep.training.plugins, sweep.training.vision, sweep.training.data.data_checks
+    import sweep.training.ranks, sweep.training.processes, sweep.training.vision, sweep.training.data.sources
 print(seen)
 """
     # the zeros above, which show that the watch sees

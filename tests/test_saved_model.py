@@ -8,11 +8,11 @@ from image_folder_factory import list_images, write_files
 from safetensors.torch import save_file
 
 from sweep import Evaluation, InputError, load_model, load_plugin, train_trial
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.training.data.table import load_splits
+from sweep.config.trial import TrialConfig, build_config
+from sweep.training.data.sources import load_splits
 
 PLUGIN = """
-from sweep.config.tables.models import MODELS
+from sweep.config.tables import MODELS
 from torch import nn
 
 MODELS["flat"] = lambda section, shape: nn.Sequential(
@@ -77,7 +77,7 @@ def test_a_model_of_a_plug_in_needs_the_plug_in(tmp_path: Path) -> None:
     load_plugin(str(tmp_path / "flat.py"))
     config, evaluation = train(path, {"model.name": "flat"}, plugin=str(tmp_path / "flat.py"))
     assert accuracy_of(path, config) == pytest.approx(evaluation.val_accuracy, abs=1e-9)
-    from sweep.config.tables.models import MODELS
+    from sweep.config.tables import MODELS
 
     del MODELS["flat"]
     with pytest.raises(InputError, match=r"w.safetensors: .*'flat'.*--plugin"):

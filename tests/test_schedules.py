@@ -5,12 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from sweep.config.durations import Durations, parse_durations
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import RulesSection, ScheduleSection
 from sweep.config.scaling import grade_warmup
-from sweep.config.trial_config import build_config, flatten_config
-from sweep.training.recipe.schedules import SCHEDULES, RateSchedule, Span
+from sweep.config.sections import Durations, RulesSection, ScheduleSection, parse_durations
+from sweep.config.trial import build_config, flatten_config
+from sweep.training.schedules import SCHEDULES, RateSchedule, Span
 
 SPAN = Span(steps=50, steps_per_epoch=10, samples_per_epoch=640)
 

@@ -10,9 +10,9 @@ from records_factory import make_spec, make_store
 from scipy.stats import norm
 from test_tuner import by_phase, run
 
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
 from sweep.search.cost_aware import CostAxis, GaussianPrediction, find_curve_gains
-from sweep.search.loop.events import Stopped
+from sweep.search.tuner import Stopped
 
 SPACE = {"batch.micro": {"log2": [4, 7]}, "optimizer.lr": {"log": [0.003, 0.3]}}
 PLANNED = 60

@@ -20,16 +20,15 @@ from packaging.requirements import Requirement
 from records_factory import make_spec, make_store
 
 from sweep import TrialConfig
-from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
+from sweep.config.sections import DataSection
 from sweep.config.study_file import build_study
-from sweep.config.tables.datasets import DATASETS
-from sweep.config.trial_config import config_keys
+from sweep.config.tables import DATASETS
+from sweep.config.trial import config_keys
 from sweep.executors.table import ExecutorSettings
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import open_session
-from sweep.training.data.sets.downloads import load_cifar10
-from sweep.training.models.pretrained import read_weights
+from sweep.search.session import Options, open_session
+from sweep.training.data.downloads import load_cifar10
+from sweep.training.models.build import read_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(
@@ -64,7 +63,7 @@ FORBIDDEN_NAMES = {"JournalRedisBackend", "JournalFileBackend", "JournalStorage"
 # Optuna unpickles snapshots, which its backend for Redis keeps, and the one for files does not (a test shows it).
 ALLOWED = {f"sweep/foreign/sources.py: names {name}" for name in ("JournalFileBackend", "JournalStorage")}
 # Runs a program that its user named.
-PLUGINS = "sweep/training/plugins.py"
+PLUGINS = "sweep/training/processes.py"
 
 
 def _name(node: ast.AST) -> str:

@@ -20,14 +20,15 @@ from records_factory import add_trials, make_store
 
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
-from sweep.executors.helper_process import OutputFile
-from sweep.executors.process.forkserver import Child
-from sweep.records.frames import frame_files, validation
-from sweep.records.frames.exchange import export_frames
-from sweep.records.frames.frames import load_frames
+from sweep.executors.forkserver import Child
+from sweep.executors.helper import OutputFile
+from sweep.records import files as frame_files
+from sweep.records import frames as validation
+from sweep.records.files import export_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
-from sweep.training.data.folders import decoding
-from sweep.training.data.sets import folder
+from sweep.training.data import folders as decoding
+from sweep.training.data import image_folder as folder
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from postgres_server import Server, postgres
 
 from sweep.cli.app import run_app
 from sweep.config.errors import hide_credentials
-from sweep.search.loop.run_options import Options
+from sweep.search.session import Options
 
 __all__ = ["postgres"]
 

@@ -14,20 +14,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sweep.config.metrics import METRICS, SHARPNESS
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.tables import ImageShape
+from sweep.config.trial import TrialConfig, build_config
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.diagnostics.sharpness import (
-    LossLandscape,
-    find_top_eigenvalue,
-    measure_keskar_sharpness,
-    measure_sharpness,
-)
-from sweep.training.loop import finish
-from sweep.training.loop.trial import run_trial
-from sweep.training.models.table import build_model
-from sweep.training.recipe.precision import make_precision, place_model
-from sweep.training.steps.setup import prepare_training
+from sweep.training import finish
+from sweep.training.models.build import build_model
+from sweep.training.precision import make_precision, place_model
+from sweep.training.setup import prepare_training
+from sweep.training.sharpness import LossLandscape, find_top_eigenvalue, measure_keskar_sharpness, measure_sharpness
+from sweep.training.trial import run_trial
 
 Batches = list[tuple[Tensor, Tensor]]
 

@@ -162,7 +162,7 @@ def test_an_objective_that_a_sensor_did_not_deliver_is_named_everywhere(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # as on a GPU whose counter is there and does not answer later
-    monkeypatch.setattr("sweep.search.loop.checks.check_objectives", lambda _spec, _settings: None)
+    monkeypatch.setattr("sweep.search.session.check_objectives", lambda _spec, _settings: None)
     (folder / "tiny.toml").write_text(STUDY.format(second="energy_joules", trials=2))
     document = run(capsys, "--json")
     # the accuracy is there, so that the answer can be confirmed

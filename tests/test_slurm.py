@@ -17,18 +17,17 @@ from fake_slurm import FakeSlurm
 from sweep import load_frames
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.executors import devices, slurm
 from sweep.executors.base import PROGRAM, WorkerProgram
 from sweep.executors.slurm import Job, SlurmCluster, SlurmExecutor, SlurmSettings, read_settings
 from sweep.executors.slurm_job import JOB_REQUESTS, MESSAGES_FILE, JobRequest, LineReader, choose_device, run_job
 from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.attempts import Attempt
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import run_study
-from sweep.training.plugins import load_plugin
+from sweep.records.records import TrialRecord
+from sweep.search.attempts import Attempt
+from sweep.search.session import Options, run_study
+from sweep.training.processes import load_plugin
 
 pytest.importorskip("submitit")
 

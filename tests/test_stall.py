@@ -13,15 +13,14 @@ import pytest
 from executor_contract import await_childless, await_dead
 from test_retries import causes, run, small, store
 
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.executors.base import WorkerProgram
-from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.queryable import QueryableExecutor
+from sweep.config.trial import TrialConfig, build_config
+from sweep.executors.base import QueryableExecutor, WorkerProgram
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Heartbeat, Progress, TrialTask
-from sweep.records.store.store import Store, open_store
-from sweep.training import supervisor_link
-from sweep.training.loop.trial import run_trial
-from sweep.training.supervisor_link import SUPERVISOR_LINK
+from sweep.records.store import Store, open_store
+from sweep.training import processes as supervisor_link
+from sweep.training.processes import SUPERVISOR_LINK
+from sweep.training.trial import run_trial
 
 __all__ = ["store"]  # a fixture
 
@@ -29,7 +28,7 @@ __all__ = ["store"]  # a fixture
 def test_a_silent_trial_is_stopped_and_tried_again(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweep.executors.process.forkserver._STOP_SECONDS", 0.3)  # it does not heed SIGTERM
+    monkeypatch.setattr("sweep.executors.forkserver._STOP_SECONDS", 0.3)  # it does not heed SIGTERM
     run(store, small(stall_timeout=1.0), "hangs_at_first", tmp_path)
     (record,) = store.trial_records("s")
     assert record.outcome == "complete"
@@ -71,7 +70,7 @@ def test_a_supervisor_that_was_suspended_declares_nothing_dead(tmp_path: Path, s
 
 
 def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.queryable._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("sweep.executors.base._POLL_SECONDS", 0.1)
     executor = ProcessExecutor(["cpu"], program=WorkerProgram("executor_runners:stopped", modules=()))
     with QueryableExecutor(executor, stall_seconds=0.5) as consulted:
         ending = consulted.run_query(TrialTask(number=0, config=TrialConfig()))

@@ -12,8 +12,8 @@ from reports.texts import describe_batch_answer, describe_use_setting
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer, BatchAnswer, Statement
 from sweep.analysis.recommendation import as_document
-from sweep.config.trial_config import flatten_config
-from sweep.records.data_summary import DataSummary
+from sweep.config.trial import flatten_config
+from sweep.records.inputs import DataSummary
 
 # effective batch size: accuracy at the best rate, seconds
 CURVE = {16: (0.950, 100.0), 64: (0.949, 30.0), 256: (0.920, 10.0)}

@@ -7,14 +7,14 @@ import torch
 
 from sweep.config.errors import InputError
 from sweep.config.scaling import scale_lr
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.tables import ImageShape
+from sweep.config.trial import TrialConfig, build_config
 from sweep.training.data.windows import cut_epoch
-from sweep.training.models.table import build_model
-from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
-from sweep.training.recipe.precision import make_precision, place_model
-from sweep.training.steps.evaluation import evaluate_model
-from sweep.training.steps.step import Normalize, Step, set_lr
+from sweep.training.evaluation import evaluate_model
+from sweep.training.models.build import build_model
+from sweep.training.optimizers import OPTIMIZERS, build_optimizer
+from sweep.training.precision import make_precision, place_model
+from sweep.training.step import Normalize, Step, set_lr
 
 CPU = torch.device("cpu")
 SHAPE = ImageShape(1, 8, 10)

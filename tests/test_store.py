@@ -14,10 +14,9 @@ from records_factory import add_trials, make_config, make_ending, make_evaluatio
 from sqlalchemy import event, text
 
 from sweep.config.errors import InputError, StoreError
-from sweep.records.frames.frames import load_frames
-from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.probe_book import ProbeBook
-from sweep.records.store.store import Store, open_store
+from sweep.records.loading import load_frames
+from sweep.records.records import ProbeRecord
+from sweep.records.store import ProbeBook, Store, open_store
 
 TESTS = Path(__file__).parent
 
@@ -227,7 +226,7 @@ WRITER = """
 import sys
 sys.path.insert(0, sys.argv[3])
 from records_factory import add_trials
-from sweep.records.store.store import open_store
+from sweep.records.store import open_store
 store = open_store(sys.argv[1])
 for number in range(int(sys.argv[2]), 100_000, 2):
     add_trials(store, ["complete"], first=number)

@@ -126,8 +126,8 @@ def test_no_import_cycle_not_even_inside_functions() -> None:
 COUNT_SURFACES = """
 import json
 from sweep.cli.app import COMMANDS, load_command
-from sweep.config.trial_config import config_keys
-from sweep.records.frames.frame_columns import TRIAL_COLUMNS
+from sweep.config.trial import config_keys
+from sweep.records.frames import TRIAL_COLUMNS
 options = [item for name in COMMANDS for item in load_command(name).params if item.param_type_name == "option"]
 print(json.dumps({
     "configuration_keys": len(config_keys()),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from studies import shipped_studies, template
-from sweep.config.durations import parse_seconds
 from sweep.config.errors import InputError
+from sweep.config.sections import parse_seconds
 from sweep.config.study_file import CHANGEABLE, apply_changes, build_study, find_differences, load_study
 
 EXAMPLE = """

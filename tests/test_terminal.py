@@ -7,13 +7,12 @@ import pytest
 from records_factory import make_config, make_spec
 from test_compare import compared
 
-from sweep.cli.app import run_app
+from sweep.cli.app import escape_controls, run_app
 from sweep.cli.display import Display
-from sweep.cli.output import escape_controls
-from sweep.config.trial_config import flatten_config
+from sweep.config.trial import flatten_config
 from sweep.records.messages import Progress
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.events import TrialAdvanced, TrialEnded, TrialStarted
+from sweep.records.records import TrialRecord
+from sweep.search.tuner import TrialAdvanced, TrialEnded, TrialStarted
 
 TITLE = "\x1b]0;taken over\x07"
 CLEAR = "\x9b2J\x1b[2J\r"

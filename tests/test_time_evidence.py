@@ -29,22 +29,20 @@ from sweep.analysis.costs import (
     read_references,
 )
 from sweep.analysis.recommendation import recommend
-from sweep.config.trial_config import TrialConfig, build_config, flatten_config
+from sweep.config.trial import TrialConfig, build_config, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.measurement.device import measure_reference_seconds
+from sweep.probing.prober import Prober, ProbeSettings, SoloProbes, estimate_record_times
 from sweep.probing.shape import derive_shape, digest_trial_shape, find_largest_accumulation
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, ProbeTask, Task
-from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.store import open_store
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import ProbeRecord, TrialRecord
+from sweep.records.store import open_store
+from sweep.search.attempts import RunPlan
 from sweep.search.cost_aware import Encoding, Surrogate
-from sweep.search.earlier.reuse_index import keep_portable
-from sweep.search.forecast.prober import Prober, ProbeSettings, SoloProbes
-from sweep.search.forecast.record_times import estimate_record_times
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
+from sweep.search.reuse import keep_portable
+from sweep.search.tuner import Tuner
 
 DEVICE = "test device"
 PER_SAMPLE, UPDATE, NUM_TRAIN = 1e-3, 5e-3, 100

@@ -9,10 +9,10 @@ import pytest
 from records_factory import add_trials, make_store
 
 from sweep.config.errors import InputError, StoreError
-from sweep.records.frames.exchange import export_frames
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
-from sweep.records.store.store import open_store
+from sweep.records.files import export_frames
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
+from sweep.records.store import open_store
 
 _NUM_TRIALS = 40
 

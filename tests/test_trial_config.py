@@ -4,14 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import (
-    TrialConfig,
-    build_config,
-    config_keys,
-    flatten_config,
-    flatten_table,
-    replace_keys,
-)
+from sweep.config.trial import TrialConfig, build_config, config_keys, flatten_config, flatten_table, replace_keys
 from sweep.records.messages import TrialTask, decode_task, encode_task
 
 

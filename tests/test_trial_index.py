@@ -2,10 +2,10 @@
 
 from records_factory import make_config
 
-from sweep.config.trial_config import flatten_config
+from sweep.config.trial import flatten_config
 from sweep.records.messages import Outcome, Phase
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.trial_index import TrialIndex
+from sweep.records.records import TrialRecord
+from sweep.search.tuner import TrialIndex
 
 
 def trial(number: int, outcome: Outcome | None, key: str = "", phase: Phase = "search") -> TrialRecord:

@@ -11,10 +11,9 @@ from test_tuner import run
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.records.frames.frames import load_frames
-from sweep.records.store.store import Store, open_store
-from sweep.records.store.trial_queue import enqueue_point, list_waiting, remove_point, take_point
-from sweep.search.loop.events import TrialEnded
+from sweep.records.loading import load_frames
+from sweep.records.store import Store, enqueue_point, list_waiting, open_store, remove_point, take_point
+from sweep.search.tuner import TrialEnded
 
 POINT = {"batch.micro": 64, "optimizer.lr": 0.25}
 

@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.trial import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.finish import evaluate_images
-from sweep.training.loop.trial import run_trial
-from sweep.training.steps.evaluation import PREDICTORS, predict_mirrored, predict_once
-from sweep.training.steps.setup import prepare_training
+from sweep.training.evaluation import PREDICTORS, predict_mirrored, predict_once
+from sweep.training.finish import evaluate_images
+from sweep.training.setup import prepare_training
+from sweep.training.trial import run_trial
 
 CPU = torch.device("cpu")
 

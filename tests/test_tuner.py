@@ -12,20 +12,18 @@ from records_factory import make_spec, make_store
 from tuner_runners import formula
 
 from benchmarks.replay import ReplayingExecutor, SimulatedClock
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.config.trial_config import TrialConfig
+from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
-from sweep.records.frames.frames import load_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Message, TrialTask
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.earlier.reuse_index import ReuseIndex
-from sweep.search.loop.events import AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
+from sweep.records.records import TrialRecord
+from sweep.records.store import Store, open_store
+from sweep.search.attempts import RunPlan
+from sweep.search.reuse import ReuseIndex
 from sweep.search.seeds import find_front
+from sweep.search.tuner import AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted, Tuner
 
 
 def key_of(config: TrialConfig) -> str:

@@ -16,12 +16,11 @@ from test_tuner import run
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.records.frames.exchange import export_frames
-from sweep.records.frames.frames import load_frames
+from sweep.records.files import export_frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Outcome
-from sweep.records.store.store import Store, open_store
-from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records
-from sweep.search.earlier.warm_start import read_earlier
+from sweep.records.store import Store, open_store
+from sweep.search.reuse import EarlierResult, make_prior_records, read_earlier
 
 HERE = "test device"
 

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("sweep", "studies", "reports")
-DATA = "sweep/training/data/sets/digits"
+DATA = "sweep/training/data/digits"
 
 
 def list_files(*folders: str) -> list[str]:

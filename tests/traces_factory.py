@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sweep.measurement.device_trace import SensorReading, Span
+from sweep.measurement.monitor import SensorReading, Span
 
 SPANS: tuple[Span, ...] = ((3.0, 11.0), (12.5, 20.5), (22.0, 30.0))  # setup before, evaluations between
 MAX_CLOCK = 1.98e9

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.training import supervisor_link
-from sweep.training.supervisor_link import SUPERVISOR_LINK
+from sweep.training import processes as supervisor_link
+from sweep.training.processes import SUPERVISOR_LINK
 
 CAPACITY = 512  # micro batches from here on do not fit
 

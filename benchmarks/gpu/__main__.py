@@ -30,7 +30,7 @@ from sweep.measurement.device import resolve_device
 
 _DESCRIBE = """
 import json, sys, torch
-from sweep.measurement.environment import describe_environment
+from sweep.measurement.device import describe_environment
 print(json.dumps(describe_environment(torch.device(sys.argv[1]))))
 """
 

@@ -24,11 +24,11 @@ from benchmarks.gpu.sheet import Found, Sample
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, run_pairs
 from benchmarks.speed import Material, hand_loop, material, train
 from sweep.analysis.statistics import median_interval, t_quantile
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.probing.estimate import estimate_memory
+from sweep.config.trial import TrialConfig, build_config
+from sweep.probing.gate import MemoryRoom
+from sweep.probing.memory import estimate_memory
 from sweep.records.messages import Ending
-from sweep.search.forecast.memory_room import MemoryRoom
-from sweep.search.loop.single_trial import train_trial
+from sweep.search.single import train_trial
 
 
 class TimeIsOverError(Exception):
@@ -65,7 +65,7 @@ class Measure(NamedTuple):
 
 def bind_to_this_process(code: str) -> list[str]:
     """A command that runs ``code`` in a new Python, which the kernel ends with this process."""
-    begin = f"from sweep.training.subprocesses import die_with_parent; die_with_parent({os.getpid()})"
+    begin = f"from sweep.training.processes import die_with_parent; die_with_parent({os.getpid()})"
     return [sys.executable, "-c", f"{begin}; {code}"]
 
 

@@ -25,7 +25,7 @@ from benchmarks.gpu.sheet import Sheet
 from benchmarks.gpu.trainings import MEASURES
 from benchmarks.harness import Json, Setting
 from sweep.measurement.device import resolve_device
-from sweep.training.subprocesses import bind_forks_to_parent, die_with_parent
+from sweep.training.processes import bind_forks_to_parent, die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 _GRACE_SECONDS = 15.0  # a piece that knows its time ends before it is ended

@@ -26,10 +26,8 @@ from benchmarks.datasets import cifar_splits, offer
 from benchmarks.gpu.measures import Job, find_mean, find_median
 from benchmarks.gpu.sheet import Found, Sample
 from benchmarks.speed import train
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.tables.recipes import OPTIMIZERS, OptimizerEntry
+from sweep.config.sections import ModelSection
+from sweep.config.tables import MODELS, OPTIMIZERS, ImageShape, ModelEntry, OptimizerEntry
 from sweep.measurement.device import make_synchronizer
 from sweep.training.data.images import ArrayImages
 

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from benchmarks.gpu.plan import PIECES, QUESTIONS, TOTAL_SECONDS, Piece, Question, State
 from benchmarks.harness import RESULTS, Json, slug, write_whole
-from sweep.records.content_key import environment_digest
+from sweep.records.inputs import environment_digest
 
 Sample = dict[str, Any]  # ready for JSON
 

@@ -29,16 +29,16 @@ from benchmarks.gpu.sheet import Found, Sample
 from studies import shipped_studies
 from sweep.analysis.recommendation import as_document, recommend
 from sweep.config.study_file import load_study
-from sweep.config.trial_config import TrialConfig, build_config
+from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.devices import list_nvml_names
 from sweep.executors.monitored import make_source
-from sweep.executors.packed.mps import share_gpu
-from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.records.frames.frames import load_frames
+from sweep.executors.packed import share_gpu
+from sweep.executors.process import ProcessExecutor
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
-from sweep.search.loop.single_trial import train_trial
-from sweep.training.data.cache import find_cache_folder
-from sweep.training.loop.trial import run_trial
+from sweep.search.single import train_trial
+from sweep.training.data.folders import find_cache_folder
+from sweep.training.trial import run_trial
 
 # ---------------------------------------------------------------------- tests
 

@@ -12,8 +12,8 @@ from generators.markdown import table
 
 from reports.texts import CURVE_HEADS, describe_batch_answer
 from sweep.analysis.recommendation import recommend
-from sweep.config.units import format_count
-from sweep.records.frames.frames import load_frames
+from sweep.config.metrics import format_count
+from sweep.records.loading import load_frames
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,8 @@ from typing import Any
 from generators.markdown import table
 
 from sweep.config.study import StudySpec
-from sweep.config.tables.datasets import DATASETS
-from sweep.config.tables.models import MODELS
-from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
-from sweep.config.trial_config import TrialConfig
+from sweep.config.tables import DATASETS, MODELS, OPTIMIZERS, SCHEDULES
+from sweep.config.trial import TrialConfig
 
 Json = dict[str, Any]
 # Names that are checked against a table; a schema does not show them.

@@ -3,8 +3,8 @@
 from generators.markdown import table
 
 from sweep.config.metrics import METRICS
-from sweep.records.frames import frame_columns
-from sweep.records.quality_flags import MEANINGS, find_time_doubts
+from sweep.records import frames as frame_columns
+from sweep.records.quality import MEANINGS, find_time_doubts
 
 
 def metrics() -> str:

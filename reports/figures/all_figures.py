@@ -12,18 +12,11 @@ from reports.figures.batch import make_batch_regimes, make_device, make_heat_map
 from reports.figures.costs import make_memory_breakdown, make_outcome_map, make_outcomes, make_time_ledger
 from reports.figures.marks import GLOBAL_BATCH
 from reports.figures.trials import make_curves, make_fronts, make_hypervolume, make_importance, make_noise, make_slices
-from reports.labels import (
-    OUTCOME_NAMES,
-    format_effect,
-    format_estimate,
-    format_value,
-    is_too_uncertain,
-    key_label,
-    metric_label,
-)
+from reports.labels import OUTCOME_NAMES, format_effect, format_estimate, format_value, is_too_uncertain, metric_label
 from sweep.analysis.answer import BatchAnswer, TunedBatch
 from sweep.analysis.findings import UNSETTLED
 from sweep.analysis.statistics import Interval
+from sweep.config.trial import key_label
 
 # To add a figure: a function from the evidence to figures, or to what must be recorded for it, and a line in its part
 # of the page.

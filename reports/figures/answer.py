@@ -19,7 +19,7 @@ from reports.texts import describe_first, format_points
 from sweep.analysis.answer import TunedBatch, TunedModel
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.statistics import Interval, non_dominated, read_numbers
-from sweep.config.units import format_count
+from sweep.config.metrics import format_count
 
 NAME = "answer"
 TITLE = "Picture of the answer"

@@ -20,7 +20,6 @@ from reports.labels import (
     format_setting,
     format_value,
     is_too_uncertain,
-    key_label,
     metric_label,
 )
 from reports.layout import NUM_SERIES
@@ -34,8 +33,8 @@ from sweep.analysis.critical_batch import (
     refit_steps,
 )
 from sweep.analysis.statistics import Values, read_numbers, read_text
-from sweep.config.metrics import METRICS
-from sweep.config.units import format_count
+from sweep.config.metrics import METRICS, format_count
+from sweep.config.trial import key_label
 
 RATE = "optimizer.lr"
 MAX_BATCHES = 14

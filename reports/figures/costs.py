@@ -23,8 +23,8 @@ from reports.figures.marks import (
 from reports.labels import OUTCOME_NAMES, format_value
 from sweep.analysis.costs import parse_shapes
 from sweep.analysis.statistics import read_numbers, read_text
-from sweep.config.units import format_count
-from sweep.records.probe_record import MEMORY_LABELS, MEMORY_PARTS
+from sweep.config.metrics import format_count
+from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS
 
 MAP_TITLE = "Outcomes over the search space"
 MAX_COMPLETE = 300

@@ -11,10 +11,10 @@ import pandas as pd
 
 from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule, Scale
-from reports.labels import OUTCOME_NAMES, format_setting, format_value, key_label, metric_label
+from reports.labels import OUTCOME_NAMES, format_setting, format_value, metric_label
 from sweep.analysis.statistics import Mask, non_dominated, plain_value, read_numbers
-from sweep.config.metrics import METRICS
-from sweep.config.units import format_count
+from sweep.config.metrics import METRICS, format_count
+from sweep.config.trial import key_label
 
 Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -11,13 +11,13 @@ from reports.evidence import Evidence, describe_settings, keep_finite
 from reports.figure import Absent, Axis, Bars, Figure, Floats, Intervals, Layer, Lines, Panel, Rule, Scale
 from reports.figures import marks
 from reports.figures.marks import GLOBAL_BATCH, AxisPosition, parameter_axis, swept_parameters
-from reports.labels import key_label, metric_label
+from reports.labels import metric_label
 from reports.layout import NUM_SERIES
 from sweep.analysis.comparable import objective_signs, objective_table
 from sweep.analysis.statistics import Mask, non_dominated, read_numbers, read_text, reference_point
 from sweep.analysis.statistics import hypervolume as volume
-from sweep.config.metrics import METRICS
-from sweep.config.units import format_count
+from sweep.config.metrics import METRICS, format_count
+from sweep.config.trial import key_label
 
 FRONT_TITLE = "Pareto fronts"
 

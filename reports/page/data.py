@@ -22,7 +22,6 @@ from reports.labels import (
     format_metric,
     format_probability,
     format_setting,
-    key_label,
     metric_label,
 )
 from reports.layout import HEAT_COLORS, Json, choose_units, escape_text, look_of, make_layout, make_scales
@@ -41,9 +40,10 @@ from sweep.analysis.candidates import (
 )
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_METRICS
 from sweep.analysis.statistics import Values, read_numbers, read_text
+from sweep.config.metrics import DisplayUnit
 from sweep.config.study import StudySpec
-from sweep.config.units import DisplayUnit
-from sweep.records.quality_flags import name_flags
+from sweep.config.trial import key_label
+from sweep.records.quality import name_flags
 
 MAX_CHOICES = 12
 MAX_MOMENTS = 32  # of one curve

@@ -26,7 +26,6 @@ from reports.labels import (
     format_metric,
     format_setting,
     format_value,
-    key_label,
     list_classes,
     list_notes,
     list_unused,
@@ -46,8 +45,8 @@ from reports.texts import (
 )
 from sweep.analysis.statistics import plain_value, read_numbers, read_text
 from sweep.config.errors import show_name
-from sweep.config.trial_config import TrialConfig, flatten_config
-from sweep.config.units import DisplayUnit, format_count
+from sweep.config.metrics import DisplayUnit, format_count
+from sweep.config.trial import TrialConfig, flatten_config, key_label
 
 # One script, in this order; a later file uses what an earlier one declares.
 _SCRIPTS = ("data.js", "plots.js", "filters.js", "tables.js", "choose.js", "limits.js", "page.js")

@@ -19,7 +19,6 @@ from reports.labels import (
     format_setting,
     format_value,
     is_too_uncertain,
-    key_label,
     metric_label,
 )
 from reports.texts import Card, define_terms, describe_use_price, describe_use_setting
@@ -27,7 +26,8 @@ from sweep.analysis.answer import Answer, Recommendation
 from sweep.analysis.comparable import USUAL_METRICS
 from sweep.analysis.findings import UNSETTLED, Finding
 from sweep.analysis.statistics import Interval, plain_value, read_numbers, scale_of
-from sweep.config.units import find_unit
+from sweep.config.metrics import find_unit
+from sweep.config.trial import key_label
 
 LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")  # in this order behind the effective batch size
 MAX_ROWS = 200

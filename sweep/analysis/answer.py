@@ -2,12 +2,16 @@
 
 Here belongs what an answer consists of; how it is computed is in :mod:`sweep.analysis.recommendation`."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any
+
+from pydantic import BaseModel
 
 from sweep.analysis.statistics import Interval
-from sweep.config.study_sections import Tolerance
-from sweep.config.tables.entries import resolve
-from sweep.config.trial_config import Scalar
+from sweep.config.study import Tolerance
+from sweep.config.tables import resolve
+from sweep.config.trial import Scalar
 
 # What each use optimizes.
 USE_MEANINGS = {
@@ -230,3 +234,21 @@ class Answer:
 
     def _repr_html_(self) -> str:
         return str(resolve("reports.notebook:render_answer")(self))  # a notebook shows it
+
+
+# Results of an analysis as JSON documents.
+
+
+def to_document(value: Any) -> Any:
+    """``value`` as JSON holds it: dataclasses and intervals are objects, tuples lists, and NaN and infinity null."""
+    if is_dataclass(value):
+        value = vars(value)
+    elif isinstance(value, BaseModel):
+        value = value.model_dump()
+    elif isinstance(value, Interval):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {key: to_document(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_document(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -32,11 +32,9 @@ from sweep.analysis.statistics import (
     seed_interval,
 )
 from sweep.config.errors import InputError
-from sweep.config.metrics import METRICS
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS, AnswerRules, Tolerance
-from sweep.config.trial_config import Scalar, build_config, config_keys, replace_keys
-from sweep.config.units import format_count
+from sweep.config.metrics import METRICS, format_count
+from sweep.config.study import FEWEST_SEEDS, AnswerRules, StudySpec, Tolerance
+from sweep.config.trial import Scalar, build_config, config_keys, replace_keys
 
 # A use that is not about accuracy still requires a useful one: this close to the best, unless a limit is given.
 ACCURACY_MARGIN = 0.02

@@ -57,9 +57,8 @@ from sweep.analysis.statistics import (
     slope_estimate,
 )
 from sweep.analysis.tuned_batches import BatchCurve, fit_batch_curve
-from sweep.config.metrics import SHARPNESS
-from sweep.config.tables.models import model_family
-from sweep.config.units import format_count
+from sweep.config.metrics import SHARPNESS, format_count
+from sweep.config.tables import model_family
 
 SMALL = 32  # samples
 _LENGTHS = ("epochs", "steps", "samples", "seconds")  # budgets of a fixed length

@@ -64,8 +64,8 @@ from sweep.analysis.costs import ran_micro_batches
 from sweep.analysis.rate_powers import DECAY_PER_STEP, MICRO_KEYS, MOMENT_RATE, WEIGHT_DECAY
 from sweep.analysis.statistics import Mask, Region, read_numbers, read_text
 from sweep.config.metrics import SHARPNESS
-from sweep.config.tables.models import has_batch_statistics
-from sweep.config.trial_config import Scalar, config_keys
+from sweep.config.tables import has_batch_statistics
+from sweep.config.trial import Scalar, config_keys
 
 _MICRO, _SPLIT, _GLOBAL, _RATE = "batch.micro", "batch.accumulation", "batch.global", "optimizer.lr"
 _OPTIMIZER, _SCHEDULE = "optimizer.name", "schedule.name"

@@ -32,11 +32,9 @@ from sweep.analysis.statistics import (
     read_numbers,
     read_text,
 )
-from sweep.config.data_sections import BUDGETS
-from sweep.config.key_labels import key_label, name_key
-from sweep.config.metrics import METRICS
-from sweep.config.trial_config import Scalar, default_settings
-from sweep.config.units import find_unit, format_count, join_words
+from sweep.config.metrics import METRICS, find_unit, format_count, join_words
+from sweep.config.sections import BUDGETS
+from sweep.config.trial import Scalar, default_settings, key_label, name_key
 
 # Assumed standard deviations where a study has no records. Of the accuracy of one training: 0.006 over the seeds of
 # ResNet-8 on the digits. Of the logarithm of a time: 0.05 on a machine with other tenants.

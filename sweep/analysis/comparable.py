@@ -28,13 +28,11 @@ from sweep.analysis.statistics import (
 )
 from sweep.config.commands import StudyCommands
 from sweep.config.errors import InputError
-from sweep.config.metrics import METRICS
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS, Confirm
-from sweep.config.units import format_count
-from sweep.records.data_summary import DataSummary
-from sweep.records.frames.study_frames import Frames
-from sweep.records.quality_flags import name_flags
+from sweep.config.metrics import METRICS, format_count
+from sweep.config.study import FEWEST_SEEDS, Confirm, StudySpec
+from sweep.records.frames import Frames
+from sweep.records.inputs import DataSummary
+from sweep.records.quality import name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 RECIPE_COLUMNS = ["config.model.name", "config.optimizer.name"]

@@ -45,11 +45,11 @@ from sweep.analysis.statistics import (
     t_upper_tail,
     varying_keys,
 )
-from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import Scalar, config_keys
-from sweep.records.data_summary import DataSummary
-from sweep.records.frames.study_frames import Frames
+from sweep.config.sections import BudgetSection
+from sweep.config.trial import Scalar, config_keys
+from sweep.records.frames import Frames
+from sweep.records.inputs import DataSummary
 
 Verdict = Literal["higher", "lower", "undecided", "not_known"]
 _METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")

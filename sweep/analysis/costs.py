@@ -22,9 +22,8 @@ from sweep.analysis.statistics import (
     read_text,
 )
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import keys_of_cost
-from sweep.records.probe_record import ProbeRecord
-from sweep.records.quality_flags import (
+from sweep.config.trial import keys_of_cost
+from sweep.records.quality import (
     FEW_STEPS,
     LOADS_BESIDE,
     PACKED,
@@ -32,6 +31,7 @@ from sweep.records.quality_flags import (
     SLOWED_BY_OTHERS,
     find_time_doubts,
 )
+from sweep.records.records import ProbeRecord
 
 # ---------------------------------------------------------------------- equal costs
 

@@ -26,7 +26,7 @@ from sweep.analysis.statistics import (
     read_text,
 )
 from sweep.analysis.tuned_batches import cross_target
-from sweep.config.units import format_count
+from sweep.config.metrics import format_count
 
 MIN_BATCHES = 4
 _MIN_RATES = 3  # learning rates that were tried at a batch, before its best one counts as tuned

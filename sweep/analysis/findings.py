@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sweep.analysis.answer import to_document
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import SEED, Claim, Design, Measurement
 from sweep.analysis.comparable import ComparableTrials, select_comparable
-from sweep.analysis.documents import to_document
 from sweep.analysis.statistics import (
     NOTHING,
     SIGNIFICANT,
@@ -29,8 +29,8 @@ from sweep.analysis.statistics import (
 from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import Scalar, build_config, default_settings, replace_keys
-from sweep.records.frames.study_frames import Frames
+from sweep.config.trial import Scalar, build_config, default_settings, replace_keys
+from sweep.records.frames import Frames
 
 _ACCURACY_UNIT = "fraction difference"
 _TOO_LITTLE = "the records have too little for an interval"

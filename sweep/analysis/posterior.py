@@ -29,9 +29,9 @@ from sweep.analysis.statistics import (
     t_density,
 )
 from sweep.config.metrics import METRICS
-from sweep.records.correct_images import Correct
-from sweep.records.data_summary import DataSummary
-from sweep.records.frames.study_frames import Frames
+from sweep.records.frames import Frames
+from sweep.records.inputs import DataSummary
+from sweep.records.records import Correct
 
 _IMAGES_AT_ONCE = 8192
 # What the choice of images does to all configurations alike is measured on so many of the best ones.

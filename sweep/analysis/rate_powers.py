@@ -21,10 +21,10 @@ from sweep.analysis.statistics import (
     share_explained,
     varying_keys,
 )
-from sweep.config.key_labels import key_label
+from sweep.config.metrics import format_count
 from sweep.config.scaling import RULE_POWERS
-from sweep.config.tables.recipes import OPTIMIZERS
-from sweep.config.units import format_count
+from sweep.config.tables import OPTIMIZERS
+from sweep.config.trial import key_label
 
 # The keys that divide the samples of a step into micro batches.
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")

@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.answer import USES, Answer, BatchAnswer, Fact, Limits, Recommendation, TrainingPrice, ValidationSize
+from sweep.analysis.answer import (
+    USES,
+    Answer,
+    BatchAnswer,
+    Fact,
+    Limits,
+    Recommendation,
+    TrainingPrice,
+    ValidationSize,
+    to_document,
+)
 from sweep.analysis.candidates import Candidates, choose_configuration, list_estimates, select_candidates
 from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, select_comparable
 from sweep.analysis.costs import find_longest_curve, parse_shapes
 from sweep.analysis.critical_batch import read_noise_scales
-from sweep.analysis.documents import to_document
 from sweep.analysis.shortfalls import (
     count_missing_objectives,
     describe_missing_objectives,
@@ -27,11 +36,10 @@ from sweep.analysis.shortfalls import (
 from sweep.analysis.statements import answer_batch_size
 from sweep.analysis.statistics import Interval, Mask, Values, read_numbers, read_text
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import METRICS
-from sweep.config.study_sections import FEWEST_SEEDS, AnswerRules, Price
-from sweep.config.units import format_count, join_words
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
+from sweep.config.metrics import METRICS, format_count, join_words
+from sweep.config.study import FEWEST_SEEDS, AnswerRules, Price
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
 
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 _READ = (
@@ -161,7 +169,7 @@ def recommend(
     """For each use the configuration to take, from the records of one study.
 
     Args:
-        records: frames of :func:`sweep.records.frames.frames.load_frames`, or the path or URL to load them from.
+        records: frames of :func:`sweep.records.loading.load_frames`, or the path or URL to load them from.
         max_memory_bytes, max_seconds, min_accuracy: limits of a configuration (``peak_memory_bytes``,
             ``train_seconds``, ``val_accuracy``).
         uses: which uses to answer for.

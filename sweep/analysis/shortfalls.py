@@ -8,12 +8,10 @@ import pandas as pd
 
 from sweep.analysis.comparable import ComparableTrials
 from sweep.analysis.statistics import Numbers, Values, most_common, read_numbers, read_text
-from sweep.config.metrics import METRICS
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS, TRIAL_SECONDS
-from sweep.config.trial_config import Scalar
-from sweep.config.units import format_count
-from sweep.records.frames.study_frames import Frames
+from sweep.config.metrics import METRICS, format_count
+from sweep.config.study import FEWEST_SEEDS, TRIAL_SECONDS, StudySpec
+from sweep.config.trial import Scalar
+from sweep.records.frames import Frames
 from sweep.records.messages import NOT_COUNTED
 
 _ACCURACY = "val_accuracy"  # without it nothing can be confirmed

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import gammaln, nctdtr, ndtri, stdtr, stdtrit
 
-from sweep.config.metrics import METRICS
-from sweep.config.trial_config import Scalar
-from sweep.config.units import NoiseScale
+from sweep.config.metrics import METRICS, NoiseScale
+from sweep.config.trial import Scalar
 
 Values = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -7,15 +7,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.config.durations import parse_seconds
 from sweep.config.errors import InputError, hide_credentials
+from sweep.config.sections import parse_seconds
 from sweep.config.study import WINDOWS_RESERVED_NAMES
 from sweep.config.study_file import check_keys, check_root, load_study, read_toml
-from sweep.config.trial_config import TrialConfig, build_config, replace_keys
-from sweep.records.address import STORE_VARIABLE
+from sweep.config.trial import TrialConfig, build_config, replace_keys
+from sweep.records.database import STORE_VARIABLE
 
 if TYPE_CHECKING:
-    from sweep.records.frames.study_frames import Frames
+    from sweep.records.frames import Frames
 
 
 def parse_sets(pairs: list[str]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def load_plugin(path: Path | None) -> str | None:
     """Imports the user's module, so that its names are known here; returns its path for the trials' processes."""
     if path is None:
         return None
-    from sweep.training.plugins import load_plugin as import_plugin
+    from sweep.training.processes import load_plugin as import_plugin
 
     import_plugin(str(path))
     return str(path.resolve())
@@ -185,7 +185,7 @@ def load_records(place: str, root: Path, columns: Path | None, evaluations: bool
         InputError: nothing is there, it cannot be read, or a map is given for records of this program.
     """
     from sweep.foreign.sources import is_foreign
-    from sweep.records.frames.frames import load_frames
+    from sweep.records.loading import load_frames
 
     found = find_records(place, root)
     if is_foreign(found):

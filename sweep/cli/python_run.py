@@ -7,15 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.cli.display import Display
-from sweep.cli.surfaces import NotebookSurface, is_notebook
+from sweep.cli.display import Display, NotebookSurface, is_notebook
 from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study
-from sweep.search.loop.events import Event
-from sweep.search.loop.run_options import Options
+from sweep.search.session import Options
+from sweep.search.tuner import Event
 
 if TYPE_CHECKING:
-    from sweep.search.loop.session import Session
+    from sweep.search.session import Session
 
 
 def run_study(study: StudySpec | str | Path, options: Options | None = None) -> Path:
@@ -37,7 +36,7 @@ def run_study(study: StudySpec | str | Path, options: Options | None = None) -> 
     spec = study if isinstance(study, StudySpec) else load_study(study)
     with warnings.catch_warnings():  # of Optuna's progress bars, which are not used
         warnings.filterwarnings("ignore", message="IProgress not found")
-        from sweep.search.loop.session import run_study as run_quietly
+        from sweep.search.session import run_study as run_quietly
     if not is_notebook():
         return run_quietly(spec, options)
     return run_quietly(spec, replace(options or Options(), resumed_by="the same cell again"), _show_in_cell)

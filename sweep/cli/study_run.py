@@ -19,26 +19,23 @@ from sweep.analysis.shortfalls import (
     explain_few_seeds,
     explain_no_complete_trial,
 )
-from sweep.cli.commands.check import print_advice
-from sweep.cli.data_lines import format_data, show_inspection
+from sweep.cli.app import print_answer, print_lines
+from sweep.cli.check import format_data, print_advice, show_inspection
 from sweep.cli.display import Display
-from sweep.cli.output import print_answer, print_lines
 from sweep.config.commands import StudyCommands, find_study_commands
 from sweep.config.errors import hide_credentials
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import Price
-from sweep.config.trial_config import flatten_config
-from sweep.config.units import format_count
+from sweep.config.metrics import format_count
+from sweep.config.study import Price, StudySpec
+from sweep.config.trial import flatten_config
 from sweep.executors.table import ExecutorSettings
-from sweep.records.frames.frames import load_frames
-from sweep.records.store.trial_queue import list_waiting
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.events import Stopped
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import Session, open_session
-from sweep.search.loop.shutdown import shutdown_on_signals
+from sweep.records.loading import load_frames
+from sweep.records.records import TrialRecord
+from sweep.records.store import list_waiting
 from sweep.search.seeds import count_confirmations, find_front, list_confirmations
+from sweep.search.session import Options, Session, open_session
+from sweep.search.shutdown import shutdown_on_signals
 from sweep.search.study_forecast import Forecast
+from sweep.search.tuner import Stopped
 
 __all__ = [
     "ExecutorSettings",

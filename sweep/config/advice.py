@@ -8,17 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import OptimizerSection, RulesSection
+from sweep.config.metrics import format_count
 from sweep.config.scaling import scale_lr
-from sweep.config.study import StudySpec, is_batch_key
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.config.tables.datasets import DATASETS
-from sweep.config.tables.models import has_batch_statistics
-from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
-from sweep.config.trial_config import Scalar, TrialConfig, default_settings, flatten_config
-from sweep.config.units import format_count
+from sweep.config.sections import DataSection, OptimizerSection, RulesSection
+from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
+from sweep.config.tables import DATASETS, OPTIMIZERS, SCHEDULES, has_batch_statistics
+from sweep.config.trial import Scalar, TrialConfig, default_settings, flatten_config
 
 
 class Advice(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 from studies import shipped_studies
 from sweep.config.study import StudySpec
 from sweep.config.study_file import flatten_section, load_study
-from sweep.config.trial_config import default_settings, replace_keys
+from sweep.config.trial import default_settings, replace_keys
 
 _USUAL_ROOT = Path("runs")
 

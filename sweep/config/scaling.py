@@ -3,9 +3,8 @@
 import math
 from typing import NamedTuple
 
-from sweep.config.data_sections import BatchSection
-from sweep.config.recipe_sections import MOST_DROPOUT, MOST_LABEL_SMOOTHING, OptimizerSection, RulesSection
-from sweep.config.tables.recipes import OPTIMIZERS
+from sweep.config.sections import MOST_DROPOUT, MOST_LABEL_SMOOTHING, BatchSection, OptimizerSection, RulesSection
+from sweep.config.tables import OPTIMIZERS
 
 # The power of the batch in the rules that have a fixed one.
 RULE_POWERS: dict[str, float] = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}

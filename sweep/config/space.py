@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, final
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sweep.config.errors import shorten_text
-from sweep.config.trial_config import Scalar, TrialConfig
+from sweep.config.trial import Scalar, TrialConfig
 
 _MAX_CHOICES = 1000  # each is tried before anything runs
 _MAX_WHOLE = 2**62  # what every database holds, and what a range can count

@@ -11,13 +11,11 @@ from pydantic import ValidationError
 
 from studies import shipped_studies
 from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
-from sweep.config.fields import Section, list_fields
+from sweep.config.sections import Section, list_fields
 from sweep.config.space import flatten_space
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import AnswerRules, Confirm
-from sweep.config.tables.datasets import DATASETS, DatasetEntry
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import TrialConfig, config_keys, find_rivals, flatten_table, replace_keys
+from sweep.config.study import AnswerRules, Confirm, StudySpec
+from sweep.config.tables import DATASETS, MODELS, DatasetEntry, ModelEntry
+from sweep.config.trial import TrialConfig, config_keys, find_rivals, flatten_table, replace_keys
 
 _log = logging.getLogger(__name__)
 _MAX_FILE_BYTES = 100_000

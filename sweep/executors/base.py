@@ -5,21 +5,21 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, final
 
-from sweep.records.messages import Ending, Message, Task, decode_message
+from sweep.records.messages import STALLED, Ending, Message, Task, decode_message
 
 Runner = Callable[[Task], Iterator[Message]]
 Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a number of threads
 
 # Named, not imported: these modules import torch, which the supervisor does without.
-RUNNER = "sweep.training.ranks.launcher:launch_trial"
-DESCRIBER = "sweep.measurement.environment:describe_machine"
+RUNNER = "sweep.training.ranks:launch_trial"
+DESCRIBER = "sweep.measurement.device:describe_machine"
 _OTHER_RUNNERS = {
     "probe": "sweep.probing.probe:run_probe",
-    "estimate": "sweep.probing.estimate:run_estimate",
+    "estimate": "sweep.probing.memory:run_estimate",
 }
 
 
@@ -32,9 +32,9 @@ class WorkerProgram:
     describer: str = DESCRIBER
     modules: tuple[str, ...] = (  # imported once, before processes are forked
         "torch",
-        "sweep.measurement.environment",
+        "sweep.measurement.device",
         "sweep.training.vision",
-        "sweep.training.ranks.launcher",
+        "sweep.training.ranks",
     )
 
     def runner_of(self, task: Task) -> str:
@@ -200,3 +200,48 @@ def make_uncaught_ending(error: BaseException) -> Ending:
     from sweep.training.outcomes import find_cause  # imports torch
 
     return Ending(outcome="crashed", error=text, cause=find_cause(error))
+
+
+# An executor that also carries out small tasks between the trials: probes and estimates.
+
+_POLL_SECONDS = 1.0
+
+
+@final
+class QueryableExecutor(ExecutorWrapper):
+    """Messages of trials that arrive during :meth:`run_query` are returned by the next :meth:`poll`.
+
+    A task that sends nothing for ``stall_seconds`` is stopped.
+    """
+
+    def __init__(self, inner: Executor, stall_seconds: float = float("inf")) -> None:
+        super().__init__(inner)
+        self._stall_seconds = stall_seconds
+        self._num_queries = 0
+        self._deferred: list[tuple[int, Message]] = []
+
+    def run_query(self, task: Task) -> Ending:
+        """The ending of ``task``, whose number is ignored. Requires a free slot; a probe requires an idle device."""
+        self._num_queries += 1
+        task = replace(task, number=-self._num_queries)
+        self._inner.start(task)
+        silent_seconds = 0.0
+        try:
+            while silent_seconds < self._stall_seconds:
+                messages, seconds = poll_with_silence(self._inner, _POLL_SECONDS)
+                own = [message for number, message in messages if number == task.number]
+                self._deferred += [(number, message) for number, message in messages if number != task.number]
+                silent_seconds = 0.0 if own else silent_seconds + seconds
+                if own and isinstance(own[-1], Ending):
+                    return own[-1]
+        finally:
+            self._inner.stop(task.number)  # has no effect on one that has ended
+        return Ending(outcome="crashed", error=f"no message for {self._stall_seconds:g} s", cause=STALLED)
+
+    def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
+        messages, self._deferred = self._deferred, []
+        return messages + super().poll(0.0 if messages else timeout_seconds)
+
+    def stop(self, number: int) -> None:
+        super().stop(number)
+        self._deferred = [(sender, message) for sender, message in self._deferred if sender != number]

@@ -12,7 +12,7 @@ from typing import Any, cast, final
 from sweep.executors.base import PROGRAM, Executor, Runner, WorkerProgram, make_uncaught_ending
 from sweep.executors.devices import list_devices
 from sweep.records.messages import Ending, Message, Task, decode_message, decode_task, encode_message, encode_task
-from sweep.training.supervisor_link import SUPERVISOR_LINK
+from sweep.training.processes import SUPERVISOR_LINK
 
 _RUNNERS = (PROGRAM.runner, PROGRAM.describer)
 

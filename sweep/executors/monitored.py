@@ -12,7 +12,7 @@ from sweep.executors.devices import list_nvml_names
 from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.quality import find_reference_flags
 from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task
-from sweep.records.quality_flags import BUSY_HOST, PROCESSOR_WAIT, SLOWED_BY_OTHERS
+from sweep.records.quality import BUSY_HOST, PROCESSOR_WAIT, SLOWED_BY_OTHERS
 
 SENSORS: frozenset[Sensor] = frozenset(get_args(Sensor))
 
@@ -95,10 +95,10 @@ def _scale_to_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, 
 def make_source(device: str) -> SensorSource:
     """The source of readings of ``device``: ``cpu``, or a GPU by its UUID, or by its number in the order of the bus."""
     if device == "cpu":
-        from sweep.measurement.host import HostSource
+        from sweep.measurement.monitor import HostSource
 
         return HostSource()
-    from sweep.measurement.nvml import NvmlSource
+    from sweep.measurement.monitor import NvmlSource
 
     return NvmlSource(device)
 

@@ -31,10 +31,12 @@ from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_creden
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
 from sweep.executors.devices import list_devices, make_pinned_environment, select_gpus
 from sweep.executors.monitored import MonitoredExecutor, make_source
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.measurement.monitor import Monitor
-from sweep.records.attempt_causes import ACTOR_LOST, NODE_LOST
+from sweep.records.inputs import digest_code
 from sweep.records.messages import (
+    ACTOR_LOST,
+    NODE_LOST,
     Ending,
     Heartbeat,
     Progress,
@@ -44,8 +46,7 @@ from sweep.records.messages import (
     encode_message,
     encode_task,
 )
-from sweep.records.source_digest import digest_code
-from sweep.training.plugins import receive_task
+from sweep.training.processes import receive_task
 
 MAX_GPUS = 64  # of one machine
 _READY_SECONDS = 600.0  # to the first actor that can train; machines may import torch from a cold network disk

@@ -23,15 +23,13 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, ValidationError, field_validator
 
-from sweep.config.durations import Seconds
 from sweep.config.errors import InputError, explain_refusal
-from sweep.config.fields import Section
+from sweep.config.sections import Seconds, Section
 from sweep.config.study_file import read_toml
 from sweep.executors import slurm_job
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
-from sweep.records.address import STORE_VARIABLE
-from sweep.records.attempt_causes import JOB_LOST, NODE_LOST
-from sweep.records.messages import Ending, Heartbeat, Message, Task, TrialTask, encode_task
+from sweep.records.database import STORE_VARIABLE
+from sweep.records.messages import JOB_LOST, NODE_LOST, Ending, Heartbeat, Message, Task, TrialTask, encode_task
 
 QUERY_SECONDS = 10.0  # between two queries of Slurm for the states of the jobs
 _STALE_SECONDS = 120.0  # without a heartbeat of its supervisor a job leaves

@@ -17,13 +17,21 @@ from typing import Any, Literal, final
 
 from sweep.executors.base import Executor, WorkerProgram
 from sweep.executors.devices import list_devices
-from sweep.executors.helper_process import LineBuffer
+from sweep.executors.helper import LineBuffer
 from sweep.executors.monitored import MonitoredExecutor, make_source
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.measurement.monitor import Monitor
-from sweep.records.messages import MAX_MESSAGE_BYTES, Ending, Evaluation, Heartbeat, Message, Progress, Task
-from sweep.records.tagged_json import TaggedCodec
-from sweep.training.plugins import receive_task
+from sweep.records.messages import (
+    MAX_MESSAGE_BYTES,
+    Ending,
+    Evaluation,
+    Heartbeat,
+    Message,
+    Progress,
+    TaggedCodec,
+    Task,
+)
+from sweep.training.processes import receive_task
 
 Order = Literal["", "leave", "stop"]
 SUPERVISOR_FILE = "supervisor"  # in the folder of all jobs: the run of the study that they belong to, and a count

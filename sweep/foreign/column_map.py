@@ -9,13 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from sweep.config.errors import InputError, describe_unknown, explain_refusal
-from sweep.config.fields import Section
-from sweep.config.metrics import METRICS
+from sweep.config.metrics import METRICS, join_words
+from sweep.config.sections import Section
 from sweep.config.study_file import read_toml
-from sweep.config.trial_config import config_keys
-from sweep.config.units import join_words
-from sweep.records.columns import EVALUATION_KINDS
+from sweep.config.trial import config_keys
 from sweep.records.messages import OUTCOMES
+from sweep.records.records import EVALUATION_KINDS
 
 # What a column may be besides a configuration key, a metric or a value of an evaluation.
 FACTS = ("seed", "device", "outcome")

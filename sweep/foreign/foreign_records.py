@@ -10,10 +10,9 @@ import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
 from sweep.config.errors import InputError, describe_unknown, shorten_text
-from sweep.config.metrics import METRICS
+from sweep.config.metrics import METRICS, format_count, join_words
 from sweep.config.study import WINDOWS_RESERVED_NAMES
-from sweep.config.trial_config import config_fields, config_keys
-from sweep.config.units import format_count, join_words
+from sweep.config.trial import config_fields, config_keys
 from sweep.foreign.column_map import (
     FACTS,
     ColumnMap,
@@ -24,12 +23,17 @@ from sweep.foreign.column_map import (
     looks_like_seed,
 )
 from sweep.foreign.sources import STATES, Cell, ForeignTable, is_setting, read_foreign_table
-from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Kind
-from sweep.records.frames.frame_columns import EVALUATION_COLUMNS, FRAME_PARTS, FrameColumn, build_frame
-from sweep.records.frames.record_source import RecordSource
-from sweep.records.frames.study_frames import Frames
-from sweep.records.frames.validation import check_frames
+from sweep.records.frames import (
+    EVALUATION_COLUMNS,
+    FRAME_PARTS,
+    FrameColumn,
+    Frames,
+    RecordSource,
+    build_frame,
+    check_frames,
+)
 from sweep.records.messages import OUTCOMES
+from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Kind
 
 _ACCURACY = "val_accuracy"
 _KINDS: dict[str, Kind] = {column.path: column.kind for column in CONFIG_COLUMNS} | {"seed": "int"}

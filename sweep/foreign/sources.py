@@ -22,11 +22,11 @@ import numpy as np
 import pandas as pd
 
 from sweep.config.errors import InputError, shorten_text
-from sweep.config.units import format_count
-from sweep.records.address import STORE_FILE
-from sweep.records.frames.exchange import is_export
-from sweep.records.frames.validation import MAX_FILE_BYTES, refuse_oversized, refuse_too_many
-from sweep.records.store.schema import VERSIONS
+from sweep.config.metrics import format_count
+from sweep.records.database import STORE_FILE
+from sweep.records.files import is_export
+from sweep.records.frames import MAX_FILE_BYTES, refuse_oversized, refuse_too_many
+from sweep.records.schema import VERSIONS
 
 Cell = str | int | float | bool | None
 CURVE_COLUMNS = ["row", "column", "step", "value"]

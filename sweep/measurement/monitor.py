@@ -2,14 +2,200 @@
 for. A failure leaves fields empty and does not affect the trial."""
 
 import logging
+import os
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import final
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar, final
 
-from sweep.measurement.device_trace import DeviceSummary, SensorReading, Span, merge_summaries, summarize_readings
+import numpy as np
+import psutil
 
-_log = logging.getLogger(__name__)
+from sweep.records.quality import BUSY_HOST
+
+# Readings of the sensors of a device and its host during a trial: their summary and quality flags.
+
+Span = tuple[float, float]  # from, to; seconds by time.perf_counter(), which on Linux all processes share
+
+_MIN_READINGS = 2  # in training; fewer are no summary
+_MIN_SHARE = 0.5  # of the time between two readings that must be training
+_MIN_SECONDS = 1.0  # between readings, from which a mean load is one
+_BUSY = 0.1  # share of the cores that others use
+_THROTTLED = 0.05  # of the readings
+_SLOW_CLOCK = 0.8  # of the highest
+_CLOCK_DRIFT = 0.1  # of the median clock, between the first and the last third
+_MIN_CLOCKS = 6
+_FOREIGN_BYTES = 2 << 30  # more than the driver itself holds
+
+SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
+# Named reasons for a lower clock that hold for every trial alike; an idle device lowers its clock as well.
+_USUAL = frozenset({"idle", "power_cap", "application_clocks", "display_clocks", "sync_boost"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorReading:
+    """All sensors at one moment; None where one cannot be read. Of counters only differences have a meaning."""
+
+    at: float = 0.0  # by time.perf_counter()
+    utilization: float | None = None  # of the GPU, as a fraction
+    power_watts: float | None = None
+    energy_joules: float | None = None  # a counter
+    temperature_celsius: float | None = None
+    clock_hertz: float | None = None
+    max_clock_hertz: float | None = None
+    slow_reasons: frozenset[str] | None = None  # why the clock is below its highest
+    num_others: int | None = None  # processes on the device of other programs
+    other_memory_bytes: int | None = None  # in use on the device, by other programs
+    busy_seconds: float | None = None  # a counter: of all cores, by any process
+    own_busy_seconds: float | None = None  # a counter: by this program's processes
+    num_processors: int = 1
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """``measurements`` by name of the metric table, and quality flags."""
+
+    measurements: dict[str, float] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span]) -> DeviceSummary:
+    """Summarizes the ``readings`` of one device (in the order of time) over the ``spans`` in which the trial trained.
+
+    Readings outside the spans do not count. Differences of counters count where most of the time between two readings
+    was training. With too few readings the summary is empty.
+    """
+    inside = [reading for reading in readings if _seconds_inside(spans, reading.at, reading.at, closed=True)]
+    steps = [
+        (one, two)
+        for one, two in pairwise(readings)
+        if _seconds_inside(spans, one.at, two.at) >= _MIN_SHARE * (two.at - one.at) > 0
+    ]
+    if len(inside) < _MIN_READINGS:
+        return DeviceSummary()
+    counted, load = _rate(steps, "energy_joules"), _load_by_others(steps)
+    measured = {
+        "gpu_utilization": _of(inside, "utilization", np.mean),
+        # the counter also covers the time between two readings
+        "power_watts": counted[0] if counted else _of(inside, "power_watts", np.mean),
+        # mean power times all seconds of training, because readings do not fall on the edges of spans
+        "energy_joules": counted[0] * sum(end - begin for begin, end in spans) if counted else None,
+        "temperature_celsius": _of(inside, "temperature_celsius", np.max),
+        "cpu_load_by_others": load,
+    }
+    raised = {
+        "other_process": _has_others(inside),
+        "throttled": _is_throttled(inside),
+        "clock_drift": _is_clock_drifting(inside),
+        BUSY_HOST: load is not None and load >= _BUSY,
+    }
+    return DeviceSummary(
+        {name: value for name, value in measured.items() if value is not None},
+        tuple(name for name, is_raised in raised.items() if is_raised),
+    )
+
+
+def merge_summaries(parts: Sequence[DeviceSummary]) -> DeviceSummary:
+    """The summary of a trial's devices: sums of power and energy, the maximum of temperature, means of others."""
+    names = list(dict.fromkeys(name for part in parts for name in part.measurements))
+    merged = {
+        name: float(_MERGING.get(name, np.mean)([p.measurements[name] for p in parts if name in p.measurements]))
+        for name in names
+    }
+    return DeviceSummary(merged, tuple(dict.fromkeys(flag for part in parts for flag in part.flags)))
+
+
+_MERGING: dict[str, Callable[[Sequence[float]], float]] = {
+    "power_watts": sum,
+    "energy_joules": sum,
+    "temperature_celsius": max,
+}
+
+
+def _seconds_inside(spans: Sequence[Span], begin: float, end: float, *, closed: bool = False) -> float:
+    """Seconds of ``begin`` to ``end`` inside the spans (in order of time); with ``closed`` 1.0 for a moment inside."""
+    first = max(0, bisect_right(spans, (begin, float("inf"))) - 1)
+    total = 0.0
+    for low, high in spans[first:]:
+        if low > end:
+            break
+        if closed and low <= begin <= high:
+            return 1.0
+        total += max(0.0, min(high, end) - max(low, begin))
+    return total
+
+
+def _known(readings: Sequence[SensorReading], name: str) -> list[float]:
+    return [value for reading in readings if (value := getattr(reading, name)) is not None]
+
+
+def _of(readings: Sequence[SensorReading], name: str, combine: Callable[[list[float]], float]) -> float | None:
+    values = _known(readings, name)
+    return float(combine(values)) if values else None
+
+
+def _rate(steps: Sequence[tuple[SensorReading, SensorReading]], *names: str) -> tuple[float, ...] | None:
+    """Growth of the named counters over time, in their units a second; None where one is missing."""
+    total, growths = 0.0, [0.0] * len(names)
+    for one, two in steps:
+        ends = [(getattr(one, name), getattr(two, name)) for name in names]
+        if any(low is None or high is None or high < low for low, high in ends):  # a counter may begin anew
+            continue
+        total += two.at - one.at
+        growths = [growth + high - low for growth, (low, high) in zip(growths, ends, strict=True)]
+    return tuple(growth / total for growth in growths) if total else None
+
+
+def _load_by_others(steps: Sequence[tuple[SensorReading, SensorReading]]) -> float | None:
+    if sum(two.at - one.at for one, two in steps) < _MIN_SECONDS:
+        return None
+    rates = _rate(steps, "busy_seconds", "own_busy_seconds")
+    if rates is None:
+        return None
+    everybody, own = rates
+    return max(0.0, everybody - own) / steps[0][0].num_processors
+
+
+def _has_others(inside: Sequence[SensorReading]) -> bool:
+    memory = _known(inside, "other_memory_bytes")
+    return any(_known(inside, "num_others")) or (bool(memory) and float(np.median(memory)) >= _FOREIGN_BYTES)
+
+
+def _is_throttled(inside: Sequence[SensorReading]) -> bool:
+    reasons = [reading.slow_reasons for reading in inside if reading.slow_reasons is not None]
+    slowed = sum(bool(reason & SLOWED) for reason in reasons)
+    return slowed > 0 and slowed >= _THROTTLED * len(reasons)
+
+
+def _is_clock_drifting(inside: Sequence[SensorReading]) -> bool:
+    clocked = [reading for reading in inside if reading.clock_hertz and "idle" not in (reading.slow_reasons or ())]
+    if len(clocked) < _MIN_CLOCKS:
+        return False
+    clocks = np.array([reading.clock_hertz for reading in clocked], dtype=np.float64)
+    third = len(clocks) // 3
+    apart = abs(float(np.median(clocks[-third:])) - float(np.median(clocks[:third])))
+    return apart >= _CLOCK_DRIFT * float(np.median(clocks)) or _is_slow(clocked)
+
+
+def _is_slow(clocked: Sequence[SensorReading]) -> bool:
+    # far below the highest clock, and mostly for no reason that applies to every trial
+    slow = [
+        reading.clock_hertz < _SLOW_CLOCK * reading.max_clock_hertz and not (reading.slow_reasons or set()) & _USUAL
+        for reading in clocked
+        if reading.clock_hertz and reading.max_clock_hertz
+    ]
+    return bool(slow) and sum(slow) > len(slow) / 2
+
+
+_log_monitor = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 0.5
 _LATEST = 4  # readings of a live value
 _MAX_READINGS = 20_000  # of one trial on one device, about three hours; then every second one is dropped
@@ -111,6 +297,246 @@ class Monitor:
     def _warn(self, device: str, error: Exception) -> None:
         if device not in self._warned:
             self._warned.add(device)
-            _log.warning(
+            _log_monitor.warning(
                 "%s is not monitored (%s: %s); its measurements stay empty", device, type(error).__name__, error
             )
+
+
+# Sensors of the host: processor time of other programs and of this one, and clock frequency.
+
+_READINGS_PER_TREE = 4
+_MAX_FREQUENCIES = 4  # processors whose frequency is read: a file each
+_FREQUENCY = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
+
+
+@final
+class HostSource(SensorSource):
+    """Reads the processors that this process may use, and the process tree under ``root_pid``."""
+
+    def __init__(self, root_pid: int | None = None) -> None:
+        self._root = psutil.Process(root_pid or os.getpid())
+        self._processors = sorted(os.sched_getaffinity(0))
+        self._tree: list[psutil.Process] = []
+        self._num_readings = 0
+
+    def read(self) -> SensorReading:
+        return SensorReading(
+            at=time.perf_counter(),
+            clock_hertz=self._frequency(),
+            busy_seconds=self._busy_seconds(),
+            own_busy_seconds=self._own_seconds(),
+            num_processors=len(self._processors),
+        )
+
+    def close(self) -> None:
+        return
+
+    def _busy_seconds(self) -> float | None:
+        # "steal" time, which the host of a virtual machine takes, counts as used by others
+        times = psutil.cpu_times(percpu=True)
+        mine = [times[number] for number in self._processors if number < len(times)]
+        return float(sum(sum(one) - one.idle - getattr(one, "iowait", 0.0) - _guest(one) for one in mine))
+
+    def _own_seconds(self) -> float | None:
+        # The time of an ended process is added to its parent, and the counter of a process that is found late is
+        # complete: so the tree need not be walked, which reads a file per process, at each reading.
+        if self._num_readings % _READINGS_PER_TREE == 0:
+            self._tree = [self._root, *self._root.children(recursive=True)]
+        self._num_readings += 1
+        total = 0.0
+        for process in self._tree:
+            try:
+                total += sum(process.cpu_times()[:4])
+            except psutil.Error:  # it has just ended
+                continue
+        return total
+
+    def _frequency(self) -> float | None:
+        files = [Path(_FREQUENCY.format(number)) for number in self._processors[:_MAX_FREQUENCIES]]
+        try:
+            return sum(1000.0 * float(file.read_text()) for file in files) / len(files)
+        except (OSError, ValueError):  # absent in a virtual machine
+            return None
+
+
+def _guest(times: object) -> float:
+    # the kernel already includes it in user and nice
+    return float(getattr(times, "guest", 0.0)) + float(getattr(times, "guest_nice", 0.0))
+
+
+def list_own_pids(root_pid: int | None = None) -> frozenset[int]:
+    """The process tree under ``root_pid``, itself included; this process's when None."""
+    root = psutil.Process(root_pid or os.getpid())
+    return frozenset({root.pid, *(child.pid for child in root.children(recursive=True))})
+
+
+# Sensors of a GPU by NVIDIA's management library; fields stay empty where the library is missing or fails.
+
+_log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+# The library's bits for why a clock is below its highest, by their names in ``SensorReading.slow_reasons``.
+_REASONS = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "power_brake",
+    0x100: "display_clocks",
+}
+
+
+@cache
+def read_driver_version() -> str:
+    """Version of NVIDIA's driver, or ``""``."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, no driver, or one that does not fit: each raises something else
+        return ""
+    try:
+        version = pynvml.nvmlSystemGetDriverVersion()
+        return version.decode() if isinstance(version, bytes) else str(version)
+    except Exception:
+        return ""
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def find_gpu(library: Any, entry: str) -> Any:
+    """The library's handle of a GPU: by its number in the order of the bus, or by its UUID (``GPU-...``), also that of
+    a part of one (``MIG-...``), of which as much as is unambiguous suffices, as CUDA accepts it.
+
+    Raises:
+        Exception: of the library, when it does not know the device.
+    """
+    if entry.isdigit():
+        return library.nvmlDeviceGetHandleByIndex(int(entry))
+    try:
+        return library.nvmlDeviceGetHandleByUUID(entry)
+    except Exception:  # an abbreviated one, or torch's name of a part
+        found = [handle for handle, uuid in _list_gpus(library) if _strip_kind(uuid).startswith(_strip_kind(entry))]
+        if len(found) != 1:
+            raise
+        return found[0]
+
+
+def _list_gpus(library: Any) -> Iterator[tuple[Any, str]]:
+    # with the parts of each, where it is divided
+    for index in range(library.nvmlDeviceGetCount()):
+        device = library.nvmlDeviceGetHandleByIndex(index)
+        handles = [device]
+        with suppress(Exception):  # most GPUs cannot be divided
+            for part in range(library.nvmlDeviceGetMaxMigDeviceCount(device)):
+                with suppress(Exception):  # not every place is taken
+                    handles.append(library.nvmlDeviceGetMigDeviceHandleByIndex(device, part))
+        for handle in handles:
+            uuid = library.nvmlDeviceGetUUID(handle)
+            yield handle, uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+
+
+def _strip_kind(uuid: str) -> str:
+    return uuid.removeprefix("MIG-").removeprefix("GPU-")
+
+
+def read_power_limit(uuid: str) -> float:
+    """The power limit of the GPU ``GPU-...`` in watts; 0.0 where it cannot be read."""
+    return _read_gpu(uuid, lambda nvml, gpu: float(nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1e3)) or 0.0
+
+
+def read_process_bytes(uuid: str) -> int:
+    """Bytes that this process holds on the GPU ``GPU-...``, all included; 0 where the driver does not report them, as
+    inside most containers."""
+
+    def query(nvml: Any, gpu: Any) -> int:
+        listed = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+        return sum(process.usedGpuMemory or 0 for process in listed if process.pid == os.getpid())
+
+    return _read_gpu(uuid, query) or 0
+
+
+def _read_gpu(uuid: str, query: Callable[[Any, Any], Value]) -> Value | None:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, no driver, or one that does not fit
+        return None
+    try:
+        return query(pynvml, find_gpu(pynvml, uuid))
+    except Exception:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@final
+class NvmlSource(SensorSource):
+    """Reads one GPU. ``entry`` is its number in the order of the bus, or its UUID, as in :func:`find_gpu`.
+
+    A query that fails leaves its field empty and is warned of once; the others continue.
+
+    Raises:
+        Exception: of the library, when it is missing, does not fit the driver or does not know the device.
+    """
+
+    def __init__(self, entry: str, library: Any = None, ours: Callable[[], Collection[int]] = list_own_pids) -> None:
+        self._library, self._ours, self._entry = library or import_module("pynvml"), ours, entry
+        library = self._library
+        library.nvmlInit()
+        self._device = find_gpu(library, entry)
+        self._refused: set[str] = set()
+
+    def read(self) -> SensorReading:
+        nvml, device = self._library, self._device
+        memory = self._query("memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used))
+        num_others, own_memory = self._query("processes", self._processes) or (None, None)
+        return SensorReading(
+            at=time.perf_counter(),
+            utilization=self._query("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100),
+            power_watts=self._query("power", lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1e3),
+            energy_joules=self._query("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
+            temperature_celsius=self._query("temperature", self._temperature),
+            clock_hertz=self._query("clock", lambda: 1e6 * nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
+            max_clock_hertz=self._query(
+                "highest clock", lambda: 1e6 * nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)
+            ),
+            slow_reasons=self._query("clock reasons", self._slow_reasons),
+            num_others=num_others,
+            other_memory_bytes=None if memory is None or own_memory is None else memory - own_memory,
+        )
+
+    def close(self) -> None:
+        self._query("shutdown", self._library.nvmlShutdown)
+
+    def _temperature(self) -> float:
+        return float(self._library.nvmlDeviceGetTemperature(self._device, self._library.NVML_TEMPERATURE_GPU))
+
+    def _slow_reasons(self) -> frozenset[str]:
+        # by its older name, which older libraries have as well
+        bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device)
+        return frozenset(name for bit, name in _REASONS.items() if bits & bit)
+
+    def _processes(self) -> tuple[int, int | None]:
+        # Number of other programs' processes, and bytes of this one's. In a container the ids may be those of another
+        # namespace, so that none is found: then one of them is taken to be this program's, and the bytes are unknown.
+        listed = self._library.nvmlDeviceGetComputeRunningProcesses(self._device)
+        own = set(self._ours())
+        ours = [process for process in listed if process.pid in own]
+        if not ours:
+            return max(0, len(listed) - 1), None
+        held = [process.usedGpuMemory for process in ours]
+        return len(listed) - len(ours), None if None in held else sum(held)
+
+    def _query(self, what: str, query: Callable[[], Value]) -> Value | None:
+        try:
+            return query()
+        except Exception as error:  # each version of the library has its own
+            if what not in self._refused:
+                self._refused.add(what)
+                _log.warning("GPU %s: its %s cannot be read (%s); the field stays empty", self._entry, what, error)
+            return None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sweep.records.quality_flags import (
+from sweep.records.quality import (
     FEW_STEPS,
     MAX_TIME_ERROR,
     MAX_WAIT_SLOWDOWN,
@@ -32,7 +32,7 @@ def find_timing_flags(
     num_steps: int,
     num_alloc_retries: int = 0,
 ) -> tuple[str, ...]:
-    """The flags of a timing, by their names in :data:`sweep.records.quality_flags.MEANINGS`.
+    """The flags of a timing, by their names in :data:`sweep.records.quality.MEANINGS`.
 
     ``seconds``, ``steps`` and ``waited`` (seconds without a processor) are those of each window of steps of one size,
     in the order of time, without warm-up; ``num_steps`` is over all windows.

@@ -10,22 +10,19 @@ import torch
 
 from sweep.config.errors import InputError
 from sweep.measurement.clock import Ledger, StepWindow, list_times
-from sweep.measurement.device import name_device_class, time_calls
-from sweep.measurement.environment import describe_environment
+from sweep.measurement.device import describe_environment, name_device_class, time_calls
 from sweep.measurement.quality import find_timing_flags, measure_time_error
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
-from sweep.records.quality_flags import MIN_WINDOWS, TIME_DOUBTS
+from sweep.records.quality import MIN_WINDOWS, TIME_DOUBTS
 from sweep.training.constants import WINDOW_SECONDS
 from sweep.training.data.windows import Window
-from sweep.training.loop.task_device import announce_gpus, choose_device
-from sweep.training.loop.trial import count_window_steps
-from sweep.training.loop.warmup import warm_up_trial
-from sweep.training.models.table import num_parameters
+from sweep.training.evaluation import evaluate_model
+from sweep.training.models.build import num_parameters
 from sweep.training.outcomes import classify_error, explain_error, find_cause
-from sweep.training.steps.evaluation import evaluate_model
-from sweep.training.steps.setup import TrainingSetup, prepare_training
-from sweep.training.steps.step import set_lr
-from sweep.training.steps.trial_state import LossMeter, TrialState
+from sweep.training.setup import LossMeter, TrainingSetup, TrialState, prepare_training
+from sweep.training.step import set_lr
+from sweep.training.trial import announce_gpus, choose_device, count_window_steps
+from sweep.training.warmup import warm_up_trial
 
 _NUM_WINDOWS = 12  # of timed steps, approximately
 _SLOW_STEP_SECONDS = 10.0  # for such a step a single window is timed

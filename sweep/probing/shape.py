@@ -7,12 +7,14 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from math import ceil
 
-from sweep.config.tables.datasets import DATASETS
-from sweep.config.trial_config import Scalar, TrialConfig, config_keys, default_settings, flatten_config, keys_of_cost
-from sweep.records.probe_record import digest_shape
-from sweep.training.steps.batch_schedule import BatchSchedule
+from sweep.config.tables import DATASETS, DataFacts
+from sweep.config.trial import Scalar, TrialConfig, config_keys, default_settings, flatten_config, keys_of_cost
+from sweep.records.records import digest_shape
+from sweep.training.budget import BatchSchedule
+from sweep.training.constants import RESIDENT_SHARE, TRAIN_ACCURACY_IMAGES
+from sweep.training.data.windows import choose_crop_pad
 
-# From the declaration of each key, see sweep.config.fields.key.
+# From the declaration of each key, see sweep.config.sections.key.
 SWITCHES = keys_of_cost("switch")
 _AS_THEY_ARE = keys_of_cost("step")
 _version = cache(version)
@@ -113,3 +115,24 @@ def make_shape_key(shape: Shape, code_digest: str) -> str:
 @cache
 def _default_facts() -> tuple[tuple[str, Scalar], ...]:
     return derive_shape(TrialConfig()).facts
+
+
+# The memory of the images that a trial keeps on a GPU beside its training step. Imports no torch.
+
+_LABEL_BYTES = 8
+
+
+def count_resident_bytes(config: TrialConfig, facts: DataFacts, num_held_out: int, free_bytes: int) -> int:
+    """Bytes of the train split with the border for crops, of its fixed part that train accuracy is measured on, and of
+    ``num_held_out`` other images, as far as ``config`` keeps them on a GPU with ``free_bytes`` for a process.
+
+    A train split of more than a quarter of these stays on the host. Images of files, which always do, are counted too.
+    """
+    if config.data.placement != "device":
+        return 0
+    channels, side = facts.shape.channels, facts.shape.side
+    if facts.num_train * channels * side**2 > RESIDENT_SHARE * free_bytes:
+        return 0
+    padded = channels * (side + 2 * choose_crop_pad(config, side)) ** 2
+    others = num_held_out + min(facts.num_train, TRAIN_ACCURACY_IMAGES)
+    return facts.num_train * (padded + _LABEL_BYTES) + others * (channels * side**2 + _LABEL_BYTES)

@@ -1,12 +1,18 @@
 """An open database of records: an SQLite file by path, or any SQLAlchemy URL (SQLite, PostgreSQL)."""
 
+import fcntl
+import json
 import os
+import re
+import shutil
 import socket
 import sqlite3
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 from urllib.parse import quote
@@ -23,10 +29,83 @@ from sqlalchemy.exc import (
 from sqlalchemy.schema import CreateColumn
 
 from sweep.config.errors import RUN_AGAIN, InputError, StoreError, hide_credentials
-from sweep.config.trial_config import Scalar
-from sweep.records.address import parse_url, store_path
-from sweep.records.disk_space import describe_shortage
+from sweep.config.trial import Scalar
 from sweep.records.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, VERSION, VERSIONS
+
+# Where records are: a file, a study's folder, or a database URL.
+
+STORE_FILE = "study.sqlite"
+STORE_VARIABLE = "SWEEP_STORE"
+_SECRETS = frozenset(("password", "sslpassword", "passwd"))  # names of drivers' query parameters
+
+
+def store_path(target: str | Path) -> Path | None:
+    """The SQLite file at ``target`` (a file, a study's folder or an SQLite URL); None for the URL of a server."""
+    if isinstance(target, str) and "://" in target:
+        url = parse_url(target)
+        return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+    path = Path(target)
+    return path / STORE_FILE if path.is_dir() else path
+
+
+def parse_url(target: str) -> "URL":
+    """The parts of a URL. Raises ``InputError``, which does not quote it, because it may contain a password."""
+    from sqlalchemy import make_url  # 0.3 s of processor time, and most commands are given no URL
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(target)
+    except (ArgumentError, ValueError):
+        raise InputError("the store's URL cannot be read; write sqlite:///FILE or postgresql+psycopg://...") from None
+    if "@" in (url.host or ""):
+        raise InputError("the store's URL has more than one @; in a password it is written %40.")
+    return url
+
+
+def split_study(place: str | Path) -> tuple[str | Path, str | None]:
+    """A database URL and the study after its ``#``, if any; other places unchanged."""
+    if match := re.fullmatch(r"(\S+://.*)#([\w-]+)", str(place)):
+        return match[1], match[2]
+    return place, None
+
+
+def has_password(text: str) -> bool:
+    """Whether ``text`` contains a URL with a password."""
+    match = re.search(r"[\w+]+://\S+", text)
+    if match is None:
+        return False
+    try:
+        url = parse_url(match[0])
+    except InputError:  # an invalid URL may contain one too
+        return "@" in match[0]
+    return bool(url.password) or any(name.lower() in _SECRETS for name in url.query)
+
+
+# Free disk space, and how much a study requires.
+
+# SQLite's write-ahead log (4 MiB), the tables with Optuna's copy, logs, and a report with its pictures.
+_SMALLEST_BYTES = 12 << 20
+_TRIAL_BYTES = 16 << 10  # a trial's row, a dozen of evaluations, its copy for optuna-dashboard
+_MIB = 1 << 20
+
+
+def estimate_record_bytes(num_trials: int) -> int:
+    """Bytes for the records of ``num_trials`` more trials, with Optuna's copy, logs and the report."""
+    return _SMALLEST_BYTES + num_trials * _TRIAL_BYTES
+
+
+def measure_free_bytes(folder: Path) -> int:
+    """Bytes that this user can still write at ``folder``, which need not exist yet."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def describe_shortage(folder: Path, needed_bytes: int = _SMALLEST_BYTES) -> str:
+    """A sentence, with a space at its end, on how much is free and how much is required."""
+    free = measure_free_bytes(folder) / _MIB
+    return f"{free:.1f} MiB are free in {folder.resolve()}, at least {needed_bytes / _MIB:.1f} MiB are needed. "
+
 
 T = TypeVar("T")
 _BUSY_SECONDS = 60.0
@@ -372,3 +451,106 @@ def _is_outage(error: Exception) -> bool:
     if state is None:  # nothing came from the server
         return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
     return str(state).startswith(("08", "57P"))  # connection exceptions; it is stopped, starting or recovering
+
+
+# One supervisor per study: a lock that the kernel (or the database server) releases when its holder dies.
+
+LOCK_FILE = "study.lock"
+_IDENTITY_SECONDS = 2.0
+_TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")
+# names are those of :func:`sweep.records.database.server_arguments`; others' start may be hidden from this user
+_HOLDER = text(
+    "SELECT application_name, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND granted"
+    " AND (classid::bigint << 32) | objid::bigint = hashtextextended(:key, 0)"
+)
+
+
+@contextmanager
+def study_lock(folder: Path) -> Iterator[None]:
+    """Holds the study in ``folder`` for this process; the folder is made where it is missing.
+
+    The lock file is never removed: two holders could then lock two files of one name.
+
+    Raises:
+        InputError: another process holds it; the message says which, where and since when.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: the study is running already: {_wait_for_holder(descriptor)}.") from None
+        _write_holder(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether the process that the lock file names may still run, without taking the lock: a study that starts at this
+    moment is not refused."""
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return _read_holder(descriptor)[1]
+    finally:
+        os.close(descriptor)
+
+
+def _write_holder(descriptor: int) -> None:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+
+def _wait_for_holder(descriptor: int) -> str:
+    # a new holder writes its identity after a moment; until then the file is empty, or names one that was killed
+    deadline = time.monotonic() + _IDENTITY_SECONDS
+    told, is_alive = _read_holder(descriptor)
+    while not is_alive and time.monotonic() < deadline:
+        time.sleep(0.02)
+        told, is_alive = _read_holder(descriptor)
+    return told
+
+
+def _read_holder(descriptor: int) -> tuple[str, bool]:
+    """The holder that the file names, and whether it may be alive; of another host's processes nothing is known."""
+    try:
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        told = f"process {holder['pid']} on {holder['host']} since {holder['since']}; wait for it or end it"
+        return told, holder["host"] != socket.gethostname() or Path(f"/proc/{holder['pid']}").exists()
+    except (ValueError, KeyError, TypeError):
+        return "by a process that is not identified yet; try again", False
+
+
+@contextmanager
+def database_lock(database: Database, study: str) -> Iterator[None]:
+    """Holds ``study`` on a PostgreSQL server for this process; nothing to do on SQLite, where :func:`study_lock` guards
+    the file. The server frees it when this process ends, or when it loses the connection.
+
+    Raises:
+        InputError: another process holds it; the message says which and since when.
+        StoreError: the server cannot be reached.
+    """
+
+    def try_lock(connection: Connection) -> None:
+        key = {"key": f"batch-sweep/{study}"}
+        if not connection.execute(_TRY_LOCK, key).scalar():
+            name, since = connection.execute(_HOLDER, key).first() or ("a process that has just ended", None)
+            if match := re.match(r"batch-sweep (\d+)@(\S+) ", name):
+                name = f"process {match[1]} on {match[2]}"
+            when = f" since {since.astimezone(UTC).isoformat(timespec='seconds')}" if since else ""
+            raise InputError(
+                f"{database.where}: the study {study!r} is running already: {name}{when}; wait for it or end it."
+            )
+
+    if database.engine.dialect.name != "postgresql":
+        yield
+        return
+    with database.hold(try_lock):
+        yield

@@ -3,12 +3,100 @@
 All executors transport the same JSON, also within one process, and nothing is pickled.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, final, get_args
+import json
+from dataclasses import Field, asdict, dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final, get_args
 
-from sweep.config.tables.datasets import DataFacts
-from sweep.config.trial_config import TrialConfig
-from sweep.records.tagged_json import TaggedCodec
+from pydantic import BaseModel, TypeAdapter
+
+from sweep.config.tables import DataFacts
+from sweep.config.trial import TrialConfig
+
+# Why an attempt ended other than by the end of its trial: the values of the column ``cause`` of the attempts.
+
+LEFT = "left"  # preempted on request, see the record
+STALLED = "stalled"
+FORKSERVER_LOST = "forkserver_lost"
+ACTOR_LOST = "actor_lost"  # the process of a Ray cluster that held the device
+NODE_LOST = "node_lost"  # its machine
+JOB_LOST = "job_lost"  # the job of a Slurm cluster, by its limits or its administrators
+DATA_WORKER_LOST = "data_worker_lost"
+DEVICE_FAILED = "device_failed"
+COLLECTIVE_FAILED = "collective_failed"
+DEVICE_FULL = "device_full"  # by other programs, before anything of the trial was on the device
+CROWDED = "crowded"  # out of memory next to other trials, where one trial alone would have fitted
+
+# A process gets SIGBUS when a mapped file or shared memory has vanished. Signals that it causes itself (SIGSEGV,
+# SIGABRT, SIGFPE, SIGILL) are its own fault.
+_EXTERNAL = ("KILL", "TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "XCPU", "PWR", "BUS")
+_LOST = (STALLED, FORKSERVER_LOST, ACTOR_LOST, NODE_LOST, JOB_LOST, DATA_WORKER_LOST)
+_FAILED = (DEVICE_FAILED, DEVICE_FULL, COLLECTIVE_FAILED, CROWDED)
+FAULTS_OF_THE_MACHINE = frozenset((*_LOST, *_FAILED, *(f"SIG{name}" for name in _EXTERNAL)))
+
+
+# JSON documents of a few dataclasses, told apart by the key ``kind``: the one format of all messages of processes.
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+Document = TypeVar("Document", bound=_Dataclass)
+
+
+@final
+class TaggedCodec(Generic[Document]):
+    """Encodes and decodes instances of ``classes``; ``kind`` is the name of the class in lower case.
+
+    Values are validated when they arrive: another process, or another version of this program, has written them.
+    """
+
+    def __init__(self, *classes: type[Document], max_bytes: int = 1 << 30) -> None:
+        self._classes = {_kind_of(each): each for each in classes}
+        self._max_bytes = max_bytes
+
+    def encode(self, document: Document) -> bytes:
+        """JSON without a line end; NaN and infinities stay as Python's JSON writes them."""
+        fields = {"kind": _kind_of(type(document)), **asdict(document)}
+        return json.dumps(fields, default=_dump_model).encode()
+
+    def decode(self, data: bytes) -> Document:
+        """The inverse of :meth:`encode`.
+
+        Raises:
+            ValueError: ``data`` is anything else, or too long.
+        """
+        if len(data) > self._max_bytes:
+            raise ValueError(f"a message of {len(data)} bytes: at most {self._max_bytes} are read")
+        try:
+            fields = json.loads(data)
+        except RecursionError:
+            raise ValueError("a message that is nested too deeply") from None
+        kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+        if not isinstance(kind, str) or kind not in self._classes:
+            raise ValueError(f"unknown message kind {kind!r:.200}")
+        form = self._classes[kind]
+        if unknown := fields.keys() - form.__dataclass_fields__.keys():
+            raise ValueError(f"a message of kind {kind!r} with the unknown key {min(unknown)!r:.200}")
+        document: Document = _validator(form).validate_python(fields)
+        return document
+
+
+def _kind_of(form: type[Any]) -> str:
+    return form.__name__.lower()
+
+
+def _dump_model(value: object) -> dict[str, Any]:
+    if isinstance(value, BaseModel):
+        return value.model_dump(by_alias=True)
+    raise TypeError(f"a {type(value).__name__} cannot be sent")
+
+
+@cache
+def _validator(form: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(form)
+
 
 Outcome = Literal[
     "complete", "pruned", "out_of_memory", "not_fitting", "diverged", "timed_out", "target_missed", "crashed",
@@ -131,10 +219,10 @@ class Ending:
     quality_flags: tuple[str, ...] = ()
     error: str = ""
     bottleneck: str = ""  # what limited the throughput, if known
-    correct_images: str = ""  # which validation images it got right (:mod:`sweep.records.correct_images`), if complete
+    correct_images: str = ""  # which validation images it got right (:mod:`sweep.records.records`), if complete
     # When this attempt trained, by time.perf_counter(), which all processes of a machine share; not recorded.
     training_spans: tuple[tuple[float, float], ...] = ()
-    cause: str = ""  # of :mod:`sweep.records.attempt_causes` if something other than the trial itself ended the attempt
+    cause: str = ""  # of :mod:`sweep.records.messages` if something other than the trial itself ended the attempt
 
 
 Message = Progress | Heartbeat | Evaluation | Ending

@@ -20,9 +20,8 @@ from sqlalchemy import (
     Text,
 )
 
-from sweep.config.trial_config import Scalar, default_settings
-from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, Kind
-from sweep.records.probe_record import PROBE_KINDS
+from sweep.config.trial import Scalar, default_settings
+from sweep.records.records import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, PROBE_KINDS, Kind
 
 VERSION = "0001"
 METADATA = MetaData()
@@ -107,7 +106,7 @@ CORRECT_IMAGES = Table(  # apart from the trials, which are read whole
     METADATA,
     _key("study", "text"),
     _key("number"),
-    Column("correct_images", Text, nullable=False),  # of the validation split (sweep.records.correct_images)
+    Column("correct_images", Text, nullable=False),  # of the validation split (sweep.records.records)
     _of_trial(),
 )
 PROBES = Table(

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field, replace
 from math import ceil, log2, sqrt
 from typing import Any, NamedTuple
 
-from sweep.config.data_sections import BUDGETS
-from sweep.config.durations import round_up_duration
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.config.tables.models import has_batch_statistics
-from sweep.config.trial_config import find_rivals
-from sweep.config.units import format_count
+from sweep.config.metrics import format_count
+from sweep.config.sections import BUDGETS, round_up_duration
+from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.tables import has_batch_statistics
+from sweep.config.trial import find_rivals
 
 TARGETS = {
     "balanced": "accuracy, time and memory alike",

@@ -25,13 +25,12 @@ from sweep.analysis.response import Floats, GaussianProcess, encode_name, encode
 from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import TRIAL_SECONDS
-from sweep.config.tables.models import has_batch_statistics
-from sweep.config.trial_config import flatten_config
+from sweep.config.study import TRIAL_SECONDS, StudySpec
+from sweep.config.tables import has_batch_statistics
+from sweep.config.trial import flatten_config
 from sweep.probing.shape import NO_SHAPE, SWITCHES
 from sweep.records.messages import INFEASIBLE
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
 from sweep.search.sampler import (
     PREDICTED_METRICS,
     CandidatePoints,

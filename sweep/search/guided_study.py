@@ -13,8 +13,8 @@ from sweep.config.errors import InputError, StoreError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import apply_changes, build_study
 from sweep.executors.table import check_ranks, device_type
-from sweep.records.data_summary import DataSummary
-from sweep.records.frames.frames import load_frames
+from sweep.records.inputs import DataSummary
+from sweep.records.loading import load_frames
 from sweep.search.ask import (
     PROBING_SECONDS,
     Answers,
@@ -35,13 +35,11 @@ from sweep.search.ask import (
     split_time,
     write_study,
 )
-from sweep.search.earlier.reuse_index import list_study_files
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import open_session
+from sweep.search.reuse import list_study_files
+from sweep.search.session import Options, open_session
 from sweep.search.study_forecast import Forecast, Forecaster
-from sweep.training.data.folders.inspection import OnProgress
-from sweep.training.data.study_data import check_study_data
-from sweep.training.data.table import find_facts
+from sweep.training.data.folders import OnProgress
+from sweep.training.data.sources import check_study_data, find_facts
 
 _MOST_STUDIES = 3  # that are read: an answer takes a second or more
 _USUAL_SIDE = 32  # pixels that images of several sizes are brought to
@@ -177,7 +175,7 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
 
 def _check_weights(spec: StudySpec) -> None:
     # a probe takes no weights, so that only crashed trials would show that they are another model's
-    from sweep.training.models.table import build_model  # imports torch, which takes seconds
+    from sweep.training.models.build import build_model  # imports torch, which takes seconds
 
     config = spec.corners.first
     build_model(config.model, find_facts(config.data).shape)

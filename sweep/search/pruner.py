@@ -15,15 +15,15 @@ from typing import final
 import numpy as np
 
 from sweep.analysis.statistics import Values, front_rank, median_errors, non_dominated
-from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
+from sweep.config.sections import BudgetSection
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.probing.shape import derive_shape, find_largest_accumulation
 from sweep.records.messages import Evaluation, Progress
-from sweep.records.quality_flags import find_time_doubts
-from sweep.records.store.store import Store
-from sweep.records.trial_record import TrialRecord
+from sweep.records.quality import find_time_doubts
+from sweep.records.records import TrialRecord
+from sweep.records.store import Store
 
 _GRID = 101  # shares at which curves are kept
 _NUM_CURVES = 1000  # the latest are kept

@@ -9,8 +9,8 @@ import numpy as np
 from sweep.analysis.statistics import non_dominated
 from sweep.config.space import Space, count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig
-from sweep.records.trial_record import TrialRecord
+from sweep.config.trial import TrialConfig
+from sweep.records.records import TrialRecord
 from sweep.search.seeds import collect_costs
 
 _MAX_GRID = 3000

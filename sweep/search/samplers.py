@@ -16,11 +16,11 @@ from optuna.trial import TrialState
 
 from sweep.config.space import count_grid_points, draw_point, pick_grid_point
 from sweep.config.study import StudySpec, is_batch_key
-from sweep.config.trial_config import replace_keys
+from sweep.config.trial import replace_keys
 from sweep.records.messages import INFEASIBLE
-from sweep.records.trial_record import TrialRecord
+from sweep.records.records import TrialRecord
 from sweep.search.cost_aware import CostAwareSampler
-from sweep.search.mirror.optuna_conversion import (
+from sweep.search.optuna import (
     find_worst_values,
     from_optuna_params,
     list_directions,

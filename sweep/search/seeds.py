@@ -24,11 +24,10 @@ from sweep.analysis.statements import split_batches
 from sweep.analysis.statistics import Mask, Numbers, Values, non_dominated
 from sweep.analysis.tuned_batches import BatchDraws, draw_batches, list_models
 from sweep.config.metrics import METRICS
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS, TRIAL_SECONDS, ConfirmTime
-from sweep.config.trial_config import TrialConfig
-from sweep.records.frames.study_frames import Frames
-from sweep.records.trial_record import TrialRecord
+from sweep.config.study import FEWEST_SEEDS, TRIAL_SECONDS, ConfirmTime, StudySpec
+from sweep.config.trial import TrialConfig
+from sweep.records.frames import Frames
+from sweep.records.records import TrialRecord
 
 _NUM_RESULTS = 32
 _MOST_ACTIONS = 16  # of one decision, the most probable ones

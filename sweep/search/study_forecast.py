@@ -1,6 +1,6 @@
 """The forecast of a study before it starts: trials, time with its interval, memory, how many will not fit.
 
-The time of one trial is predicted from probes (:mod:`sweep.search.forecast.trial_cost`). The time of a study is an
+The time of one trial is predicted from probes (:mod:`sweep.probing.cost_model`). The time of a study is an
 interval, which is drawn from what is known before it (:class:`StudyCosts`).
 """
 
@@ -17,19 +17,15 @@ import numpy.typing as npt
 from sweep.config.metrics import METRICS
 from sweep.config.space import count_grid_points
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig
-from sweep.executors.queryable import QueryableExecutor
-from sweep.probing.resident_images import count_resident_bytes
-from sweep.probing.shape import Shape, derive_shape
+from sweep.config.trial import TrialConfig
+from sweep.executors.base import QueryableExecutor
+from sweep.probing.cost_model import CostModel, TrialCost
+from sweep.probing.gate import MemoryGate, find_largest_micro, measure_room
+from sweep.probing.prober import Prober, ProbeSettings
+from sweep.probing.shape import Shape, count_resident_bytes, derive_shape
 from sweep.records.messages import NOT_COUNTED
-from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.probe_book import ProbeBook
-from sweep.records.store.store import Store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast.memory_gate import MemoryGate, find_largest_micro
-from sweep.search.forecast.memory_room import measure_room
-from sweep.search.forecast.prober import Prober, ProbeSettings
-from sweep.search.forecast.trial_cost import CostModel, TrialCost
+from sweep.records.records import ProbeRecord, TrialRecord
+from sweep.records.store import ProbeBook, Store
 from sweep.search.pruner import NUM_NEAREST
 from sweep.search.samplers import make_sampler
 from sweep.search.seeds import measure_confirm_time
@@ -348,9 +344,7 @@ def collect_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Stu
     )
 
 
-def _predict_all(
-    configs: Sequence[TrialConfig], cost_model: CostModel, *, read_test: bool
-) -> list[TrialCost]:
+def _predict_all(configs: Sequence[TrialConfig], cost_model: CostModel, *, read_test: bool) -> list[TrialCost]:
     costs = [cost_model.predict(config, read_test=read_test) for config in configs]
     return [cost for cost in costs if cost is not None]
 

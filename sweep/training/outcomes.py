@@ -6,8 +6,7 @@ import torch
 from torch import distributed as dist
 
 from sweep.config.errors import DeviceFullError, InputError
-from sweep.records.attempt_causes import COLLECTIVE_FAILED, DATA_WORKER_LOST, DEVICE_FAILED, DEVICE_FULL, LEFT
-from sweep.records.messages import Outcome
+from sweep.records.messages import COLLECTIVE_FAILED, DATA_WORKER_LOST, DEVICE_FAILED, DEVICE_FULL, LEFT, Outcome
 
 _MAX_ERROR_CHARACTERS = 4000
 # Messages of allocators and libraries that raise something else than torch.OutOfMemoryError.
@@ -75,7 +74,7 @@ def classify_error(error: Exception) -> Outcome:
 
 
 def find_cause(error: Exception) -> str:
-    """The cause (:mod:`sweep.records.attempt_causes`) if something other than the trial ended the attempt, or empty."""
+    """The cause (:mod:`sweep.records.messages`) if something other than the trial ended the attempt, or empty."""
     if isinstance(error, PreemptedError):
         return LEFT
     if isinstance(error, DeviceFullError):

@@ -13,8 +13,7 @@ import torch
 from storm_processes import trial_of
 from torch import nn
 
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.tables.models import MODELS, ModelEntry
+from sweep.config.tables import MODELS, ImageShape, ModelEntry
 
 _MAX_STEPS = 12  # of the few that an attempt has
 

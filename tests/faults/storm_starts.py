@@ -10,7 +10,7 @@ from pathlib import Path
 
 import storm_study
 
-from sweep.training.subprocesses import die_with_parent
+from sweep.training.processes import die_with_parent
 
 num_starts, about, folder = int(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])
 die_with_parent(os.getppid())  # as each of them with this one

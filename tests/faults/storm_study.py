@@ -15,13 +15,13 @@ from sweep.config.errors import InputError, StoreError
 from sweep.config.study_file import build_study
 from sweep.executors import slurm
 from sweep.executors.base import Executor
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.executors.ray import RayExecutor
 from sweep.executors.table import ExecutorSettings, make_executor
-from sweep.search.loop import session
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.run_plan import RunPlan
-from sweep.training.subprocesses import die_with_parent
+from sweep.search import session
+from sweep.search.attempts import RunPlan
+from sweep.search.session import Options
+from sweep.training.processes import die_with_parent
 
 
 def _two_slots(settings: ExecutorSettings, log_dir: Path | None, *more: Any) -> Executor:
@@ -39,7 +39,7 @@ def main(about: dict[str, Any]) -> int:
     session.RunPlan = partial(RunPlan, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
     options = about["options"]
     if plugin := options.get("plugin"):
-        from sweep.training.plugins import load_plugin
+        from sweep.training.processes import load_plugin
 
         load_plugin(plugin)
     settings = ExecutorSettings(

@@ -8,11 +8,10 @@ import pytest
 from tally import IS_WHOLE, Tally
 from test_monitor import fake_nvml
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.monitored import MonitoredExecutor
-from sweep.measurement.monitor import Monitor
-from sweep.measurement.nvml import NvmlSource
+from sweep.measurement.monitor import Monitor, NvmlSource
 from sweep.records.messages import Ending, TrialTask
 
 # what a trial's record lacks where the call fails; its flags are judged by the rest

@@ -13,14 +13,13 @@ from records_factory import add_trials, make_config, make_ending, make_evaluatio
 from tally import Tally, rounds
 
 from sweep.config.errors import InputError, StoreError
-from sweep.records.frames.exchange import export_frames, import_records, read_export
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
-from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.probe_book import PROBES_FILE, open_book
-from sweep.records.store.store import Store, open_store
-from sweep.search.forecast.prober import open_shared_book
-from sweep.training.checkpoints.checkpoint import CheckpointFolder
+from sweep.probing.prober import open_shared_book
+from sweep.records.files import export_frames, import_records, read_export
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
+from sweep.records.records import ProbeRecord
+from sweep.records.store import PROBES_FILE, Store, open_book, open_store
+from sweep.training.checkpoints import CheckpointFolder
 from tests.checkpoint_storm import Part
 
 Rows = set[tuple[str, ...]]

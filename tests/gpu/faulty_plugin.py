@@ -6,12 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sweep.config.data_sections import DataSection
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import DATASETS, DatasetEntry, ImageShape
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.training.data.images import ArrayImages
-from sweep.training.data.splits import Source
+from sweep.config.sections import DataSection, ModelSection
+from sweep.config.tables import DATASETS, MODELS, DatasetEntry, ImageShape, ModelEntry
+from sweep.training.data.images import ArrayImages, Source
 
 _FAR_BYTES = 2**44
 

@@ -7,8 +7,8 @@ from statistics import mean, variance
 import pytest
 import torch
 
-from sweep.config.trial_config import build_config
-from sweep.search.loop.single_trial import train_trial
+from sweep.config.trial import build_config
+from sweep.search.single import train_trial
 
 pytestmark = [
     pytest.mark.gpu,

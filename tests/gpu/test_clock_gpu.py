@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_synchronizer
-from sweep.training.steps.setup import prepare_training
-from sweep.training.steps.step import set_lr
+from sweep.training.setup import prepare_training
+from sweep.training.step import set_lr
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 pytestmark = [
     pytest.mark.gpu,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from sweep import train_trial
-from sweep.config.trial_config import build_config
-from sweep.probing.estimate import estimate_memory
+from sweep.config.trial import build_config
+from sweep.probing.memory import estimate_memory
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA device is needed")]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.config.trial import TrialConfig, build_config
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
-from sweep.search.loop.single_trial import train_trial
-from sweep.training.plugins import load_plugin
+from sweep.search.single import train_trial
+from sweep.training.processes import load_plugin
 
 pytestmark = [
     pytest.mark.gpu,

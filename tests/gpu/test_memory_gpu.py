@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.measurement.memory import read_memory
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 pytestmark = [
     pytest.mark.gpu,
@@ -62,7 +62,7 @@ def test_what_fits_is_found_and_the_update_is_the_one_asked_for() -> None:
 
 
 def test_a_continued_trial_is_the_unbroken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.loop.trial.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.trial.WINDOW_SECONDS", 0.0)
     settings = {"batch__global": 512, "batch__micro": 256, "precision__dtype": "fp16", "model__dropout": 0.1}
     expected, _ = train(task(**settings))
     broken = replace(task(**settings), checkpoint_dir=str(tmp_path / "checkpoints"), checkpoint_seconds=0.0)

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.executors.monitored import make_source
 from sweep.executors.table import ExecutorSettings
 from sweep.measurement.device import identify_gpu, measure_reference_seconds
-from sweep.measurement.nvml import NvmlSource
+from sweep.measurement.monitor import NvmlSource
 from sweep.records.messages import Ending, TrialTask
-from sweep.records.store.store import open_store
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import run_study
-from sweep.training.loop.trial import run_trial
+from sweep.records.store import open_store
+from sweep.search.session import Options, run_study
+from sweep.training.trial import run_trial
 from tests.records_factory import make_spec
 
 pytestmark = [

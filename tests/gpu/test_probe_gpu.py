@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.executors.table import ExecutorSettings
 from sweep.probing.micro_batch_search import MicroBatchSearch, search_micro_batch
 from sweep.probing.shape import replace_micro_batch
-from sweep.search.loop.probe_report import open_prober
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import open_session
+from sweep.search.session import Options, open_session
+from sweep.search.single import open_prober
 
 pytestmark = [
     pytest.mark.gpu,

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.data.randaugment import OPERATIONS
-from sweep.training.data.resized_crop import draw_boxes, resize_boxes
-from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import warm_up_trial
-from sweep.training.recipe.optimizers import OPTIMIZERS
-from sweep.training.steps.setup import prepare_training
-from sweep.training.steps.step import set_lr
-from sweep.training.steps.trial_state import TrialState
+from sweep.training.data.augment import OPERATIONS, draw_boxes, resize_boxes
+from sweep.training.optimizers import OPTIMIZERS
+from sweep.training.setup import TrialState, prepare_training
+from sweep.training.step import set_lr
+from sweep.training.trial import run_trial
+from sweep.training.warmup import warm_up_trial
 
 pytestmark = [
     pytest.mark.gpu,

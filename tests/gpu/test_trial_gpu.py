@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sweep.config.trial_config import build_config
+from sweep.config.trial import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.trial import run_trial
+from sweep.training.trial import run_trial
 
 pytestmark = [
     pytest.mark.gpu,

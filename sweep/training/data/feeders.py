@@ -11,14 +11,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial import TrialConfig
 from sweep.training.constants import READY_PIXELS, RESIDENT_SHARE
-from sweep.training.data.augment import SampleMixer, crop_flip, make_crops, pad_images, send_array
+from sweep.training.data.augment import (
+    RandAugment,
+    ResizedCrop,
+    SampleMixer,
+    crop_flip,
+    make_crops,
+    pad_images,
+    send_array,
+)
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
-from sweep.training.data.randaugment import RandAugment
-from sweep.training.data.resized_crop import ResizedCrop
 from sweep.training.data.windows import Window, choose_crop_pad, plan_epoch
-from sweep.training.subprocesses import die_with_parent
+from sweep.training.processes import die_with_parent
 
 # images uint8 (b, s, s, c), or float (b, c, s, s) where already normalized, and labels int64 (b,), or for mixed images
 # class weights (b, classes); both on the device

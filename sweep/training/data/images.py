@@ -1,5 +1,8 @@
 """Labeled images, in memory or in files. Imports no torch."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 from typing import Any, Protocol, final
 
@@ -7,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweep.config.errors import InputError
+from sweep.config.sections import DataSection
+from sweep.config.tables import ImageShape
 
 Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
@@ -127,3 +132,123 @@ def _check_labels(labels: NDArray[Any], num_images: int) -> Indices:
             f"{remedy}."
         )
     return labels.astype(np.int64, copy=False)
+
+
+# Train, validation and test splits: the same for every trial, whatever its seed.
+
+_SPLIT_SEED = 20151210  # of the splits, never the trial's seed
+HELD_OUT = 0.15  # validation, and as much again for test, where a set has no test split of its own
+HELD_OUT_BESIDE_TEST = 0.1  # validation where the set has a test split of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The images of a data set. ``validation`` and ``read_test`` are absent where the set has no such split.
+
+    ``class_names`` are in the order of the labels; without them a class is called by its label.
+    """
+
+    train: Images
+    num_classes: int
+    validation: Images | None = None
+    read_test: Callable[[], Images] | None = None
+    class_names: tuple[str, ...] = ()
+    find_digest: Callable[[], str] | None = None  # of the images as they were read, where that takes no second reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits:
+    """What a trial trains on, chooses by and, only when asked, is judged on."""
+
+    train: Images
+    validation: Images
+    read_test: Callable[[], Images]
+    shape: ImageShape
+    class_names: tuple[str, ...]  # in the order of the labels
+
+
+def split_source(source: Source, section: DataSection) -> Splits:
+    """The splits of ``source``, stratified by class; ``data.subset`` shortens the train split alone.
+
+    Raises:
+        InputError: when there are too few images.
+    """
+    has_validation, has_test = source.validation is not None, source.read_test is not None
+    rest, for_validation, for_test = hold_out_missing(source.train.labels, section, has_validation, has_test)
+    validation = source.train.pick(for_validation) if source.validation is None else source.validation
+    check_split_sizes(section, len(source.train), len(rest), len(validation))
+    train = source.train.pick(shorten_train(rest, section))
+    shape = ImageShape(channels=train.channels, side=train.side, num_classes=source.num_classes)
+    read_test = source.read_test or partial(source.train.pick, for_test)
+    class_names = source.class_names or tuple(map(str, range(source.num_classes)))
+    return Splits(train=train, validation=validation, read_test=read_test, shape=shape, class_names=class_names)
+
+
+def count_train(labels: Indices, section: DataSection, *, has_validation: bool, has_test: bool) -> int:
+    """How many of the images with ``labels`` are left for training when the missing splits are held out."""
+    return len(hold_out_missing(labels, section, has_validation, has_test)[0])
+
+
+def find_validation_share(section: DataSection, *, has_test: bool) -> float:
+    """The share that is held out for validation of the images that are left after the test split."""
+    return section.validation_share or (HELD_OUT_BESIDE_TEST if has_test else HELD_OUT)
+
+
+def hold_out_missing(
+    labels: Indices, section: DataSection, has_validation: bool, has_test: bool
+) -> tuple[Indices, Indices, Indices]:
+    """Indices for train, validation and test, of shapes ``(n,)``; none for a split that the set has of its own.
+
+    Raises:
+        InputError: where ``data.validation_share`` is given, and the set has a validation split of its own.
+    """
+    if has_validation and section.validation_share is not None:
+        raise InputError(
+            f"data.validation_share = {section.validation_share:g}, but {section.name} has a validation split of its "
+            "own, so that none is held out; leave data.validation_share out."
+        )
+    rest = np.arange(len(labels), dtype=np.int64)
+    validation = test = rest[:0]
+    if not has_test:
+        rest, test = _hold_out(labels, rest, HELD_OUT, salt=1)
+    if not has_validation:
+        rest, validation = _hold_out(labels, rest, find_validation_share(section, has_test=has_test), salt=2)
+    return rest, validation, test
+
+
+def _hold_out(labels: Indices, candidates: Indices, share: float, salt: int) -> tuple[Indices, Indices]:
+    # per class, so that small classes are in every split; at least one image of a class stays for training
+    generator = np.random.default_rng((_SPLIT_SEED, salt))
+    kept, held_out = [], []
+    for label in np.unique(labels[candidates]):
+        members = generator.permutation(candidates[labels[candidates] == label])
+        count = min(max(1, round(len(members) * share)), len(members) - 1)
+        held_out.append(members[:count])
+        kept.append(members[count:])
+    return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held_out))
+
+
+def shorten_train(rest: Indices, section: DataSection) -> Indices:
+    if section.subset is None:
+        return rest
+    check_subset(section, len(rest))
+    return np.sort(np.random.default_rng((_SPLIT_SEED, 3)).permutation(rest)[: section.subset])
+
+
+def check_split_sizes(section: DataSection, num_images: int, num_train: int, num_val: int) -> None:
+    """Raises ``InputError`` where nothing is left of ``num_images`` to train on or to validate by."""
+    if num_train == 0 or num_val == 0:
+        raise InputError(
+            f"data {section.name}: {num_images} images are too few: after the hold-out {num_train} are left for "
+            f"training and {num_val} for validation; give at least 3 images of a class, or validation images of "
+            "their own."
+        )
+
+
+def check_subset(section: DataSection, num_train: int) -> None:
+    """Raises ``InputError`` where ``data.subset`` is more than the ``num_train`` images of the train split."""
+    if section.subset is not None and section.subset > num_train:
+        raise InputError(
+            f"data.subset = {section.subset}, but the train split of {section.name} has {num_train} images; "
+            "give that many or fewer, or leave data.subset out."
+        )

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sweep.config.data_sections import BudgetSection
-from sweep.config.trial_config import TrialConfig
+from sweep.config.sections import BudgetSection
+from sweep.config.trial import TrialConfig
 from sweep.training.data.images import Indices
 
 SizeAt = Callable[[int, int], int]  # (windows from here, samples from here) -> global batch

@@ -1,3 +1,3 @@
 """Reference models and what they are built from.
 
-Here belongs one function per model; the table of names is `sweep.config.tables.models`."""
+Here belongs one function per model; the table of names is `sweep.config.tables`."""

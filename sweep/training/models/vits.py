@@ -6,8 +6,8 @@ from functools import partial
 from torch import nn
 
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import ImageShape
+from sweep.config.sections import ModelSection
+from sweep.config.tables import ImageShape
 from sweep.training.vision import vision_transformer
 
 
@@ -71,7 +71,7 @@ def _projection(channels: int, width: int, patch: int) -> nn.Conv2d:
     return projection
 
 
-# by name, as in sweep.config.tables.models: width, layers, heads
+# by name, as in sweep.config.tables: width, layers, heads
 vit_micro = partial(_vit, 64, 4, 4)
 vit_tiny = partial(_vit, 192, 12, 3)
 vit_small = partial(_vit, 384, 12, 6)

@@ -1,0 +1,185 @@
+"""``sweep run``: a study from its question to its report."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reports.labels import format_metric
+from sweep.cli.app import print_lines, print_table
+from sweep.cli.arguments import build_base_config, load_plugin, parse_duration, parse_sets
+from sweep.cli.options import (
+    RUNS,
+    AsJson,
+    BaseStudy,
+    ConfigSets,
+    Device,
+    Plugin,
+    RayAddress,
+    Root,
+    Sets,
+    SlurmFile,
+    StudyFile,
+)
+from sweep.config.commands import StudyOrigin
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
+from sweep.config.study_file import load_study
+from sweep.config.trial import TrialConfig, flatten_config
+from sweep.records.database import STORE_VARIABLE
+from sweep.search.shutdown import shutdown_on_signals
+from sweep.training.processes import SUPERVISOR_LINK
+
+if TYPE_CHECKING:
+    from sweep.records.messages import Ending, Evaluation
+
+
+def run(
+    study: StudyFile,
+    trials: Annotated[int | None, typer.Option(help="Number of search trials; default: the study's.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Time limit of this run: 90, 90s, 10m, 2h.")] = None,
+    sets: Sets = None,
+    root: Root = RUNS,
+    store: Annotated[
+        str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL of the records; default: an SQLite file.")
+    ] = None,
+    executor: Annotated[str, typer.Option(help="Where trials run: process, inline, ray or slurm.")] = "process",
+    slurm: SlurmFile = None,
+    address: RayAddress = None,
+    per_device: Annotated[
+        int | None,
+        typer.Option(help="Concurrent trials per device; with 2 or more, time and memory come from probes."),
+    ] = None,
+    device: Device = "auto",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Set the old records aside and start again.")] = False,
+    reuse: Annotated[
+        list[Path] | None, typer.Option("--reuse", help="Also reuse equal trials from this study or root; repeatable.")
+    ] = None,
+    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Train every trial, also those on record.")] = False,
+    warm_start: Annotated[
+        list[str] | None,
+        typer.Option("--warm-start", help="Study, export, table or Optuna URL to learn from first; repeatable."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the forecast and stop.")] = False,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run a study or resume it, then write its report."""
+    from sweep.cli.study_run import ExecutorSettings, Options, preview_study, run_study  # with Optuna and pandas
+
+    changes = parse_sets(sets or []) | ({} if trials is None else {"trials": trials})
+    settings = ExecutorSettings(name=executor, device=device, slurm=slurm, address=address, per_device=per_device)
+    options = Options(
+        root=root,
+        store=store,
+        executor=settings,
+        fresh=fresh,
+        reuse=not no_reuse,
+        reuse_from=tuple(reuse or ()),
+        plugin=load_plugin(plugin),
+        timeout_seconds=parse_duration(timeout, "--timeout"),
+        warm_start=tuple(warm_start or ()),
+        origin=StudyOrigin(argument=study, changes=changes, plugin=str(plugin or ""), options=settings.list_options()),
+    )
+    spec = load_study(study, changes)
+    if dry_run:
+        return preview_study(spec, options, as_json=as_json)
+    return run_study(spec, options, as_json=as_json)
+
+
+# ``sweep train``: one trial without a study.
+
+
+def train(
+    study: BaseStudy = None,
+    sets: ConfigSets = None,
+    save: Annotated[Path | None, typer.Option(help="Write the trained weights to this .safetensors file.")] = None,
+    device: Device = "auto",
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> int:
+    """Train one configuration and print its record."""
+    from sweep.search.single import train_trial
+
+    if save is not None and save.suffix != ".safetensors":
+        named = save.with_suffix(".safetensors")
+        raise InputError(f"--save {save}: the weights are written as safetensors; name it --save {named}.")
+    plugin_path = load_plugin(plugin)
+    config = build_base_config(study, parse_sets(sets or []))
+    print_lines([_headline(config)], err=True)
+
+    def print_evaluation(evaluation: "Evaluation") -> None:
+        print_lines([_evaluation_line(evaluation)], err=True)
+
+    with shutdown_on_signals(_leave) as shutdown:
+        ending = train_trial(config, device=device, plugin=plugin_path, save=save, on_evaluation=print_evaluation)
+    if as_json:
+        typer.echo(json.dumps(_record(study or "", config, ending, plugin_path)))
+    else:
+        print_table(_record_rows(ending))
+    if ending.error:
+        print_lines([f"{ending.outcome}: {ending.error.strip()}"], err=True)
+    if ending.outcome == "cancelled":
+        return shutdown.exit_code
+    return 0 if ending.outcome == "complete" else 1
+
+
+def _leave() -> None:
+    SUPERVISOR_LINK.preempt()
+    os.write(2, b"stops after this step; a second signal stops at once\n")  # in a signal's handler nothing else may
+
+
+def _headline(config: TrialConfig) -> str:
+    parts = f"= {config.num_accumulation} x micro batch of at most {config.batch.micro}"
+    if config.batch.is_auto:
+        parts = "in the largest micro batches that fit"
+    return f"{config.model.name} on {config.data.name}: effective batch size {config.global_batch_size} {parts}"
+
+
+def _evaluation_line(evaluation: "Evaluation") -> str:
+    return (
+        f"epoch {evaluation.epoch:6.2f}  step {evaluation.step:6d}  train_loss {evaluation.train_loss:.4f}  "
+        f"val_loss {evaluation.val_loss:.4f}  val_accuracy {100 * evaluation.val_accuracy:.2f} %  "
+        f"{evaluation.train_seconds:.2f} s"
+    )
+
+
+def _record_rows(ending: "Ending") -> list[tuple[str, str]]:
+    measured = [name for name in METRICS if name in ending.measurements]
+    rows = [
+        ("outcome", ending.outcome),
+        *((name, format_metric(name, ending.measurements[name])) for name in measured),
+        ("device", ending.device),
+        ("bottleneck", ending.bottleneck),
+        ("quality warnings", ", ".join(ending.quality_flags)),
+    ]
+    return [(name, text) for name, text in rows if text or name == "device"]
+
+
+def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | None) -> dict[str, Any]:
+    """The trial under the names of the ``trials`` frame, every one of them."""
+    from sweep.records.frames import TRIAL_COLUMNS
+    from sweep.records.inputs import environment_digest
+    from sweep.search.tuner import KeyMaker
+    from sweep.training.data.sources import check_data
+
+    known = {
+        "study": study,
+        "number": 0,
+        "phase": "search",
+        "outcome": ending.outcome,
+        "seed": config.seed,
+        **{f"config.{path}": value for path, value in flatten_config(config).items()},
+        "global_batch_size": config.global_batch_size,
+        **ending.measurements,
+        "device": ending.device,
+        "environment_digest": environment_digest(ending.environment) if ending.environment else None,
+        "trial_key": KeyMaker(plugin, check_data(config).digest)(config),
+        "reused_from": "",
+        "quality_flags": ",".join(ending.quality_flags),
+        "bottleneck": ending.bottleneck or None,
+        "error": ending.error,
+    }
+    return {column.name: known.get(column.name) for column in TRIAL_COLUMNS}

@@ -1,0 +1,549 @@
+"""The sections of a configuration on how a model is trained and evaluated: model, optimizer, schedule, precision,
+regularization, evaluation, diagnostics."""
+
+import re
+from itertools import pairwise
+from math import ceil
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from sweep.config.errors import shorten_text
+from sweep.config.tables import OPTIMIZERS, DatasetName, ModelName, OptimizerName, ScheduleName
+
+# Durations by the clock, and those within a training, in any one of four units.
+
+_CLOCK = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_seconds(value: object) -> object:
+    """``90``, ``"90s"``, ``"10m"``, ``"2h"``, ``"1d"`` in seconds; other values are left for validation."""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value)):
+        return float(match[1]) * _CLOCK[match[2] or "s"]
+    if isinstance(value, str):
+        raise ValueError("give a number of seconds or a duration like '90s', '10m', '2h'")
+    return value
+
+
+def round_up_duration(seconds: float) -> str:
+    """The shortest duration of at least ``seconds`` that is a round number of its unit, as options take it."""
+    if seconds < 2 * _CLOCK["m"]:
+        return f"{10 * ceil(seconds / 10)}s"
+    return f"{ceil(seconds / _CLOCK['m'])}m" if seconds < 3 * _CLOCK["h"] else f"{ceil(seconds / _CLOCK['h'])}h"
+
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
+
+Unit = Literal["fraction", "steps", "epochs", "samples"]
+_UNITS: dict[str, Unit] = {
+    "": "fraction", "fraction": "fraction", "step": "steps", "steps": "steps",
+    "epoch": "epochs", "epochs": "epochs", "sample": "samples", "samples": "samples",
+}  # fmt: skip
+_NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?"
+_TEXT = re.compile(rf"\s*({_NUMBER}(?:[\s,]+{_NUMBER})*)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+class Durations(NamedTuple):
+    """Moments of a training, all in one unit; a fraction is one of the budget."""
+
+    values: tuple[float, ...]
+    unit: Unit
+
+
+def parse_durations(text: str) -> Durations:
+    """``"0.5, 0.75"``, ``"30, 60 epochs"``, ``"500 steps"``, ``"10000 samples"``; a bare number is a fraction.
+
+    Raises:
+        ValueError: saying what is wrong with the text.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{shorten_text(repr(text))} is no duration; write '0.5', '500 steps', '30, 60 epochs' or '10000 samples'"
+        )
+    values = tuple(float(number) for number in match[1].replace(",", " ").split())
+    return Durations(values, _check(values, _unit(match[2], text)))
+
+
+def _unit(word: str, text: str) -> Unit:
+    if word.lower() not in _UNITS:
+        raise ValueError(f"{shorten_text(repr(text))}: unknown unit {word!r}; known: {', '.join(get_args(Unit))}")
+    return _UNITS[word.lower()]
+
+
+def _check(values: tuple[float, ...], unit: Unit) -> Unit:
+    if unit == "fraction" and max(values) > 1:
+        raise ValueError(
+            f"{max(values):g} is no fraction of the budget; give a unit: '{max(values):g} steps' or epochs"
+        )
+    if list(values) != sorted(set(values)):
+        raise ValueError(f"{shorten_text(', '.join(map('{:g}'.format, values)))}: give them in rising order, each once")
+    return unit
+
+
+# How the keys of a configuration are declared: bounds, meaning, unit, and whether a key changes the cost of a step.
+
+T = TypeVar("T")
+Cost = Literal["step", "switch", "derived", "trial", "none"]
+
+PositiveInt = Annotated[int, Field(ge=1, le=2**40)]  # a bound that no training reaches and every database holds
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Section(BaseModel):
+    """A group of fields; frozen, so that what was recorded is what ran."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, populate_by_name=True)
+
+
+def key(default: T, meaning: str, *, cost: Cost, unit: str = "") -> T:
+    """A field of a section with everything that the documentation, the forecast and the analysis need to know of it.
+
+    ``cost`` is what of the value changes the time and memory of an optimizer step or an evaluation: ``step``: the
+    value; ``switch``: only whether it is on (neither absent nor 0 nor false); ``derived``: the value in combination
+    with other keys, see ``sweep/probing/shape.py``; ``trial``: nothing of a step, but how many there are, or what else
+    a trial spends; ``none``: nothing at all.
+    """
+    return Field(default, description=meaning, json_schema_extra={"unit": unit, "cost": cost})
+
+
+def list_fields(section: type[Section], prefix: str = "") -> dict[str, FieldInfo]:
+    """The declaration of every key of ``section`` and of the sections in it, by dotted path."""
+    declared: dict[str, FieldInfo] = {}
+    for name, field in section.model_fields.items():
+        path, kind = f"{prefix}{field.alias or name}", field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            declared |= list_fields(kind, f"{path}.")
+        else:
+            declared[path] = field
+    return declared
+
+
+# The sections of a configuration on what a model is trained on and how much of it: data, batch, budget, ranks.
+
+
+class DataSection(Section):
+    name: DatasetName = key("digits", "the data set; a plug-in may add more", cost="step")
+    root: str = key("data", "folder that holds the data; for imagefolder the folder of class folders", cost="derived")
+    # A micro batch is no larger than the data, and small sets are fed in another way.
+    subset: PositiveInt | None = key(None, "train on this many images; all when absent", unit="images", cost="step")
+    # What is held out is not trained on, so that it changes the number of training images.
+    validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
+        None,
+        "share of the images, without those held out for testing, that is held out for validation where the set has no "
+        "validation split of its own; absent: 0.15, or 0.1 where it has a test split of its own",
+        unit="fraction",
+        cost="step",
+    )
+    image_size: Annotated[int, Field(ge=1, le=2**14)] | None = key(
+        None, "side in pixels that imagefolder images are brought to", unit="pixels", cost="step"
+    )
+    resize: Literal["crop", "stretch", "pad"] = key(
+        "crop",
+        "how imagefolder images get that size: `crop`: the short side, then the center square; `stretch`: both sides; "
+        "`pad`: the long side, with black borders",
+        cost="trial",
+    )
+    on_bad_image: Literal["refuse", "skip"] = key(
+        "refuse", "imagefolder images that cannot be decoded: refuse the study, or train without them", cost="trial"
+    )
+    augment: Literal[
+        "none",
+        "flip",
+        "crop_flip",
+        "alternating_flip",
+        "crop_alternating_flip",
+        "random_resized_crop",
+        "randaugment",
+    ] = key(
+        "none",
+        "drawn for each sample of each epoch; random_resized_crop: 8 to 100 % of the image, which has "
+        "`data.image_size` by then, at an aspect ratio of 3/4 to 4/3, brought back to that size, and a flip",
+        cost="step",
+    )
+    augment_ops: Annotated[int, Field(ge=0, le=16)] = key(
+        2, "operations per image of randaugment", unit="operations", cost="derived"
+    )
+    augment_magnitude: Annotated[int, Field(ge=0, le=30)] = key(9, "strength of randaugment's operations", cost="trial")
+    placement: Literal["device", "host"] = key(
+        "device",
+        "`device`: all images are kept on the device where there is room; `host`: they are streamed",
+        cost="step",
+    )
+    workers: Annotated[int, Field(ge=0, le=256)] = key(
+        0, "that read images which are streamed", unit="processes", cost="step"
+    )
+    prefetch: Annotated[int, Field(ge=1, le=1024)] = key(
+        2, "that each worker reads ahead; requires data.workers", unit="micro batches", cost="derived"
+    )
+
+
+class BatchSection(Section):
+    micro: PositiveInt | Literal["auto"] = key(
+        64,
+        "samples of one forward and backward pass, at most; auto: the largest that fits; requires batch.global",
+        unit="samples",
+        cost="derived",
+    )
+    accumulation: PositiveInt | None = key(1, "micro batches per optimizer step", unit="micro batches", cost="derived")
+    global_: Annotated[PositiveInt | None, Field(alias="global")] = key(
+        None, "replaces `batch.accumulation`; samples per optimizer step", unit="samples", cost="derived"
+    )
+    memory_low: Fraction = key(
+        0.6, "share of the device's memory below which an auto micro batch grows", unit="fraction", cost="trial"
+    )
+    memory_high: Fraction = key(
+        0.8, "share of the device's memory above which it shrinks", unit="fraction", cost="trial"
+    )
+    schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
+        "constant",
+        "how the effective (global) batch size grows over the budget; plateau: it doubles when the training loss has "
+        "stopped falling",
+        cost="derived",
+    )
+    schedule_factor: Annotated[float, Field(ge=1.0, le=1e6)] = key(
+        8.0, "last effective batch size over the first; for noise_scale and plateau the most", cost="derived"
+    )
+    schedule_milestones: str = key(
+        "0.3, 0.6, 0.8", "shares of the budget at which stepwise grows", unit="fraction", cost="trial"
+    )
+    schedule_lr: Literal["keep", "rule", "seesaw"] = key(
+        "keep",
+        "rule: rules.lr follows the growth; seesaw: the rate falls with the square root of the growth",
+        cost="trial",
+    )
+    plateau_patience: PositiveInt = key(
+        2, "without progress, after which plateau doubles the batch", unit="evaluations", cost="trial"
+    )
+    plateau_threshold: Fraction = key(
+        0.01,
+        "by which the mean training loss between two evaluations must fall below the lowest one for progress",
+        unit="fraction",
+        cost="trial",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _global_replaces_accumulation(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("global") is not None and "accumulation" not in data:
+            return data | {"accumulation": None}
+        return data
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        if (self.accumulation is None) == (self.global_ is None):
+            raise ValueError("give either batch.accumulation or batch.global")
+        if self.micro == "auto" and self.global_ is None:
+            raise ValueError("micro = 'auto' requires batch.global: the samples per optimizer step")
+        if self.memory_low >= self.memory_high:
+            raise ValueError(
+                f"memory_low must lie below memory_high; they are {self.memory_low:g} and {self.memory_high:g}: lower "
+                "the first or raise the second"
+            )
+        shares = self.milestones
+        if not shares or any(not low < high for low, high in pairwise((0.0, *shares, 1.0))):
+            raise ValueError("schedule_milestones requires growing shares between 0 and 1, such as '0.3, 0.6, 0.8'")
+        is_split = (
+            self.accumulation != 1 if self.global_ is None else self.micro != "auto" and self.micro < self.global_
+        )
+        if self.schedule == "noise_scale" and not is_split:
+            raise ValueError(
+                "schedule = 'noise_scale' compares micro batches with their sum: give batch.micro as a number and "
+                "two micro batches or more per optimizer step"
+            )
+        return self
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the micro batch is found by trying."""
+        return self.micro == "auto"
+
+    @property
+    def milestones(self) -> tuple[float, ...]:
+        """``schedule_milestones`` as numbers; empty where they are none."""
+        try:
+            return tuple(float(share) for share in self.schedule_milestones.replace(",", " ").split())
+        except ValueError:
+            return ()
+
+
+BUDGETS = ("epochs", "steps", "samples", "seconds", "target_accuracy")
+
+
+class BudgetSection(Section):
+    epochs: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
+        None, "passes over the training split; a part of one is rounded up to a step", unit="passes", cost="trial"
+    )
+    steps: PositiveInt | None = key(None, "replaces the other budgets", unit="optimizer steps", cost="trial")
+    samples: PositiveInt | None = key(None, "replaces the other budgets", unit="samples", cost="trial")
+    seconds: Annotated[float, Field(gt=0.0)] | None = key(
+        None, "of train_seconds; replaces the other budgets", unit="seconds", cost="trial"
+    )
+    target_accuracy: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
+        None,
+        "train until an evaluation reaches this val_accuracy, for max_epochs at most; replaces the other budgets",
+        unit="fraction",
+        cost="trial",
+    )
+    max_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
+        100.0,
+        "cap of a target_accuracy, below which the trial ends there as `target_missed`; else unused",
+        unit="passes",
+        cost="trial",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_budget(cls, data: Any) -> Any:
+        empty = isinstance(data, dict) and all(data.get(name) is None for name in BUDGETS)
+        return data | {"epochs": 10.0} if empty else data
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in BUDGETS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give one budget, not {' and '.join(given)}")
+        return self
+
+
+class DistributedSection(Section):
+    world_size: Annotated[int, Field(ge=1, le=1024)] = key(
+        1,
+        "they train one trial together, each on a GPU of its own; on a CPU they share its cores",
+        unit="ranks",
+        cost="step",
+    )
+
+
+Power = Annotated[float, Field(ge=-2.0, le=2.0)]
+# The most that a rule gives: beyond half of the activations a network hardly trains; twice the 0.1 of Szegedy et al.
+# 2015 (arXiv:1512.00567).
+MOST_DROPOUT, MOST_LABEL_SMOOTHING = 0.5, 0.2
+
+
+class ModelSection(Section):
+    name: ModelName = key("resnet8", "the model that is trained; a plug-in may add more", cost="step")
+    norm: Literal["batch", "ghost", "group", "layer", "sync"] = key(
+        "batch", "normalization of a ResNet (a ViT has layer); sync is batch where there is one rank", cost="step"
+    )
+    norm_momentum: Annotated[float, Field(gt=0.0, le=1.0)] = key(
+        0.1,
+        "weight of a micro batch in the running statistics by which a batch, ghost or sync norm of a ResNet evaluates",
+        unit="fraction",
+        cost="none",
+    )
+    ghost_batch: PositiveInt = key(
+        32, "samples that share their statistics with norm = ghost", unit="samples", cost="derived"
+    )
+    patch_size: PositiveInt | None = key(
+        None,
+        "side of a patch of a ViT, which divides the side of the images; absent: 2 up to 16 pixels, 4 up to 48, 8 up "
+        "to 112, then 16, or the nearest size that divides",
+        unit="pixels",
+        cost="step",
+    )
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
+        0.0,
+        "share of activations that are dropped: before a ResNet's head, inside a ViT",
+        unit="fraction",
+        cost="switch",
+    )
+    stochastic_depth: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
+        0.0,
+        "probability that a sample skips the last residual branch; less for those before it",
+        unit="fraction",
+        cost="switch",
+    )
+    weights: str | None = key(None, "file to start from: safetensors, or a torch file of tensors alone", cost="trial")
+    freeze_stages: Annotated[int, Field(ge=0)] = key(
+        0,
+        "the stem and this many stages (of a ViT: blocks) are not trained; 0: everything is trained",
+        unit="stages",
+        cost="step",
+    )
+
+
+class OptimizerSection(Section):
+    name: OptimizerName = key("momentum", "optimizer", cost="step")
+    lr: Annotated[float, Field(gt=0.0, le=1e4)] = key(
+        0.1, "learning rate at the top of the schedule, before `rules.lr`", cost="none"
+    )
+    weight_decay: Annotated[float, Field(ge=0.0, le=1e3)] = key(
+        0.0, "applied to weights; norm parameters and biases are excluded", cost="none"
+    )
+    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
+        0.9, "momentum of the SGD family and of Muon (absent: 0.95); beta1 of the Adam family", cost="switch"
+    )
+    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] | None = key(
+        None, "decay of the second moment; absent: the optimizer's own (0.999, RMSprop 0.99)", cost="none"
+    )
+    eps: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
+        None, "added to the denominator; absent: the optimizer's own (1e-8, LAMB 1e-6)", cost="none"
+    )
+    trust_coefficient: Annotated[float, Field(gt=0.0, le=1.0)] = key(1e-3, "eta of LARS", cost="none")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_momentum(cls, data: Any) -> Any:
+        # here and not where it is used, so that the record has the value that was trained with
+        if not isinstance(data, dict) or "momentum" in data:
+            return data
+        entry = OPTIMIZERS.get(str(data.get("name")))
+        return data if entry is None or entry.momentum is None else data | {"momentum": entry.momentum}
+
+
+class RulesSection(Section):
+    """How the values of a recipe follow the effective (global) batch size: each value holds as it is written at the
+    reference batch, and grows with a power of the ratio to it, which a rule names or which is given as a number."""
+
+    reference_batch: PositiveInt = key(
+        256, "effective batch size at which all values hold as they are written", unit="samples", cost="none"
+    )
+    lr: Literal["none", "linear", "sqrt", "auto"] | Power = key(
+        "none",
+        "how optimizer.lr grows with the effective (global) batch size over `rules.reference_batch`; a number is the "
+        "power: 0 is none, 0.5 sqrt, 1 linear; auto: linear for SGD and LARS, sqrt for the others",
+        cost="none",
+    )
+    weight_decay: Literal["none", "linear", "sqrt", "timescale"] | Power = key(
+        "none",
+        "how optimizer.weight_decay grows with the effective batch size; a number is the power; timescale: so that the "
+        "epochs over which it averages the updates, `weight_decay_timescale`, stay those of the reference batch, "
+        "whatever rules.lr does",
+        cost="none",
+    )
+    betas: Literal["none", "sqrt", "linear", "half_life"] | Power = key(
+        "none",
+        "how the betas of the Adam family follow the effective batch size; sqrt: with eps, as square-root scaling of "
+        "lr requires; linear or a number: both 1 - beta grow with the ratio, or with that power of it; half_life: "
+        "beta2 to the power of the ratio, so that its half-life in samples stays; beta1 stays",
+        cost="none",
+    )
+    warmup: Literal["none", "graded"] = key(
+        "none",
+        "graded: none of the warm-up up to 2 times `rules.reference_batch`, a third at 4 times, two thirds at 8, "
+        "all of it from 16 on; triangular has its own",
+        cost="none",
+    )
+    epochs: Literal["none", "linear", "sqrt"] | Fraction = key(
+        "none",
+        "how budget.epochs grow with the effective batch size; a number is the power: 0 is as many epochs at every "
+        "batch size, 1 as many steps",
+        cost="trial",
+    )
+    label_smoothing: Literal["none", "linear", "sqrt"] = key(
+        "none",
+        f"how regularization.label_smoothing grows with the effective batch size, up to {MOST_LABEL_SMOOTHING:g}",
+        cost="none",
+    )
+    dropout: Literal["none", "linear", "sqrt"] = key(
+        "none", f"how model.dropout grows with the effective batch size, up to {MOST_DROPOUT:g}", cost="none"
+    )
+    ema: Literal["none", "power"] = key(
+        "none",
+        "power: regularization.ema_decay is for steps of rules.reference_batch samples; its half-life in samples stays",
+        cost="none",
+    )
+
+
+class ScheduleSection(Section):
+    name: ScheduleName = key(
+        "cosine", "learning-rate schedule after the warm-up; wsd: warm-up, stable, decay", cost="none"
+    )
+    warmup: Annotated[float, Field(ge=0.0)] = key(
+        0.05,
+        "over which the learning rate rises, in warmup_unit; a text like '5 epochs' sets both",
+        unit="`schedule.warmup_unit`",
+        cost="none",
+    )
+    warmup_unit: Unit = key("fraction", "what `schedule.warmup` counts; a fraction is one of the budget", cost="none")
+    milestones: str = key(
+        "0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs' (steps, samples)", cost="none"
+    )
+    gamma: Annotated[float, Field(gt=0.0, le=1.0)] = key(0.1, "factor of step at each milestone", cost="none")
+    peak: Fraction = key(
+        0.2, "fraction of the budget at which triangular is highest; its warm-up", unit="fraction", cost="none"
+    )
+    final: Fraction = key(
+        0.0, "of the highest rate, where cosine, linear, triangular and wsd end", unit="fraction", cost="none"
+    )
+    decay_share: Annotated[float, Field(gt=0.0, le=1.0)] = key(
+        0.2,
+        "last part of the budget, over which wsd falls; before it the rate is the highest, but for the warm-up",
+        unit="fraction",
+        cost="none",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _warmup_as_text(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("warmup"), str):
+            return data
+        values, unit = parse_durations(data["warmup"])
+        if len(values) > 1:
+            raise ValueError(f"warmup = {data['warmup']!r}: give one duration")
+        if data.get("warmup_unit", unit) != unit:
+            raise ValueError(f"warmup = {data['warmup']!r} and warmup_unit = {data['warmup_unit']!r}; give one unit")
+        return data | {"warmup": values[0], "warmup_unit": unit}
+
+    @field_validator("milestones")
+    @classmethod
+    def _milestones_are_durations(cls, text: str) -> str:
+        parse_durations(text)
+        return text
+
+    @model_validator(mode="after")
+    def _warmup_is_a_duration(self) -> Self:
+        try:
+            parse_durations(f"{self.warmup!r} {self.warmup_unit}")
+        except ValueError as error:
+            raise ValueError(f"warmup: {error}") from None
+        return self
+
+
+class PrecisionSection(Section):
+    dtype: Literal["fp32", "tf32", "bf16", "fp16", "fp64"] = key(
+        "fp32",
+        "number format of a step; `bf16`, `fp16` keep the weights in 32 bits; `tf32` requires a GPU",
+        cost="step",
+    )
+    channels_last: bool = key(False, "memory layout of images and convolutions", cost="step")
+    compile: bool = key(False, "`torch.compile`", cost="step")
+    checkpointing: bool = key(False, "compute each block's activations again instead of keeping them", cost="step")
+    cuda_graphs: bool = key(False, "replay forward and backward as one CUDA graph; requires a GPU", cost="step")
+
+
+class RegularizationSection(Section):
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
+        0.0, "share of the target that is spread over all classes", unit="fraction", cost="switch"
+    )
+    grad_clip: Annotated[float, Field(gt=0.0)] | None = key(
+        None, "largest norm of the gradient of a step; absent: no limit", cost="switch"
+    )
+    ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
+        None, "evaluate, and save, the moving average of the weights", cost="switch"
+    )
+    mixup: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of mixup; 0 is off", cost="switch")
+    cutmix: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of cutmix; 0 is off", cost="switch")
+
+
+class EvaluationSection(Section):
+    tta: Literal["none", "flip"] = key(
+        "none", "flip: the logits of an image and of its mirror image are averaged, in every evaluation", cost="step"
+    )
+
+
+class DiagnosticsSection(Section):
+    ledger: Literal["phases", "full"] = key(
+        "phases", "full: the time of steps is split into forward, backward and optimizer", cost="step"
+    )
+    noise_scale: bool = key(
+        False, "measure the gradient noise scale while training, for each evaluation", cost="switch"
+    )
+    sharpness: bool = key(
+        False,
+        "measure how sharp the minimum is that was found; inside a study for confirming trials, or for all where "
+        "the study has none",
+        cost="trial",
+    )

@@ -1,0 +1,288 @@
+"""The configuration of one trial: every knob that a study can turn, by its dotted path.
+
+A field's default is the behavior that older records ran with, so that a record that was written before the field
+existed still describes what ran.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from math import ceil
+from types import MappingProxyType
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
+from sweep.config.scaling import find_lost_beta, grade_warmup, scale_dropout, scale_epochs, scale_label_smoothing
+from sweep.config.sections import (
+    BUDGETS,
+    MOST_DROPOUT,
+    MOST_LABEL_SMOOTHING,
+    BatchSection,
+    BudgetSection,
+    Cost,
+    DataSection,
+    DiagnosticsSection,
+    DistributedSection,
+    EvaluationSection,
+    ModelSection,
+    OptimizerSection,
+    PrecisionSection,
+    RegularizationSection,
+    RulesSection,
+    ScheduleSection,
+    Section,
+    key,
+    list_fields,
+)
+from sweep.config.tables import OPTIMIZERS
+
+# Configuration keys in words, for people.
+
+_LABELS = {  # where the last part of the key is not its name
+    "batch.global": "effective batch size",
+    "batch.micro": "micro batch",
+    "batch.schedule": "batch schedule",
+    "data.name": "data",
+    "global_batch_size": "effective batch size",
+    "model.name": "model",
+    "model.norm": "normalization",
+    "optimizer.lr": "learning rate",
+    "optimizer.name": "optimizer",
+    "precision.dtype": "precision",
+    "precision.checkpointing": "activation checkpointing",
+    "rules.betas": "betas rule",
+    "rules.dropout": "dropout rule",
+    "rules.ema": "EMA rule",
+    "rules.epochs": "epochs rule",
+    "rules.label_smoothing": "label smoothing rule",
+    "rules.lr": "learning rate rule",
+    "rules.warmup": "warm-up rule",
+    "rules.weight_decay": "weight decay rule",
+    "schedule.name": "schedule",
+    "schedule.warmup": "warm-up",
+    "schedule.warmup_unit": "warm-up unit",
+}
+
+
+def key_label(key: str) -> str:
+    """A configuration key in words: ``optimizer.weight_decay`` -> "weight decay"."""
+    return _LABELS.get(key, key.rpartition(".")[2].replace("_", " "))
+
+
+def name_key(key: str) -> str:
+    """A configuration key in words with the key itself: "weight decay (optimizer.weight_decay)"."""
+    return f"{key_label(key)} ({key})"
+
+
+Scalar = str | int | float | bool | None
+
+
+class TrialConfig(Section):
+    """One training, completely described. Frozen; raises ``pydantic.ValidationError`` on values outside the rules."""
+
+    model: ModelSection = ModelSection()
+    data: DataSection = DataSection()
+    batch: BatchSection = BatchSection()
+    optimizer: OptimizerSection = OptimizerSection()
+    rules: RulesSection = RulesSection()
+    schedule: ScheduleSection = ScheduleSection()
+    budget: BudgetSection = BudgetSection()
+    precision: PrecisionSection = PrecisionSection()
+    regularization: RegularizationSection = RegularizationSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    diagnostics: DiagnosticsSection = DiagnosticsSection()
+    distributed: DistributedSection = DistributedSection()
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = key(
+        0, "of weights, order and draws; inside a study it is the study's and cannot be set", cost="none"
+    )
+
+    @model_validator(mode="after")
+    def _features_go_together(self) -> Self:
+        alone = {
+            "batch.micro = 'auto'": self.batch.is_auto,
+            "batch.schedule = 'noise_scale'": self.batch.schedule == "noise_scale",
+            "precision.cuda_graphs": self.precision.cuda_graphs,
+            "diagnostics.noise_scale": self.diagnostics.noise_scale,
+            f"optimizer.name = {self.optimizer.name!r} with model.norm = 'sync'": self.model.norm == "sync"
+            and OPTIMIZERS[self.optimizer.name].averages_weights,
+        }
+        refused = [name for name, is_asked in alone.items() if is_asked and self.distributed.world_size > 1]
+        if refused:
+            raise ValueError(
+                f"{' and '.join(refused)} cannot be had with distributed.world_size above 1; leave that out, or set "
+                "distributed.world_size = 1"
+            )
+        if self.precision.cuda_graphs and self.diagnostics.noise_scale and self.num_accumulation > 1:
+            raise ValueError(
+                "diagnostics.noise_scale reads gradients between the micro batches of a step, which is not supported "
+                "with precision.cuda_graphs: give one micro batch per optimizer step, or leave one of the two out"
+            )
+        if self.precision.cuda_graphs and self.diagnostics.ledger == "full":
+            raise ValueError(
+                "diagnostics.ledger = 'full' times the parts of a step, which precision.cuda_graphs replays as one: "
+                "leave one of the two out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rules_have_values(self) -> Self:
+        rules, size = self.rules, self.global_batch_size
+        if rules.epochs != "none" and self.budget.epochs is None:
+            given = next(name for name in BUDGETS if getattr(self.budget, name) is not None)
+            raise ValueError(
+                f"rules.epochs = {rules.epochs!r} has no epochs to scale, the budget is {given}; give "
+                "budget.epochs, or set rules.epochs = 'none'"
+            )
+        capped = (
+            ("model.dropout", self.model.dropout, rules.dropout, MOST_DROPOUT),
+            ("regularization.label_smoothing", self.regularization.label_smoothing, rules.label_smoothing,
+             MOST_LABEL_SMOOTHING),
+        )  # fmt: skip
+        for name, value, rule, most in capped:
+            if rule != "none" and value > most:
+                key = f"rules.{name.partition('.')[2]}"
+                raise ValueError(
+                    f"{name} = {value:g} is above {most:g}, which {key} = {rule!r} does not exceed; lower the first, "
+                    f"or set {key} = 'none'"
+                )
+        if lost := find_lost_beta(self.optimizer, rules, size):
+            raise ValueError(
+                f"rules.betas = {rules.betas!r} brings {lost[0]} to {lost[1]:g} at an effective batch size of {size}, "
+                f"{size / rules.reference_batch:g} times rules.reference_batch; it must lie between 0 and 1: set "
+                "rules.betas = 'half_life', lower the batch, or raise rules.reference_batch"
+            )
+        return self
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples per optimizer step, at most (the last window of an epoch may hold fewer); a growing batch's first."""
+        batch = self.batch
+        micro = None if batch.micro == "auto" else batch.micro
+        return compute_global_batch(batch.global_, micro, batch.accumulation, self.distributed.world_size)
+
+    def apply_rules(self) -> Self:
+        """The configuration with what the rules of dropout, label smoothing, warm-up and epochs give as values, and
+        without these rules. Those of the optimizer and of averaging stay: what they give is no configuration key."""
+        rules, size = self.rules, self.global_batch_size
+        smoothing = scale_label_smoothing(self.regularization.label_smoothing, rules, size)
+        applied = dict.fromkeys(("dropout", "label_smoothing", "warmup", "epochs"), "none")
+        return self.model_copy(
+            update={
+                "model": self.model.model_copy(update={"dropout": scale_dropout(self.model.dropout, rules, size)}),
+                "regularization": self.regularization.model_copy(update={"label_smoothing": smoothing}),
+                "schedule": self.schedule.model_copy(
+                    update={"warmup": grade_warmup(self.schedule.warmup, rules, size)}
+                ),
+                "budget": self.budget.model_copy(update={"epochs": scale_epochs(self.budget.epochs, rules, size)}),
+                "rules": rules.model_copy(update=applied),
+            }
+        )
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of a micro batch on each rank; one that is found by trying is taken to be as large as it can be."""
+        return self.global_batch_size if self.batch.micro == "auto" else self.batch.micro
+
+    @property
+    def num_accumulation(self) -> int:
+        """Micro batches per optimizer step on each rank; 1 where the micro batch is found by trying."""
+        return ceil(self.global_batch_size / (self.micro_batch * self.distributed.world_size))
+
+
+def compute_global_batch(global_: int | None, micro: int | None, accumulation: int | None, world_size: int) -> int:
+    """The effective (global) batch size by the values of these keys; ``micro`` is None where it is "auto".
+
+    Raises:
+        ValueError: neither of the first two is a number.
+    """
+    if global_ is not None:
+        return global_
+    if micro is None:
+        raise ValueError("batch.micro = 'auto' requires batch.global")
+    return micro * (accumulation or 1) * world_size
+
+
+# Keys of which one replaces the others when it is set.
+_REPLACING = {"batch": ("accumulation", "global"), "budget": BUDGETS}
+
+
+def flatten_config(config: TrialConfig) -> dict[str, Scalar]:
+    """The configuration by dotted path, in the order of declaration."""
+    flat: dict[str, Scalar] = {}
+    for name, value in config.model_dump(by_alias=True).items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{key}": leaf for key, leaf in value.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+@cache
+def default_settings() -> Mapping[str, Scalar]:
+    """The default of every configuration key, by dotted path."""
+    return MappingProxyType(flatten_config(TrialConfig()))
+
+
+def config_keys() -> tuple[str, ...]:
+    return tuple(default_settings())
+
+
+@cache
+def config_fields() -> Mapping[str, FieldInfo]:
+    """The declaration of every configuration key, by dotted path."""
+    return MappingProxyType(list_fields(TrialConfig))
+
+
+def keys_of_cost(*costs: Cost) -> frozenset[str]:
+    """The dotted paths of the keys that are declared with one of ``costs``, see :func:`sweep.config.sections.key`."""
+    declared = {path: field.json_schema_extra for path, field in config_fields().items()}
+    return frozenset(path for path, extra in declared.items() if isinstance(extra, dict) and extra["cost"] in costs)
+
+
+def flatten_table(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A TOML table by dotted path; quoted dotted keys and nested tables mean the same."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        path = f"{prefix}{name}"
+        flat.update(flatten_table(value, f"{path}.") if isinstance(value, dict) else {path: value})
+    return flat
+
+
+def build_config(values: dict[str, Any], where: str) -> TrialConfig:
+    """A configuration from dotted ``values``; the rest has defaults.
+
+    Raises:
+        InputError: naming ``where``, the key, the value and the rule.
+    """
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        section, _, key = path.partition(".")
+        if section not in TrialConfig.model_fields:
+            raise InputError(f"{where}: {describe_unknown('key', shorten_text(path), config_keys())}")
+        group = nested.setdefault(section, {} if key else value)
+        if key and isinstance(group, dict):
+            group[key] = value
+        elif key or group is not value:
+            raise InputError(f"{where}: {shorten_text(section)}: given as one value and key by key; keep the keys.")
+    try:
+        return TrialConfig.model_validate(nested)
+    except ValidationError as error:
+        raise InputError(explain_refusal(error, where, config_keys())) from None
+
+
+def find_rivals(path: str) -> tuple[str, ...]:
+    """The keys that ``path`` replaces when it is set."""
+    section, _, key = path.partition(".")
+    group = _REPLACING.get(section, ())
+    return tuple(f"{section}.{other}" for other in group if other != key) if key in group else ()
+
+
+def replace_keys(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Dotted ``values`` with ``changes`` over them; of keys that exclude each other, the changed one stays."""
+    merged = dict(values)
+    for path in changes:
+        for rival in find_rivals(path):
+            merged.pop(rival, None)
+    return merged | changes

@@ -1,0 +1,107 @@
+"""Helper processes of a supervisor, each with a socket to it, and the output and the lines of such processes."""
+
+import os
+import select
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import final
+
+from sweep.records.messages import MAX_MESSAGE_BYTES
+from sweep.training.processes import make_python_command
+
+_TAIL_BYTES = 16384
+_TAIL_LINES = 25
+_LINE_CHARACTERS = 300
+
+
+@final
+class OutputFile:
+    """A file that processes append to: at ``path``, or without a name and gone when it is closed."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        if path is None:
+            self._fd, name = tempfile.mkstemp(prefix="sweep-output-")
+            Path(name).unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._start = os.fstat(self._fd).st_size  # an earlier attempt may have written before
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def tail(self) -> str:
+        """The last lines that were written since this file was opened, long ones shortened."""
+        size = os.fstat(self._fd).st_size
+        begin = max(self._start, size - _TAIL_BYTES)
+        text = os.pread(self._fd, max(size - begin, 0), begin).decode(errors="replace")
+        return "\n".join(line[:_LINE_CHARACTERS] for line in text.splitlines()[-_TAIL_LINES:])
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@final
+class LineBuffer:
+    """Splits a stream of bytes into lines."""
+
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._rest, self._max_bytes = b"", max_bytes
+
+    def take_lines(self, data: bytes) -> list[bytes]:
+        """The lines that ``data`` completes; an unfinished one is kept until it is too long for a message."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > self._max_bytes:
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
+
+
+def end_process(process: "subprocess.Popen[bytes]", wait_seconds: float) -> int:
+    """Waits so long for the end of ``process``, then kills it; returns its exit code."""
+    try:
+        return process.wait(wait_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def receive_data(control: socket.socket, max_bytes: int, timeout_seconds: float) -> bytes | None:
+    """What has arrived, after waiting at most this long; None if nothing has, empty if nothing more will."""
+    readable = select.poll()
+    readable.register(control, select.POLLIN)
+    if not readable.poll(timeout_seconds * 1000):
+        return None
+    try:
+        return control.recv(max_bytes)
+    except ConnectionResetError:
+        return b""
+
+
+def start_helper(
+    function: str,
+    argument: object,
+    socket_type: socket.SocketKind,
+    output: OutputFile,
+    environment: Mapping[str, str] | None = None,
+) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """Starts an interpreter that calls ``function`` (``package.module:name``) with its end of the returned socket, the
+    id of this process and ``argument``, which its ``repr`` must describe."""
+    module, _, name = function.partition(":")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket_type)
+    with theirs:
+        process = subprocess.Popen(
+            make_python_command(f"from {module} import {name}; {name}({theirs.fileno()}, {os.getpid()}, {argument!r})"),
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output.fileno(),
+            stderr=output.fileno(),
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # the terminal's Ctrl-C is not for it
+        )
+    return process, ours

@@ -1,0 +1,285 @@
+"""Predicts the cost of a configuration from probes: seconds of a whole trial, and bytes where probes cover its size.
+
+The time of a micro batch is taken to be linear between the probed sizes, a + b * micro, separately for each model,
+precision and so on; the time of an update is added once per step.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import median
+from typing import final
+
+from sweep.config.tables import has_batch_statistics
+from sweep.config.trial import TrialConfig
+from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
+from sweep.records.quality import MIN_WINDOWS
+from sweep.records.records import ProbeRecord
+from sweep.training.budget import BatchSchedule, Budget
+from sweep.training.constants import (
+    BOTTLENECK_SECONDS,
+    BOTTLENECK_SHARE,
+    BOTTLENECK_STEPS,
+    MAX_EVALUATIONS,
+    TARGET_EPOCHS,
+    TARGET_GROWTH,
+    TRAIN_ACCURACY_IMAGES,
+)
+from sweep.training.data.windows import cut_epoch
+
+# How much work a configuration requires: steps, micro batches by size, evaluations. Known before any training.
+
+Sizes = tuple[tuple[int, float], ...]  # of micro batches in samples on one rank, each with its number in an epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """The work of one training."""
+
+    epochs: float
+    steps_per_epoch: float
+    micro_batches: Sizes
+    num_evaluations: float
+    is_cap: bool = False  # a training until a target accuracy may be shorter
+    seconds: float | None = None  # of training, where the budget is in seconds; the epochs then follow from it
+
+
+def compute_workload(config: TrialConfig, num_train: int) -> Workload:
+    """The work of a trial of ``config`` on ``num_train`` images; a growing batch counts with its average size."""
+    micro, ranks = config.micro_batch, config.distributed.world_size
+    schedule = BatchSchedule(config.batch, config.global_batch_size, micro * ranks)
+    average = round(schedule.average()) if schedule.is_growing else config.global_batch_size
+    least = 1 if has_batch_statistics(config.model.name, config.model.norm) is False else 2 * ranks
+    steps, sizes = _split_epoch(num_train, average, micro * ranks, least)
+    budget = Budget(config.apply_rules().budget, num_train, average, steps, is_growing=False)
+    epochs = budget.num_steps / steps
+    is_target = config.budget.target_accuracy is not None
+    return Workload(
+        epochs=epochs,
+        steps_per_epoch=steps,
+        micro_batches=tuple((math.ceil(size / ranks), count) for size, count in sizes),
+        num_evaluations=_count_target_evaluations(epochs) if is_target else count_evaluations(epochs),
+        is_cap=is_target,
+        seconds=config.budget.seconds,
+    )
+
+
+def count_epoch_steps(config: TrialConfig, num_train: int) -> int:
+    """The optimizer steps of an epoch of ``num_train`` images; where the batch grows, those with its average size."""
+    return round(compute_workload(config, num_train).steps_per_epoch)
+
+
+def count_evaluations(epochs: float) -> int:
+    """Evaluations of a training of so many epochs, that at its end included."""
+    every = math.ceil(math.ceil(epochs) / MAX_EVALUATIONS)
+    return max(1, math.ceil(epochs / every))
+
+
+def _count_target_evaluations(epochs: float) -> float:
+    # one per quarter of an epoch until a twentieth of the training is longer than that
+    turn = TARGET_EPOCHS / TARGET_GROWTH
+    early = min(epochs, turn) / TARGET_EPOCHS
+    return early + (math.log(epochs / turn) / math.log1p(TARGET_GROWTH) if epochs > turn else 0.0)
+
+
+@lru_cache(maxsize=1024)
+def _split_epoch(num_train: int, global_batch: int, micro: int, least: int) -> tuple[int, Sizes]:
+    windows = cut_epoch(num_train, global_batch, micro, least)
+    sizes = Counter(part.stop - part.start for window in windows for part in window.slices)
+    return len(windows), tuple((size, float(count)) for size, count in sorted(sizes.items()))
+
+
+# Where one size was probed, so much of a micro batch's time is taken to be independent of its size: the time to launch
+# operations, which is short compared with a long computation.
+_FIXED_SHARE = 0.3
+_FIXED_SECONDS = 3e-3
+_REFERENCE_SECONDS = 0.1  # of the reference work before a trial, which measures the speed of the machine
+_FP32_BYTES = 4
+_FAR = 2  # times the largest probed micro batch, or below the smallest
+_FIRST_STEPS = 5  # before the clock starts; the memory pass counts twice for its bookkeeping
+_PROBE_SIDE_SECONDS = 0.3  # of a probe: the update, the images and the evaluation on their own
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrialCost:
+    """Seconds of one trial."""
+
+    train_seconds: float
+    other_seconds: float
+    is_cap: bool = False  # a training until a target accuracy may be shorter
+    is_guess: bool = False  # the nearest probe is of another kind, or of less than half or more than twice its size
+
+    @property
+    def seconds(self) -> float:
+        """From the start of its process to its end."""
+        return self.train_seconds + self.other_seconds
+
+
+@final
+class CostModel:
+    """Predicts from the complete probes that were added."""
+
+    def __init__(self, probes: Iterable[ProbeRecord] = ()) -> None:
+        self._groups: dict[Shape, dict[tuple[int, int], ProbeRecord]] = defaultdict(dict)
+        self._launch_seconds = math.inf
+        for probe in probes:
+            self.add(probe)
+
+    def add(self, probe: ProbeRecord) -> None:
+        """Takes a probe into account, unless it is not complete."""
+        if probe.is_complete and probe.step_seconds_mean is not None:
+            self._groups[Shape.from_text(probe.shape).group][_size(probe)] = probe
+            # the shortest: in the process of the supervisor the first training loads the libraries for all
+            self._launch_seconds = min(self._launch_seconds, probe.launch_seconds or 0.0)
+
+    def predict_seconds(self, config: TrialConfig) -> float | None:
+        """Seconds that a trial of ``config`` will take in all; None while nothing is known.
+
+        With a target accuracy, those of the cap. A trial that is pruned, fails or is stopped takes less.
+        """
+        cost = self.predict(config)
+        return cost.seconds if cost else None
+
+    def predict(self, config: TrialConfig, *, read_test: bool = False) -> TrialCost | None:
+        """The cost of a trial of ``config``; ``read_test`` as in its task."""
+        group = derive_shape(config).group
+        probes = self._find_probes(group)
+        if not probes:
+            return None
+        sizes, micro = [size for size, _ in probes], config.micro_batch
+        is_far = micro > _FAR * max(sizes) or _FAR * micro < min(sizes)
+        is_guess = group not in self._groups or is_far
+        cost = _cost(config, list(probes.values()), read_test=read_test)
+        return replace(cost, other_seconds=cost.other_seconds + self._launch_seconds, is_guess=is_guess)
+
+    def predict_metric(self, name: str, config: TrialConfig) -> float | None:
+        """One of :data:`sweep.search.sampler.PREDICTED_METRICS`; None where no probe is of the configuration's
+        own kind and near its size."""
+        if name == "peak_memory_bytes":
+            return self.predict_peak_memory_bytes(config)
+        cost = self.predict(config)
+        if cost is None or cost.is_guess:
+            return None
+        return cost.train_seconds if name == "train_seconds" else cost.seconds
+
+    def predict_probe_seconds(self, config: TrialConfig, timed_seconds: float) -> float | None:
+        """Seconds that probing the shape of ``config`` will take; None while nothing is known."""
+        listed = list(self._find_probes(derive_shape(config).group).values())
+        if not listed:
+            return None
+        update = _typical(probe.update_seconds for probe in listed)
+        by_size = _fit_micro_batches(listed, update)
+        step = update + min(find_largest_accumulation(config), 2) * interpolate(by_size, config.micro_batch)
+        timed = max(timed_seconds, MIN_WINDOWS * step)
+        return self._launch_seconds + _predict_setup(config, listed, by_size) + timed + _PROBE_SIDE_SECONDS
+
+    def predict_peak_memory_bytes(self, config: TrialConfig) -> int | None:
+        """The peak of a training step of ``config``; None unless its micro batch is between those of two probes.
+
+        Memory is linear in the micro batch, because only activations grow with it. From the second micro batch of a
+        step on, the gradients of the step are held as well.
+        """
+        probes = self._groups.get(derive_shape(config).group, {})
+        accumulation, micro = min(find_largest_accumulation(config), 2), config.micro_batch
+        known: dict[int, float] = {}
+        for (size, probed), probe in sorted(probes.items(), key=lambda item: item[0][1] == accumulation):
+            if probe.peak_memory_bytes is not None:
+                gradients = _FP32_BYTES * (probe.num_parameters or 0) * max(accumulation - probed, 0)
+                known[size] = probe.peak_memory_bytes + gradients
+        if not known or not min(known) <= micro <= max(known):
+            return None
+        return round(interpolate(known, micro))
+
+    def _find_probes(self, group: Shape) -> dict[tuple[int, int], ProbeRecord]:
+        """By size, the probes of ``group``, otherwise those of the group that is most like it."""
+
+        def likeness(other: Shape) -> tuple[bool, int]:
+            return other.of("model.name") == group.of("model.name"), len(set(other.facts) & set(group.facts))
+
+        nearest = group if group in self._groups else max(self._groups, key=likeness, default=None)
+        return self._groups[nearest] if nearest else {}
+
+
+def interpolate(known: Mapping[int, float], size: int) -> float:
+    """The value at ``size`` on straight lines between the ``known`` ones. The lines are extended to both sides, but the
+    value never falls with the size, and below the first one never faster than in proportion."""
+    points = sorted(known.items())
+    if len(points) == 1:
+        at, value = points[0]
+        fixed = min(_FIXED_SHARE * value, _FIXED_SECONDS)
+        return fixed + (value - fixed) * size / at
+    index = next((i for i, (at, _) in enumerate(points) if at >= size), len(points) - 1)
+    (left, low), (right, high) = points[max(index - 1, 0)], points[max(index, 1)]
+    value = low + (high - low) * (size - left) / (right - left)
+    if size < left:
+        return min(max(value, low * size / left), low)
+    return max(value, high) if size > right else value
+
+
+def _cost(config: TrialConfig, probes: list[ProbeRecord], *, read_test: bool) -> TrialCost:
+    num_train = _count_train(config, probes)
+    work = compute_workload(config, num_train)
+    update = _typical(probe.update_seconds for probe in probes)
+    by_size = _fit_micro_batches(probes, update)
+    passes = sum(count * interpolate(by_size, size) for size, count in work.micro_batches)
+    epoch = work.steps_per_epoch * update + passes
+    train = work.epochs * epoch if work.seconds is None else work.seconds
+    step = epoch / work.steps_per_epoch
+    # the bottleneck is measured twice, once with the data at hand
+    bottleneck = min(2 * BOTTLENECK_STEPS * step, BOTTLENECK_SECONDS, BOTTLENECK_SHARE * train)
+    evaluations = _predict_evaluations(work, train / epoch, probes, num_train, read_test=read_test)
+    other = _predict_setup(config, probes, by_size) + evaluations + _REFERENCE_SECONDS + bottleneck
+    return TrialCost(train_seconds=train, other_seconds=other, is_cap=work.is_cap)
+
+
+def _fit_micro_batches(probes: list[ProbeRecord], update_seconds: float) -> dict[int, float]:
+    """Seconds of one micro batch, by its size."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for probe in probes:
+        micro, accumulation = _size(probe)
+        step = probe.step_seconds_mean or 0.0
+        found[micro].append(max(step - min(update_seconds, 0.9 * step), 0.0) / accumulation)
+    return {micro: sum(seconds) / len(seconds) for micro, seconds in found.items()}
+
+
+def _predict_setup(config: TrialConfig, probes: list[ProbeRecord], by_size: Mapping[int, float]) -> float:
+    """Seconds of loading, building, the first steps and the memory pass: those of the probe with the nearest micro
+    batch, corrected for the length of a step."""
+    loading = _typical(probe.setup_seconds for probe in probes)
+    micro = config.micro_batch
+    nearest = min(probes, key=lambda probe: abs(math.log(micro / _size(probe)[0])))
+    first_steps = (nearest.warmup_seconds or 0.0) + (nearest.memory_seconds or 0.0)
+    size, accumulation = _size(nearest)
+    step, probed = min(find_largest_accumulation(config), 2) * interpolate(by_size, micro), accumulation * by_size[size]
+    return loading + max(first_steps + _FIRST_STEPS * (step - probed), min(first_steps, step))
+
+
+def _predict_evaluations(
+    work: Workload, epochs: float, probes: list[ProbeRecord], num_train: int, *, read_test: bool
+) -> float:
+    size = _typical(probe.num_validation for probe in probes)
+    count = work.num_evaluations if work.seconds is None else count_evaluations(epochs)
+    train_part = min(num_train, size, TRAIN_ACCURACY_IMAGES)
+    images = count * size + train_part + (size if read_test else 0.0)
+    rate = _typical(probe.eval_images_per_second for probe in probes)
+    return images / rate if rate else 0.0
+
+
+def _count_train(config: TrialConfig, probes: list[ProbeRecord]) -> int:
+    known = round(_typical(probe.num_train for probe in probes)) or 1
+    return min(config.data.subset or known, known)
+
+
+def _typical(values: Iterable[float | None]) -> float:
+    return median([value for value in values if value is not None] or [0.0])
+
+
+def _size(probe: ProbeRecord) -> tuple[int, int]:
+    facts = dict(Shape.from_text(probe.shape).facts)
+    micro, accumulation = facts["batch.micro"], facts["batch.accumulation"]
+    assert isinstance(micro, int)
+    assert isinstance(accumulation, int)
+    return micro, accumulation

@@ -1,0 +1,278 @@
+"""Probes and estimates for the supervisor: taken from the records where they are there, else made by the executor."""
+
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from sweep.analysis.costs import (
+    FREE_KEYS,
+    LEARNED_SCHEDULES,
+    SWITCHES,
+    ClockedTrials,
+    estimate_times,
+    list_references,
+    predict_alone,
+    scale_with_time,
+)
+from sweep.config.errors import InputError, StoreError
+from sweep.config.metrics import METRICS
+from sweep.config.sections import DataSection
+from sweep.config.study import StudySpec
+from sweep.config.tables import DataFacts
+from sweep.config.trial import TrialConfig
+from sweep.probing.shape import Shape, derive_shape, make_probed_config, make_shape_key
+from sweep.records.inputs import PROBE, digest_code
+from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
+from sweep.records.quality import LOADS_BESIDE, SLOWED_BY_OTHERS, find_time_doubts
+from sweep.records.records import MEMORY_PARTS, ProbeRecord, TrialRecord, make_forecast_record, make_probe_record
+from sweep.records.store import ProbeBook, open_book
+from sweep.training.data.sources import find_facts
+
+# The training times that a sampler and a pruner learn, by the one estimator, from records instead of frames.
+
+
+def estimate_record_times(
+    records: Sequence[TrialRecord], spec: StudySpec, probes: Iterable[ProbeRecord]
+) -> list[TrialRecord]:
+    """``records`` of one study with the training times to use. A time that cannot be used for certain stays as
+    measured, with its standard error in ``errors``."""
+    rows = [row for row, each in enumerate(records) if each.outcome == "complete"]
+    times = estimate_times(_clock([records[row] for row in rows], spec), list_references(probes))
+    estimated = list(records)
+    for row, seconds, error in zip(rows, times.seconds.tolist(), times.errors.tolist(), strict=True):
+        record = records[row]
+        measured = record.measurements.get("train_seconds")
+        if error:
+            speeds = {name: value for name, value in record.measurements.items() if METRICS[name].is_speed}
+            errors = {name: error * float(value) for name, value in speeds.items()}
+            estimated[row] = replace(record, errors=record.errors | errors)
+        elif measured and seconds != measured:
+            estimated[row] = replace(record, measurements=scale_with_time(record.measurements, seconds / measured))
+    return estimated
+
+
+def is_disturbed(record: TrialRecord) -> bool:
+    """Whether the measured training time of ``record`` may not be the one to use."""
+    return bool(find_time_doubts(record.quality_flags) or LOADS_BESIDE & set(record.quality_flags))
+
+
+def requires_reference(record: TrialRecord) -> bool:
+    """Whether a solo probe of its shape can change the training time to use of ``record``."""
+    flags = set(record.quality_flags)
+    doubts = find_time_doubts(flags)
+    has_windows = doubts == {SLOWED_BY_OTHERS} and "slowdown_by_others" in record.measurements
+    return bool(doubts and not has_windows) or bool(not doubts and LOADS_BESIDE & flags)
+
+
+def has_reference(record: TrialRecord, probes: Iterable[ProbeRecord]) -> bool:
+    """Whether one of ``probes`` states the training time of ``record`` alone on its device."""
+    return bool(np.isfinite(predict_alone(_clock([record]), list_references(probes)))[0])
+
+
+def _clock(records: Sequence[TrialRecord], spec: StudySpec | None = None) -> ClockedTrials:
+    varies = any(
+        each.values.get("budget.target_accuracy") is not None or each.values.get("batch.schedule") in LEARNED_SCHEDULES
+        for each in records
+    )
+    # within a study only the keys of its space vary
+    keys = [key for key in spec.space if varies or key not in FREE_KEYS] if spec else []
+    switches = frozenset() if varies else SWITCHES
+    costs = [tuple(bool(r.values[key]) if key in switches else r.values[key] for key in keys) for r in records]
+    numbers: dict[tuple[object, ...], int] = {}
+    names = ("train_seconds", "slowdown_by_others", "step_time_error", "num_steps", "images_per_second")
+    columns = np.array([[each.measurements.get(name, np.nan) for name in names] for each in records], dtype=np.float64)
+    seconds, slowdown, errors, num_steps, rates = columns.reshape(-1, len(names)).T
+    return ClockedTrials(
+        seconds=seconds,
+        slowdown=slowdown,
+        errors=errors,
+        num_steps=num_steps,
+        num_images=rates * seconds,
+        groups=np.array([numbers.setdefault(cost, len(numbers)) for cost in costs], dtype=np.int64),
+        devices=np.array([each.device for each in records], dtype=object),
+        shapes=np.array([each.shape_digest for each in records], dtype=object),
+        flags=np.array([",".join(each.quality_flags) for each in records], dtype=object),
+        is_fixed=np.array([each.values.get("budget.seconds") is not None for each in records], dtype=np.bool_),
+        varies=varies,
+    )
+
+
+_TIMED_SECONDS = 1.5  # of a probe for a disturbed trial: several readings of a monitor
+_MAX_TRIES = 2  # probes of one shape
+_MAX_SHARE = 0.1  # of the time of the trials that is spent on such probes
+_USUAL_SECONDS = 2.0  # of a probe
+
+_log = logging.getLogger(__name__)
+RunQuery = Callable[[Task], Ending]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings:
+    """The settings of all probes. ``device`` is the name in a task, ``device_class`` that in the records."""
+
+    device: str
+    device_class: str
+    plugin: str | None = None
+    memory_limit_bytes: int | None = None
+
+
+@final
+class Prober:
+    """Looks shapes up in ``book``, which all studies of a root share, and has ``run_query`` probe the others."""
+
+    def __init__(self, run_query: RunQuery, settings: ProbeSettings, book: ProbeBook | None = None) -> None:
+        self._run_query, self._settings, self._book = run_query, settings, book
+        self._code = digest_code(settings.plugin, PROBE)
+        recorded = book.of_device(settings.device_class) if book else []
+        self._known = {probe.shape_key: probe for probe in recorded}
+        self._has_warned = False
+        self._facts: dict[DataSection, DataFacts | None] = {}
+        self.used: dict[str, ProbeRecord] = {}  # by shape key, the probes that were returned
+        self.estimates: dict[str, ProbeRecord] = {}  # by shape key, the estimates that were made
+
+    def list_valid(self) -> list[ProbeRecord]:
+        """The known probes that were made by the present code."""
+        return [probe for key, probe in self._known.items() if key == self._key(Shape.from_text(probe.shape))]
+
+    def find(self, config: TrialConfig) -> ProbeRecord | None:
+        """The probe of the shape of ``config`` where there is one."""
+        key = self._key(derive_shape(config))
+        if probe := self._known.get(key):
+            self.used[key] = probe
+        return probe
+
+    def probe(self, config: TrialConfig, timed_seconds: float) -> ProbeRecord:
+        """Probes the shape of ``config`` now, and records the result."""
+        shape = derive_shape(config)
+        ending, launch_seconds = self._run_probe(make_probed_config(config), timed_seconds)
+        record = make_probe_record(self._key(shape), shape.text, config.micro_batch, ending, launch_seconds)
+        self._known[record.shape_key] = self.used[record.shape_key] = record
+        if self._book and record.outcome != "crashed":
+            try:
+                self._book.keep(record, ending.environment)
+            except StoreError as error:
+                _log.warning("a probe was not recorded: %s", error)
+        return _apply_limit(record, self._settings.memory_limit_bytes)
+
+    def time_steps(self, config: TrialConfig, timed_seconds: float) -> Ending:
+        """Times the steps of ``config`` as they are, with all their micro batches; records nothing."""
+        return self._run_probe(config, timed_seconds)[0]
+
+    def estimate_peak_memory_bytes(self, config: TrialConfig) -> int | None:
+        """The estimated peak of a training step of ``config``, which also bounds that of an evaluation; None where it
+        cannot be estimated."""
+        device, plugin = self._settings.device, self._settings.plugin
+        task = EstimateTask(number=0, config=config, device=device, plugin=plugin, facts=self._find_facts(config.data))
+        ending = self._run_query(task)
+        if ending.outcome != "complete":
+            if not self._has_warned:
+                lines = ending.error.strip().splitlines()
+                _log.warning("no memory estimate, so no trial is refused for it: %s", lines[-1] if lines else "")
+            self._has_warned = True
+            return None
+        shape = derive_shape(config)
+        key, device_class = self._key(shape), self._settings.device_class
+        self.estimates[key] = make_forecast_record(
+            key, device_class, shape.text, config.micro_batch, ending.measurements
+        )
+        return int(ending.measurements["peak_memory_bytes"])
+
+    def estimate_memory_parts(self, config: TrialConfig) -> dict[str, int]:
+        """The estimated bytes of a training step by its :data:`~sweep.records.records.MEMORY_PARTS`; empty where
+        it cannot be estimated."""
+        if self.estimate_peak_memory_bytes(config) is None:
+            return {}
+        found = self.estimates[self._key(derive_shape(config))].forecast
+        return {part: found[f"forecast_{part}_bytes"] for part in MEMORY_PARTS}
+
+    def find_data_facts(self, config: TrialConfig) -> DataFacts | None:
+        """Shape and number of the training images of ``config``; None where they are not there."""
+        return self._find_facts(config.data)
+
+    def _find_facts(self, section: DataSection) -> DataFacts | None:
+        # once for all configurations, because a folder of many images is read for it
+        if section not in self._facts:
+            try:
+                self._facts[section] = find_facts(section)
+            except InputError:
+                self._facts[section] = None  # the estimate says why
+        return self._facts[section]
+
+    def _run_probe(self, config: TrialConfig, timed_seconds: float) -> tuple[Ending, float]:
+        began = time.monotonic()
+        task = ProbeTask(
+            number=0,
+            config=config,
+            device=self._settings.device,
+            plugin=self._settings.plugin,
+            memory_limit_bytes=self._settings.memory_limit_bytes,
+            timed_seconds=timed_seconds,
+        )
+        ending = self._run_query(task)
+        spent = float(ending.measurements.get("total_seconds", 0.0))
+        return ending, max(time.monotonic() - began - spent, 0.0)
+
+    def _key(self, shape: Shape) -> str:
+        return make_shape_key(shape, self._code)
+
+
+@final
+class SoloProbes:
+    """Probes the shapes of disturbed trials while no trial runs, so that their time can be estimated.
+
+    ``can_probe``: the executor runs a probe at once. Probes take a tenth of the time of the trials at most.
+    """
+
+    def __init__(self, prober: Prober, device_class: str, *, can_probe: bool) -> None:
+        self._prober, self._device_class, self._can_probe = prober, device_class, can_probe
+        self._num_tries: Counter[str] = Counter()  # by digest of the shape
+        self._trial_seconds, self._probe_seconds = 0.0, 0.0
+
+    def list_used(self) -> list[ProbeRecord]:
+        """The probes that the study has used or made."""
+        return list(self._prober.used.values())
+
+    def note(self, record: TrialRecord, *, is_idle: bool) -> None:
+        """Takes an ended trial into account, and probes its shape where it was disturbed and has no reference.
+        ``is_idle``: no trial is running, so that a probe would run alone and would disturb none."""
+        self._trial_seconds += float(record.measurements.get("total_seconds", 0.0))
+        config, shape = record.config, record.shape_digest
+        is_comparable = record.outcome == "complete" and record.device == self._device_class and shape
+        if not is_comparable or config.budget.seconds is not None or not requires_reference(record):
+            return
+        self._prober.find(config)  # it then counts as used
+        is_affordable = self._probe_seconds + _USUAL_SECONDS <= _MAX_SHARE * self._trial_seconds
+        may_probe = self._can_probe and is_idle and is_affordable and self._num_tries[shape] < _MAX_TRIES
+        if may_probe and not has_reference(record, self.list_used()):
+            self._num_tries[shape] += 1
+            began = time.monotonic()
+            self._prober.probe(config, _TIMED_SECONDS)
+            self._probe_seconds += time.monotonic() - began
+
+
+@contextlib.contextmanager
+def open_shared_book(root: Path) -> Iterator[ProbeBook | None]:
+    """The probes that all studies under ``root`` share; None, with a warning, where they cannot be recorded."""
+    try:
+        book = open_book(root)
+    except (InputError, StoreError, OSError) as error:
+        _log.warning("probes are not recorded: %s", error)
+        yield None
+        return
+    with contextlib.closing(book):
+        yield book
+
+
+def _apply_limit(record: ProbeRecord, limit_bytes: int | None) -> ProbeRecord:
+    """The record of a probe that completed but exceeded the memory limit does not fit."""
+    if limit_bytes is None or not record.is_complete or (record.peak_memory_bytes or 0) <= limit_bytes:
+        return record
+    error = f"a peak of {record.peak_memory_bytes} bytes, above the limit of {limit_bytes}"
+    return replace(record, outcome="not_fitting", error=error)

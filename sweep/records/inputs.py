@@ -1,0 +1,318 @@
+"""Digests of source files and of all that they import from one folder. Nothing is executed.
+
+Comments, docstrings and layout are not part of a digest, because they change no result.
+"""
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+from sweep.config.commands import StudyOrigin
+from sweep.config.errors import InputError, shorten_text
+from sweep.config.trial import TrialConfig, flatten_config
+
+# The content key of a trial: trials of equal key have equal results.
+
+# Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
+# data.workers) stays in the key: it changes the times that a reused trial brings along.
+_LEFT_OUT = frozenset({"data.root"})
+# torchvision has the models, NumPy the random numbers that order the images.
+_LIBRARIES = ("torch", "torchvision", "numpy")
+
+
+def trial_key(config: TrialConfig, inputs_digest: str, code_digest: str, versions: Mapping[str, str]) -> str:
+    """64 hexadecimal digits over the whole configuration with its defaults and its seed, the images and weights that it
+    reads, the code of a trial, and the ``versions`` of libraries."""
+    content = {
+        "config": {path: value for path, value in flatten_config(config).items() if path not in _LEFT_OUT},
+        "inputs": inputs_digest,
+        "code": code_digest,
+        "versions": dict(versions),
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def list_library_versions() -> dict[str, str]:
+    """The public versions of the libraries that decide a result: ``2.13.0+cpu`` and ``2.13.0+cu130`` train alike."""
+    return {name: version(name).partition("+")[0] for name in _LIBRARIES}
+
+
+def environment_digest(environment: dict[str, Any]) -> str:
+    """16 hexadecimal digits that are equal for equal environments."""
+    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# What a data set holds: found by looking at it before anything trains, recorded with the study, and shown.
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ignored:
+    """Files or images that no trial uses, for one ``reason``."""
+
+    reason: str
+    num_files: int
+    examples: tuple[str, ...]  # paths relative to the root
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSummary:
+    """The images of a data set, as its trials use them. Numbers are None where the set is not there to be counted."""
+
+    name: str
+    root: str = ""  # "" where the set does not depend on it
+    num_train: int | None = None  # with data.subset as it is configured
+    num_val: int | None = None
+    num_test: int | None = None
+    num_ignored: int = 0
+    # images by class and split, in the order of the labels
+    classes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    held_out: str = ""  # where validation and test images come from
+    # number of images by "width x height", most frequent first, and of "others" where there are very many sizes
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    modes: Mapping[str, int] = field(default_factory=dict)  # number of images by mode: RGB, L, 3 channels, ...
+    ignored: tuple[Ignored, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader must know to trust results on it
+    digest: str = ""  # equal digests, equal images, labels and splits; "" where that is not known
+
+    def document(self) -> dict[str, Any]:
+        """The summary as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """The summary that :meth:`document` gave, of this, an earlier or a later version.
+
+        Raises:
+            AttributeError, KeyError, TypeError: the document is not one of these.
+        """
+        return cls(**{name: read(document[name]) for name, read in _READERS.items() if name in document})
+
+    def counts(self) -> str:
+        """The images of each split in words, such as ``"1,300 training, 228 validation and 269 test images"``."""
+        if self.num_train is None or self.num_val is None or self.num_test is None:
+            return "not counted"
+        return f"{self.num_train:,} training, {self.num_val:,} validation and {self.num_test:,} test images"
+
+    def is_other_than(self, other: Self) -> bool:
+        """Whether the two are known to differ in images, labels or splits."""
+        return bool(self.digest and other.digest) and self.digest != other.digest
+
+    def describe(self) -> str:
+        """The counts, and the beginning of the digest."""
+        return f"{self.counts()} (digest {self.digest[:12] or 'unknown'})"
+
+
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} where a text belongs")
+    return value
+
+
+def _read_count(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{type(value).__name__} where a number of images belongs")
+    return value
+
+
+def _read_split(value: Any) -> int | None:
+    return None if value is None else _read_count(value)
+
+
+def _read_texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(_read_text, values))
+
+
+def _read_counts(values: Any) -> dict[str, int]:
+    return {name: _read_count(count) for name, count in values.items()}
+
+
+def _read_ignored(value: Any) -> Ignored:
+    return Ignored(
+        reason=_read_text(value["reason"]),
+        num_files=_read_count(value["num_files"]),
+        examples=_read_texts(value["examples"]),
+    )
+
+
+# Records are files of others, too: each value is checked. Not by Pydantic, which refuses names that are no text.
+_READERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("name", "root", "held_out", "digest"), _read_text),
+    **dict.fromkeys(("num_train", "num_val", "num_test"), _read_split),
+    "num_ignored": _read_count,
+    "classes": lambda values: {name: _read_counts(counts) for name, counts in values.items()},
+    **dict.fromkeys(("sizes", "modes"), _read_counts),
+    "ignored": lambda values: tuple(map(_read_ignored, values)),
+    "notes": _read_texts,
+}
+assert _READERS.keys() == {each.name for each in fields(DataSummary)}
+
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+# The import closure of a trial, and of what a probe and an estimate of memory measure.
+TRIAL = ("training/loop/trial.py", "training/ranks/launcher.py")
+PROBE = (*TRIAL, "probing/probe.py", "probing/estimate.py")
+_OWN_MODULE = re.compile(rf"{_PACKAGE.name}\.training(\.\w+)+")  # in tables, which name functions by text
+
+
+def digest_code(plugin: str | None = None, start: Sequence[str] = TRIAL, package: Path = _PACKAGE) -> str:
+    """64 hexadecimal digits over the files ``start`` of ``package``, all that they import there, and the ``plugin``."""
+    parts = (_digest_package(tuple(start), package), sorted(digest_plugin(plugin).items()))
+    return hashlib.sha256(str(parts).encode()).hexdigest()
+
+
+def digest_plugin(path: str | None) -> dict[str, str]:
+    """The digest of each source file of a plug-in by its path relative to the plug-in's folder: its own, and the
+    modules that it imports from there, the plug-in itself first. Empty without a plug-in."""
+    if path is None:
+        return {}
+    main = Path(path).resolve()
+    return _digest_files(main.parent, [main])
+
+
+@cache
+def _digest_package(start: tuple[str, ...], package: Path) -> str:
+    # an installed package has its dependencies beside it, which are no part of it
+    digests = _digest_files(package.parent, [package / name for name in start], f"{package.name}.")
+    return hashlib.sha256(str(sorted(digests.items())).encode()).hexdigest()
+
+
+def _digest_files(root: Path, start: Sequence[Path], prefix: str = "") -> dict[str, str]:
+    # of the files in ``start`` and of all below ``root`` that they import by a name that begins with ``prefix``
+    found: dict[str, str] = {}
+    pending = list(start)
+    while pending:
+        file = pending.pop()
+        name = file.relative_to(root).as_posix()
+        if name in found or not file.is_file():
+            continue
+        found[name], modules = _parse_source(file.read_bytes())
+        pending += [
+            path for module in modules if f"{module}.".startswith(prefix) for path in _module_files(root, module)
+        ]
+    return found
+
+
+@cache
+def _parse_source(content: bytes) -> tuple[str, tuple[str, ...]]:
+    # its digest, and the modules that it imports
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):  # what is wrong with it is reported where it is imported
+        return hashlib.sha256(content).hexdigest(), ()
+    return hashlib.sha256(ast.unparse(_drop_docstrings(tree)).encode()).hexdigest(), tuple(_imported_names(tree))
+
+
+def _imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in _walk_executed(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" if node.module else alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and (named := _OWN_MODULE.match(str(node.value))):
+            yield f"{named[0]}.*"
+
+
+def _walk_executed(tree: ast.AST) -> Iterator[ast.AST]:
+    # without what only a type checker sees
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            yield node
+            yield from _walk_executed(node)
+
+
+def _module_files(root: Path, name: str) -> Iterator[Path]:
+    # the module and the packages above it, with ".*" also all modules of a package; other names are no files
+    parts = [part for part in name.split(".") if part]
+    for depth in range(1, len(parts) + 1):
+        place = root.joinpath(*parts[:depth])
+        if place.name == "*":
+            yield from sorted(place.parent.glob("*.py"))
+        else:
+            yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
+
+
+def _drop_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            node.body = node.body[1:] or ([] if isinstance(node, ast.Module) else [ast.Pass()])
+    return tree
+
+
+# What the trials of a study read besides its file: the images and the plug-in. Recorded with the study, so that a
+# change is noticed; and what the user typed to run it, so that a printed command can be repeated.
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyInputs:
+    """The images as they were counted, the digest of each source file of the plug-in, and the command line."""
+
+    data: DataSummary | None = None  # None in records that were not made by a run
+    plugin: Mapping[str, str] = field(default_factory=dict)  # by path relative to the plug-in's folder, itself first
+    origin: StudyOrigin = field(default_factory=StudyOrigin)
+
+    @property
+    def plugin_file(self) -> str:
+        """The plug-in's file as the user gave it, otherwise its name; "" without one."""
+        return self.origin.plugin if self.plugin and self.origin.plugin else next(iter(self.plugin), "")
+
+    def to_json(self) -> str:
+        """The inputs as text."""
+        document = {"data": self.data and self.data.document(), "plugin": dict(self.plugin)}
+        return json.dumps(document | {"origin": asdict(self.origin)})
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Self:
+        """The inputs that :meth:`to_json` wrote; none for an empty text.
+
+        Raises:
+            InputError: the text is not one of these; ``where`` names its source.
+        """
+        try:
+            document: dict[str, Any] = json.loads(text or "{}")
+            data, plugin = document.get("data"), document.get("plugin") or {}
+            if not all(isinstance(digest, str) for digest in plugin.values()):
+                raise TypeError("a digest that is no text")
+            return cls(
+                data=None if data is None else DataSummary.from_document(data),
+                plugin=plugin,
+                origin=_read_origin(document.get("origin") or {}),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            reason = shorten_text(f"{type(error).__name__}: {error}")
+            raise InputError(f"{where}: what its trials read is damaged in the records: {reason}.") from None
+
+
+def _read_origin(document: dict[str, Any]) -> StudyOrigin:
+    argument, changes, plugin, options = (document.get(key, usual) for key, usual in vars(StudyOrigin()).items())
+    is_text = all(isinstance(each, str) for each in (argument, plugin, *options))
+    if not (is_text and isinstance(changes, dict) and isinstance(options, list | tuple)):
+        raise TypeError("a command line that is no text")
+    return StudyOrigin(argument=argument, changes=changes, plugin=plugin, options=tuple(options))
+
+
+def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:
+    """What changed of that which the trials of ``old`` read, a line each; what either does not know is not compared."""
+    changed = []
+    if old.data and new.data and old.data.is_other_than(new.data):
+        changed.append(f"data: {old.data.describe()} -> {new.data.describe()}")
+    if old.plugin and new.plugin:
+        changed += [
+            f"plug-in {name}: {old.plugin.get(name, 'absent')[:12]} -> {new.plugin.get(name, 'absent')[:12]}"
+            for name in sorted({*old.plugin, *new.plugin})
+            if old.plugin.get(name) != new.plugin.get(name)
+        ]
+    return changed

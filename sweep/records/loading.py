@@ -1,0 +1,195 @@
+"""Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import starmap
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+from sqlalchemy import Connection, Table
+
+from sweep.config.errors import InputError, describe_unknown, hide_credentials
+from sweep.config.trial import compute_global_batch
+from sweep.records.database import STORE_FILE, Database, open_database, split_study
+from sweep.records.files import cells_of, is_export, read_export
+from sweep.records.frames import FRAME_PARTS, Frames, build_frame, check_frames
+from sweep.records.messages import Evaluation
+from sweep.records.reading import (
+    Columns,
+    config_cells,
+    find_correct_texts,
+    make_evaluation,
+    read_columns,
+    records_of_columns,
+)
+from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Correct, TrialRecord, decode_correct
+from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
+
+T = TypeVar("T")
+
+
+def load_frames(
+    place: str | Path, study: str | None = None, evaluations: bool = False, correct_images: bool = False
+) -> Frames:
+    """Reads records and writes nothing; works while a study runs.
+
+    Args:
+        place: a study's folder, a folder that ``sweep export`` wrote, an SQLite file or a database URL, behind which a
+            ``#`` may name a study.
+        study: only this study; all in the database when absent.
+        evaluations: load the learning curves too; those of the latest attempt at each trial.
+        correct_images: load which validation images each trial got right too; ``find_correct`` reads those of given
+            trials without it.
+
+    Raises:
+        InputError: nothing is recorded there, it is no store of this program, or there is no such study.
+    """
+    left_out = {EVALUATIONS: not evaluations, CORRECT_IMAGES: not correct_images}
+    frames = _load(place, study, [table for table, is_out in left_out.items() if is_out])
+    check_frames(frames, hide_credentials(place))
+    is_exported = _find_export(split_study(place)[0]) is not None
+    find_correct = partial(_find_correct, place)
+    return replace(frames, place=hide_credentials(place), is_exported=is_exported, find_correct=find_correct)
+
+
+def read_frames(database: Database, study: str) -> Frames:
+    """The frames of one study of an open database, without learning curves and images: its reads are retried like those
+    of a running study, and no second connection is opened.
+
+    Raises:
+        InputError: the records are damaged, or there is no such study.
+    """
+
+    def find_correct(study: str, numbers: Sequence[int]) -> dict[int, Correct]:
+        texts = _read_checked(database, lambda connection: find_correct_texts(connection, study, numbers))
+        return _decode_all(texts, database.where)
+
+    left_out = (EVALUATIONS, CORRECT_IMAGES)
+    frames = _read_checked(database, lambda connection: _read(connection, database.where, study, left_out))
+    check_frames(frames, database.where)
+    return replace(frames, place=database.where, find_correct=find_correct)
+
+
+def _load(place: str | Path, study: str | None, left_out: Sequence[Table]) -> Frames:
+    place, named = split_study(place)
+    study = study or named
+    if (folder := _find_export(place)) is not None:
+        return select_study(read_export(folder, left_out), study, str(place))
+    return _read_database(place, lambda connection, where: _read(connection, where, study, left_out))
+
+
+def _find_correct(place: str | Path, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
+    place, _ = split_study(place)
+    if (folder := _find_export(place)) is not None:
+        rows = select_study(read_export(folder, (EVALUATIONS,)), study, str(place)).correct_images
+        assert rows is not None
+        rows = rows[rows["number"].isin(list(numbers))]
+        texts = dict(zip(rows["number"].tolist(), rows["correct_images"].tolist(), strict=True))
+    else:
+        texts = _read_database(place, lambda connection, _: find_correct_texts(connection, study, numbers))
+    return _decode_all(texts, hide_credentials(place))
+
+
+def _decode_all(texts: Mapping[int, str], where: str) -> dict[int, Correct]:
+    try:
+        return {number: decode_correct(text) for number, text in texts.items()}
+    except ValueError as error:
+        raise InputError(f"{where}: its records are damaged: {error}.") from None
+
+
+def _find_export(place: str | Path) -> Path | None:
+    folder = None if "://" in str(place) else Path(place)
+    is_one = folder is not None and folder.is_dir() and not (folder / STORE_FILE).exists() and is_export(folder)
+    return folder if is_one else None
+
+
+def _read_database(place: str | Path, read: Callable[[Connection, str], T]) -> T:
+    database = open_database(place, read_only=True)
+    try:
+        return _read_checked(database, lambda connection: read(connection, database.where))
+    finally:
+        database.engine.dispose()
+
+
+def _read_checked(database: Database, read: Callable[[Connection], T]) -> T:
+    try:
+        return database.read(read)
+    except InputError:
+        raise
+    except (ValueError, TypeError, OverflowError) as error:  # SQLite takes any value into any column
+        raise InputError(f"{database.where}: its records are damaged: {error}.") from None
+
+
+def select_study(frames: Frames, study: str | None, where: str) -> Frames:
+    """``frames`` with the rows of one study. Raises ``InputError`` where there is none of that name."""
+    if study is None:
+        return frames
+    _check_study(study, frames.studies["study"], where)
+    parts = {part.field: getattr(frames, part.field) for part in FRAME_PARTS}
+    rows: dict[str, Any] = {
+        field: None if frame is None else frame[frame["study"] == study].reset_index(drop=True)
+        for field, frame in parts.items()
+    }
+    return Frames(**rows)
+
+
+def _check_study(study: str, names: Iterable[str], where: str) -> None:
+    if study not in (known := list(names)):
+        raise InputError(f"{where}: {describe_unknown('study', study, known)}")
+
+
+def _read(connection: Connection, where: str, study: str | None, left_out: Sequence[Table]) -> Frames:
+    if study is not None:
+        _check_study(study, read_columns(connection, STUDIES)["study"], where)
+    frames: dict[str, Any] = {}
+    for part in FRAME_PARTS:
+        if part.table in left_out:
+            continue
+        cells = read_columns(connection, part.table, None if study is None else part.table.c.study == study)
+        completed = _complete_trials(cells) if part.table is TRIALS else cells
+        frame = build_frame(part.columns, completed, len(cells["study"]))
+        frames[part.field] = _latest(frame) if part.table is EVALUATIONS else frame
+    return Frames(**frames)
+
+
+def _complete_trials(columns: Columns) -> dict[str, Any]:
+    """The cells of the frame's columns, some of which no table has."""
+    num_rows = len(columns["number"])
+    cells: dict[str, Any] = dict(columns)
+    for column in CONFIG_COLUMNS:
+        # a literal in a column of numbers ("auto") becomes a missing cell, so that the column stays numeric, and a
+        # number in a column of text stays text
+        is_mixed = column.has_numbers or (column.kind != "text" and isinstance(column.null_value, str))
+        cells[column.name] = columns.get(column.name) if is_mixed else config_cells(column, columns, num_rows)
+    cells["seed"] = cells["config.seed"]
+    cells["is_enqueued"] = [bool(cell) for cell in columns["is_enqueued"]]
+    keys = ("batch.global", "batch.micro", "batch.accumulation", "distributed.world_size")
+    rows = zip(*(cells[CONFIG_PREFIX + key] for key in keys), strict=True)
+    cells["global_batch_size"] = list(starmap(compute_global_batch, rows))
+    return cells
+
+
+def _latest(evaluations: pd.DataFrame) -> pd.DataFrame:
+    # an attempt that resumes from a checkpoint repeats the evaluations before it, so the latest attempt has the whole
+    # curve
+    latest = evaluations.groupby(["study", "number"])["attempt"].transform("max")
+    kept = evaluations[evaluations["attempt"] == latest]
+    return kept.sort_values(["study", "number", "step"], kind="stable").reset_index(drop=True)
+
+
+def records_of_frame(trials: pd.DataFrame) -> list[TrialRecord]:
+    """The rows of a ``trials`` frame in their order."""
+    return records_of_columns({str(name): cells_of(trials[name]) for name in trials})
+
+
+def curves_of_frame(evaluations: pd.DataFrame) -> dict[tuple[str, int], tuple[Evaluation, ...]]:
+    """The learning curve of each trial by study and number, in the order of the frame."""
+    curves: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
+    columns = [cells_of(evaluations[name]) for name in EVALUATION_KINDS]
+    keys = zip(evaluations["study"], evaluations["number"], strict=True)
+    for (study, number), row in zip(keys, zip(*columns, strict=True), strict=True):
+        curves[study, int(number)].append(make_evaluation(dict(zip(EVALUATION_KINDS, row, strict=True))))
+    return {key: tuple(curve) for key, curve in curves.items()}

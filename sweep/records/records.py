@@ -1,0 +1,326 @@
+"""The record of one probe: step time and memory of one shape on one device."""
+
+import base64
+import binascii
+import hashlib
+import types
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+import numpy.typing as npt
+
+from sweep.config.metrics import METRICS
+from sweep.config.trial import Scalar, TrialConfig, build_config, config_fields
+from sweep.records.messages import Ending, Evaluation, Outcome, Phase
+
+# The columns of a configuration, of the metrics and of an evaluation, derived from their declarations.
+
+Kind = Literal["int", "float", "bool", "text", "time"]
+CONFIG_PREFIX = "config."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigColumn:
+    """The column of one configuration key. ``null_value`` is the meaning of NULL: None, or the one literal that a
+    field of another scalar type accepts too ("auto"). A column of text that ``has_numbers`` holds them as text."""
+
+    path: str
+    kind: Kind
+    null_value: Scalar
+    always_set: bool  # the field is never NULL
+    has_numbers: bool = False
+
+    @property
+    def name(self) -> str:
+        """The column's name in the store and in the frame."""
+        return CONFIG_PREFIX + self.path
+
+    def to_cell(self, value: Scalar) -> Scalar:
+        """The cell for ``value``."""
+        if self.has_numbers:
+            return str(value)
+        return None if not self.always_set and value == self.null_value else value
+
+    def from_cell(self, cell: Any) -> Scalar:
+        """The inverse of :meth:`to_cell`; SQLite returns booleans as 0 and 1."""
+        if cell is None:
+            return self.null_value
+        if self.has_numbers:
+            return _to_number(cell)
+        return bool(cell) if self.kind == "bool" else cell
+
+
+def _to_number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+_KINDS: dict[type, Kind] = {bool: "bool", int: "int", float: "float", str: "text"}
+
+
+def config_column(path: str, annotation: Any) -> ConfigColumn:
+    """The column for a field of that annotation.
+
+    Raises:
+        TypeError: the annotation is not one scalar type, alone or in a union with None or one literal, nor several
+            literals with floats.
+    """
+    kinds, literals = _parts(annotation)
+    if set(kinds) == {"text", "float"} and not literals:
+        return ConfigColumn(path=path, kind="text", null_value=None, always_set=True, has_numbers=True)
+    if len(literals) == 1 and not kinds and literals != [None]:
+        kinds, literals = [_KINDS[type(literals[0])]], []
+    if len(set(kinds)) != 1 or len(literals) > 1:
+        raise TypeError(f"{path}: {annotation} is not one scalar type, alone or with None or one literal")
+    return ConfigColumn(path=path, kind=kinds[0], null_value=(literals or [None])[0], always_set=not literals)
+
+
+def _parts(annotation: Any) -> tuple[list[Kind], list[Scalar]]:
+    # the scalar kinds of an annotation, and the single values in a union with them
+    if get_origin(annotation) is Annotated:
+        return _parts(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [_parts(part) for part in get_args(annotation)]
+        return [kind for kinds, _ in parts for kind in kinds], [value for _, values in parts for value in values]
+    if get_origin(annotation) is Literal:
+        values = get_args(annotation)
+        return ([], list(values)) if len(values) == 1 else (list({_KINDS[type(value)] for value in values}), [])
+    if annotation is type(None):
+        return [], [None]
+    return [_KINDS[annotation]] if annotation in _KINDS else [], []
+
+
+CONFIG_COLUMNS = tuple(config_column(path, field.annotation) for path, field in config_fields().items())
+
+METRIC_KINDS: dict[str, Kind] = {name: "int" if item.unit_facts.is_whole else "float" for name, item in METRICS.items()}
+
+# Cells of those with a default may be missing.
+OPTIONAL_OF_EVALUATION = frozenset(item.name for item in fields(Evaluation) if item.default is None)
+EVALUATION_KINDS: dict[str, Kind] = {item.name: "int" if item.type is int else "float" for item in fields(Evaluation)}
+
+
+# Which validation images a trial's last evaluation got right, as text: one bit per image, packed and compressed.
+
+Correct = npt.NDArray[np.bool_]  # shape [images], in the order of the validation split
+# The images that given trials of a study got right, by number; trials without that on record are left out.
+FindCorrect = Callable[[str, Sequence[int]], dict[int, Correct]]
+
+# Of a larger split nothing is kept: its sampling error is a tenth of a point at most, and a record stays below 40 kB.
+MAX_IMAGES = 200_000
+
+
+def encode_correct(correct: Correct) -> str:
+    """``correct`` as ``"<images>:<base64>"``; empty for more than ``MAX_IMAGES``, and for none."""
+    if not 0 < len(correct) <= MAX_IMAGES:
+        return ""
+    return f"{len(correct)}:{base64.b64encode(zlib.compress(np.packbits(correct).tobytes())).decode()}"
+
+
+def decode_correct(text: str) -> Correct:
+    """The inverse of :func:`encode_correct`.
+
+    Raises:
+        ValueError: ``text`` is anything else.
+    """
+    count, _, packed = text.partition(":")
+    num_images = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
+    if not 0 < num_images <= MAX_IMAGES:
+        raise ValueError(f"{text[:50]!r} names no number of images from 1 to {MAX_IMAGES}")
+    num_bytes = -(-num_images // 8)
+    try:
+        unpacked = zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), num_bytes + 1)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"the bits of {num_images} images are damaged: {error}") from None
+    if len(unpacked) != num_bytes:
+        raise ValueError(f"the bits of {num_images} images are damaged: {len(unpacked)} of {num_bytes} bytes")
+    return np.unpackbits(np.frombuffer(unpacked, dtype=np.uint8), count=num_images).astype(np.bool_)
+
+
+# What the memory of a training step consists of, with the words for it.
+MEMORY_LABELS = {
+    "parameter": "parameters", "gradient": "gradients", "optimizer": "optimizer state",
+    "activation": "activations and images", "temporary": "temporary tensors", "scratch": "workspace of operations",
+}  # fmt: skip
+MEMORY_PARTS = tuple(MEMORY_LABELS)
+_FORECASTS = {part: f"forecast_{part}_bytes" for part in MEMORY_PARTS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeRecord:
+    """The results of one probe; None where nothing was measured. A step has at most two micro batches of ``shape``.
+
+    ``update_seconds`` is the part of a step that occurs once per global batch; ``launch_seconds`` is the time of
+    starting and ending the process. ``outcome`` is ``estimated`` where nothing ran and only the forecast is known.
+    """
+
+    shape_key: str
+    device: str
+    shape: str = "{}"  # JSON
+    outcome: str = "complete"
+    micro_batch: int | None = None
+    step_seconds_median: float | None = None
+    step_seconds_mean: float | None = None
+    step_time_error: float | None = None
+    update_seconds: float | None = None
+    images_per_second: float | None = None
+    data_images_per_second: float | None = None
+    eval_images_per_second: float | None = None
+    setup_seconds: float | None = None
+    warmup_seconds: float | None = None
+    memory_seconds: float | None = None
+    launch_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    eval_peak_memory_bytes: int | None = None
+    reserved_memory_bytes: int | None = None
+    num_parameters: int | None = None
+    num_train: int | None = None
+    num_validation: int | None = None
+    num_windows: int | None = None
+    num_steps: int | None = None
+    probed_at: datetime | None = None
+    environment_digest: str | None = None
+    quality_flags: tuple[str, ...] = ()
+    error: str | None = None
+    forecast_parameter_bytes: int | None = None
+    forecast_gradient_bytes: int | None = None
+    forecast_optimizer_bytes: int | None = None
+    forecast_activation_bytes: int | None = None
+    forecast_temporary_bytes: int | None = None
+    forecast_scratch_bytes: int | None = None
+
+    @property
+    def forecast(self) -> dict[str, int]:
+        """The estimated peak memory of a step by category, by column; empty where it was not estimated."""
+        parts = {name: getattr(self, name) for name in _FORECASTS.values()}
+        return {} if None in parts.values() else parts
+
+    def with_forecast_of(self, other: "ProbeRecord") -> "ProbeRecord":
+        """This record with what was estimated in ``other``."""
+        parts: dict[str, Any] = other.forecast
+        return replace(self, **parts)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a step was taken and timed."""
+        return self.outcome == "complete"
+
+    @property
+    def shape_digest(self) -> str:
+        """The digest of the shape."""
+        return digest_shape(self.shape)
+
+
+def digest_shape(shape: str) -> str:
+    """16 hexadecimal digits, in the rows of probes and trials: equal for equal shapes (JSON)."""
+    return hashlib.sha256(shape.encode()).hexdigest()[:16]
+
+
+# Columns of the results, by name; every cell may be missing.
+_KIND_OF: dict[type, Kind] = {int: "int", float: "float", str: "text", datetime: "time"}
+PROBE_KINDS: dict[str, Kind] = {
+    item.name: _KIND_OF[get_args(item.type)[0]] for item in fields(ProbeRecord) if type(None) in get_args(item.type)
+}
+_MEASURED = frozenset(PROBE_KINDS) - {"micro_batch", "probed_at", "environment_digest", "error"}
+
+
+def make_probe_record(
+    shape_key: str, shape: str, micro_batch: int, ending: Ending, launch_seconds: float
+) -> ProbeRecord:
+    """The record of a probe with this ending; ``launch_seconds`` as in :class:`ProbeRecord`."""
+    known: dict[str, Any] = {
+        name: round(value) if PROBE_KINDS[name] == "int" else float(value)
+        for name, value in ending.measurements.items()
+        if name in _MEASURED
+    }
+    return ProbeRecord(
+        shape_key=shape_key,
+        device=ending.device,
+        shape=shape,
+        outcome=ending.outcome,
+        micro_batch=micro_batch,
+        probed_at=datetime.now(UTC),
+        quality_flags=ending.quality_flags,
+        error=ending.error or None,
+        **{**known, "launch_seconds": launch_seconds},
+    )
+
+
+def make_forecast_record(
+    shape_key: str, device: str, shape: str, micro_batch: int, parts: Mapping[str, float]
+) -> ProbeRecord:
+    """The record of an estimate with ``parts`` in bytes by name: ``parameter_bytes`` and so on."""
+    named: dict[str, Any] = {column: round(parts[f"{part}_bytes"]) for part, column in _FORECASTS.items()}
+    return ProbeRecord(
+        shape_key=shape_key, device=device, shape=shape, outcome="estimated", micro_batch=micro_batch, **named
+    )
+
+
+# What the store hands out: one frozen object per trial, the configuration validated only when it is asked for.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """One trial as it is recorded. ``values`` is its configuration by dotted path; ``measurements`` holds what was
+    measured, by name of the metric table; ``errors`` the standard errors of those that were extrapolated instead."""
+
+    number: int
+    phase: Phase
+    values: dict[str, Scalar]
+    outcome: Outcome | None = None  # None while it runs
+    measurements: dict[str, float | int] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    trial_key: str = ""
+    shape_digest: str = ""  # of the shape that its steps have, where they all have one
+    reused_from: str = ""  # "study/number" of the trial that was taken instead of training
+    is_enqueued: bool = False  # made by hand, with `sweep enqueue`
+    device: str = ""
+    quality_flags: tuple[str, ...] = ()
+    error: str = ""
+    made_from: TrialConfig | None = field(default=None, repr=False, compare=False)  # None where it was read back
+
+    @property
+    def ending(self) -> Ending:
+        """How it ended, as far as it is held here: without its environment and its bottleneck. Only of one that has
+        ended."""
+        assert self.outcome is not None
+        return Ending(
+            outcome=self.outcome,
+            measurements=dict(self.measurements),
+            device=self.device,
+            quality_flags=self.quality_flags,
+            error=self.error,
+        )
+
+    def with_ending(self, ending: Ending) -> "TrialRecord":
+        """This trial after ``ending``."""
+        return replace(
+            self,
+            outcome=ending.outcome,
+            measurements=dict(ending.measurements),
+            device=ending.device,
+            quality_flags=ending.quality_flags,
+        )
+
+    @cached_property
+    def config(self) -> TrialConfig:
+        """The configuration. One that was read back is validated here, not before: validation takes ten times as long
+        as reading the row, and the configuration of most rows is never used."""
+        return self.made_from or build_config(self.values, f"record of trial {self.number}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReusableTrial:
+    """A complete trial that can stand for one of equal key. With a budget in seconds (``is_timed``) what it learned
+    depends on the speed of its device."""
+
+    origin: str  # "study/number"
+    ending: Ending
+    evaluations: tuple[Evaluation, ...]
+    is_timed: bool = False

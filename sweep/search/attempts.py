@@ -1,0 +1,334 @@
+"""The running attempts at trials: their start, their messages, their limits, and the record of their ends.
+
+An attempt that is lost to the machine does not end its trial, which is retried from the last checkpoint a few times.
+A preempted attempt does not end it either: the trial stays open on record, for the next run of the study.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, final
+
+from sweep.config.errors import RUN_AGAIN, InputError, StoreError
+from sweep.config.study import StudySpec
+from sweep.config.trial import TrialConfig
+from sweep.executors.base import Executor, poll_with_silence
+from sweep.probing.gate import MemoryGate
+from sweep.probing.prober import Prober, SoloProbes
+from sweep.records.database import describe_shortage, estimate_record_bytes, measure_free_bytes
+from sweep.records.messages import (
+    FAULTS_OF_THE_MACHINE,
+    LEFT,
+    STALLED,
+    Ending,
+    Evaluation,
+    ExpectedData,
+    Heartbeat,
+    Message,
+    Outcome,
+    Progress,
+    TrialTask,
+)
+from sweep.records.quality import PACKED
+from sweep.records.records import ProbeRecord, ReusableTrial, TrialRecord
+from sweep.records.store import Store
+from sweep.search.sampler import Sampler
+from sweep.search.samplers import make_sampler
+from sweep.search.shutdown import Shutdown
+
+# What a run of a study requires besides the study.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """How trials get their content keys, where reusable ones are looked up, the limits and the folders of a run."""
+
+    key_of: Callable[[TrialConfig], str]
+    # of a content key and the metrics that the trial must have
+    find_reusable: Callable[[str, frozenset[str]], ReusableTrial | None] = lambda _key, _required: None
+    deadline: float = float("inf")  # by the clock
+    search_deadline: float = float("inf")  # of the search alone, by the clock
+    clock: Callable[[], float] = time.monotonic  # another one where time is simulated
+    make_sampler: Callable[[StudySpec, Sequence[TrialRecord]], Sampler] = make_sampler
+    prior: Sequence[TrialRecord] = ()  # of other studies: the sampler learns from them, and they are never recorded
+    # the images that a trial must read
+    expect_data: Callable[[TrialConfig], ExpectedData | None] = lambda _config: None
+    device: str = "auto"
+    plugin: str | None = None
+    checkpoint_root: Path | None = None  # each running trial gets a folder in it; None: there are no checkpoints
+    checkpoint_seconds: float = 60.0
+    memory_gate: MemoryGate | None = None  # refuses configurations that will not fit
+    solo_probes: SoloProbes | None = None  # of the shapes of disturbed trials
+    shutdown: Shutdown = field(default_factory=Shutdown)
+    resumed_by: str = "the same command again"  # what resumes the study, in words or as a command
+    grace_seconds: float = 30.0  # that a preempted trial has for its step and its checkpoint
+
+    @property
+    def stop_cause(self) -> str:
+        """Why no trial may begin or continue; empty while there is no reason."""
+        return self.shutdown.cause or ("study_timeout" if self.clock() >= self.deadline else "")
+
+    @property
+    def is_search_over(self) -> bool:
+        """Whether no search trial may begin any more; those that run may end."""
+        return self.clock() >= self.search_deadline
+
+    def checkpoint_dir(self, number: int) -> str | None:
+        """The folder for the checkpoints of trial ``number``; None where there are none."""
+        return None if self.checkpoint_root is None else str((self.checkpoint_root / str(number)).absolute())
+
+
+MAX_RETRIES = 3  # of one trial, over all runs of the study
+_POLL_SECONDS = 0.5  # a listener may redraw this often; messages of a trial are returned at once
+_NEVER = float("inf")
+
+
+@dataclass(kw_only=True)
+class Attempt:
+    """One that is running. Times are by the clock of the plan."""
+
+    record: TrialRecord
+    number: int  # from 1
+    started: float
+    limit_seconds: float = _NEVER
+    faults: tuple[str, ...] = ()  # of the machine, that ended earlier attempts
+    memory_limit_bytes: int | None = None
+    last_evaluation: Evaluation | None = None
+    first_step: int | None = None  # that it reported, at the end of its setup
+    has_advanced: bool = False  # by one step or more
+    last_message_at: float = 0.0  # in seconds of listening, of all attempts together
+    quality_flags: tuple[str, ...] = ()  # of its record, whatever its end
+    preempt_cause: str = ""  # empty until it is preempted
+    stop_by: float = _NEVER  # when it is preempted
+
+    @property
+    def deadline(self) -> float:
+        return self.started + self.limit_seconds
+
+    def update(self, message: Message, now: float) -> None:
+        if isinstance(message, Heartbeat) and message.is_queued:
+            self.started = now
+        if isinstance(message, Evaluation):
+            self.last_evaluation = message
+        if isinstance(message, Progress):
+            self.quality_flags = tuple(flag for flag in message.quality_flags if flag == PACKED)
+            self.first_step = message.step if self.first_step is None else self.first_step
+            self.has_advanced = message.step > self.first_step
+
+    def last_measurements(self) -> dict[str, float | int]:
+        """The measurements of the last evaluation, by name of the metric table."""
+        last = self.last_evaluation
+        if last is None:
+            return {}
+        return {
+            "val_accuracy": last.val_accuracy,
+            "val_loss": last.val_loss,
+            "train_seconds": last.train_seconds,
+            "num_steps": last.step,
+            "num_epochs": last.epoch,
+        }
+
+    def make_ending(self, outcome: Outcome, **fields: Any) -> Ending:
+        """The ending of an attempt that the supervisor stops; ``fields`` are those of :class:`Ending`."""
+        defaults = {"measurements": self.last_measurements(), "quality_flags": self.quality_flags}
+        return Ending(outcome=outcome, **(defaults | fields))
+
+
+@final
+class Attempts:
+    """The running attempts of one study on one executor, by trial number.
+
+    A message costs the same however many are running: the limits of all are checked only when the first of them may
+    have been reached.
+    """
+
+    def __init__(self, spec: StudySpec, store: Store, executor: Executor, plan: RunPlan) -> None:
+        self._spec, self._store, self._executor, self._plan = spec, store, executor, plan
+        self._running: dict[int, Attempt] = {}
+        self._listened_seconds = 0.0
+        # no limit is reached before: by the clock of the plan, and in seconds of listening
+        self._first_limit, self._first_stall = _NEVER, _NEVER
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._running
+
+    def __getitem__(self, number: int) -> Attempt:
+        return self._running[number]
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return iter(self._running.values())
+
+    def start(self, record: TrialRecord, number: int, memory_limit_bytes: int | None = None) -> None:
+        """Launches attempt ``number``, which is on record already."""
+        earlier = self._store.attempts(self._spec.name, record.number)[:-1] if number > 1 else []
+        spent = sum(busy_seconds or 0.0 for _, busy_seconds in earlier)  # the time between attempts does not count
+        attempt = self._running[record.number] = Attempt(
+            record=record,
+            number=number,
+            started=self._plan.clock(),
+            limit_seconds=(self._spec.trial_timeout or _NEVER) - spent,
+            faults=tuple(cause for cause, _ in earlier if cause in FAULTS_OF_THE_MACHINE),
+            memory_limit_bytes=memory_limit_bytes,
+            last_message_at=self._listened_seconds,
+        )
+        self._schedule_check(attempt)
+        self._executor.start(self._make_task(record, memory_limit_bytes))
+
+    def receive(self) -> list[tuple[int, Message]]:
+        """Messages of the trials with their numbers, as soon as there are any; after a short wait without, none."""
+        received, seconds = poll_with_silence(self._executor, self._wait_seconds())
+        self._listened_seconds += seconds
+        messages = [(number, message) for number, message in received if number in self._running]
+        for number, message in messages:
+            self._running[number].update(message, self._plan.clock())
+            self._running[number].last_message_at = self._listened_seconds
+        return messages
+
+    def stop_overdue(self) -> Iterator[tuple[int, Ending]]:
+        """Stops the attempts that have exceeded a limit and yields their trial numbers and endings."""
+        now = self._plan.clock()
+        if now < self._first_limit and self._listened_seconds < self._first_stall:
+            return
+        self._first_limit, self._first_stall = _NEVER, _NEVER
+        for number, attempt in list(self._running.items()):
+            self._schedule_check(attempt)
+            if ending := self._exceeded_limit(attempt, now):
+                self._executor.stop(number)
+                yield number, ending
+
+    def preempt(self, cause: str) -> int:
+        """Preempts every attempt that is not preempted yet and returns their number. An attempt that has not begun to
+        train has nothing to save and gets no time for it."""
+        now = self._plan.clock()
+        running = [attempt for attempt in self if not attempt.preempt_cause]
+        for attempt in running:
+            attempt.preempt_cause, attempt.stop_by = cause, now
+            if attempt.first_step is not None:
+                attempt.stop_by += self._plan.grace_seconds
+                self._executor.preempt(attempt.record.number)
+            self._schedule_check(attempt)
+        return len(running)
+
+    def stop(self, number: int) -> None:
+        self._executor.stop(number)
+
+    def abandon(self, cause: str) -> None:
+        """Ends everything now; the trials stay open."""
+        for number, attempt in list(self._running.items()):
+            self._executor.stop(number)
+            self._close(attempt, attempt.preempt_cause or cause)
+
+    def end(self, number: int, ending: Ending) -> Ending | None:
+        """Closes an attempt on record, and its trial with it; None where the trial stays open for another attempt."""
+        attempt = self._running[number]
+        is_lost = ending.cause in FAULTS_OF_THE_MACHINE
+        # an attempt that left before it was preempted got the signal before the supervisor did
+        if ending.cause == LEFT or (is_lost and (attempt.preempt_cause or len(attempt.faults) < MAX_RETRIES)):
+            self._close(attempt, attempt.preempt_cause or ending.cause)
+            return None
+        if is_lost:
+            causes = ", ".join((*attempt.faults, ending.cause))
+            ending = replace(ending, error=f"{ending.error}\nits attempts ended by {causes}".strip())
+        if ending.environment:
+            self._store.keep_environment(self._spec.name, ending.environment)
+        with self._store.transaction():
+            self._close(attempt, ending.cause or _summarize_crash(ending))
+            self._store.finish_trial(self._spec.name, number, ending)
+        return ending
+
+    def _close(self, attempt: Attempt, cause: str) -> None:
+        busy_seconds = self._plan.clock() - attempt.started
+        self._store.end_attempt(self._spec.name, attempt.record.number, attempt.number, cause, busy_seconds)
+        del self._running[attempt.record.number]
+
+    def _exceeded_limit(self, attempt: Attempt, now: float) -> Ending | None:
+        if now >= attempt.stop_by:
+            return attempt.make_ending("cancelled", cause=LEFT)
+        if now >= attempt.deadline:
+            error = f"stopped after trial_timeout = {self._spec.trial_timeout:g} s"
+            return attempt.make_ending("timed_out", error=error, cause="trial_timeout")
+        if self._listened_seconds - attempt.last_message_at >= self._spec.stall_timeout:
+            error = f"no message for stall_timeout = {self._spec.stall_timeout:g} s"
+            return attempt.make_ending("crashed", error=error, cause=STALLED)
+        return None
+
+    def _schedule_check(self, attempt: Attempt) -> None:
+        self._first_limit = min(self._first_limit, attempt.deadline, attempt.stop_by)
+        self._first_stall = min(self._first_stall, attempt.last_message_at + self._spec.stall_timeout)
+
+    def _wait_seconds(self) -> float:
+        now = self._plan.clock()
+        moments = [self._first_limit]
+        if now < self._plan.deadline:  # after the deadline each attempt has its own time limit
+            moments.append(self._plan.deadline)
+        return max(0.0, min([_POLL_SECONDS, *(moment - now for moment in moments)]))
+
+    def _make_task(self, record: TrialRecord, memory_limit_bytes: int | None) -> TrialTask:
+        return TrialTask(
+            number=record.number,
+            config=record.config,
+            read_test=record.phase == "confirm",
+            measure_costly=record.phase == "confirm" or not self._spec.confirm.most_trials,
+            device=self._plan.device,
+            plugin=self._plan.plugin,
+            checkpoint_dir=self._plan.checkpoint_dir(record.number),
+            checkpoint_seconds=self._plan.checkpoint_seconds,
+            memory_limit_bytes=memory_limit_bytes,
+            expected_data=self._plan.expect_data(record.config),
+        )
+
+
+def _summarize_crash(ending: Ending) -> str:
+    return ending.error.splitlines()[0][:200] if ending.outcome == "crashed" and ending.error else ""
+
+
+# Checks before a study and after each trial that there is disk space for what the study will write.
+
+_NUM_CHECKPOINTS = 3  # of a trial: the last two are kept while a third is written
+_AMPLE_BYTES = 8 << 30  # with so much free space the size of a checkpoint is not estimated
+_BYTES_PER_PARAMETER = 16  # the parameter, two moments of an optimizer, an average over steps
+
+
+@final
+class DiskSpace:
+    """The space that ``folder`` requires for ``num_trials`` more trials, ``num_slots`` of them at a time."""
+
+    def __init__(self, folder: Path, num_trials: int, num_slots: int, checkpoint_bytes: Callable[[], int]) -> None:
+        self._folder = folder
+        self._needed_bytes = estimate_record_bytes(num_trials)
+        if measure_free_bytes(folder) < _AMPLE_BYTES:
+            self._needed_bytes += num_slots * _NUM_CHECKPOINTS * checkpoint_bytes()
+        self._least_bytes = estimate_record_bytes(0) // 2
+
+    def check_before(self) -> None:
+        """Raises ``InputError``, with both sizes, if there is too little for the study."""
+        if measure_free_bytes(self._folder) < self._needed_bytes:
+            shortage = describe_shortage(self._folder, self._needed_bytes)
+            raise InputError(f"{shortage}Free some space, or choose another disk with --root.")
+
+    def check_between(self) -> None:
+        """Raises ``StoreError`` if there is too little for the next trial."""
+        if measure_free_bytes(self._folder) < self._least_bytes:
+            shortage = describe_shortage(self._folder)
+            raise StoreError(f"The disk is full: {shortage}Free some space and {RUN_AGAIN}; records are kept.")
+
+
+def estimate_checkpoint_bytes(spec: StudySpec, prober: Prober) -> int:
+    """About the size of a checkpoint of the study's largest model; 0 where it cannot be estimated."""
+    probes = []
+    for config in spec.corners.of("model"):
+        probe = prober.find(config)
+        if probe is None:
+            prober.estimate_peak_memory_bytes(config)
+        probes.append(probe)
+    return max((_checkpoint_bytes(probe) for probe in (*probes, *prober.estimates.values()) if probe), default=0)
+
+
+def _checkpoint_bytes(probe: ProbeRecord) -> int:
+    if parts := probe.forecast:
+        return 2 * parts["forecast_parameter_bytes"] + parts["forecast_optimizer_bytes"]
+    return _BYTES_PER_PARAMETER * (probe.num_parameters or 0)

@@ -1,0 +1,184 @@
+"""The circuit breaker stops a study in which trial after trial fails in the same way: more of them teach nothing.
+
+Trials that crashed so are tried again, under new numbers, when the study is opened again.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import NamedTuple, final
+
+from sweep.config.study import StudySpec
+from sweep.config.trial import Scalar, TrialConfig, flatten_config
+from sweep.records.messages import FAULTS_OF_THE_MACHINE, Ending
+from sweep.records.records import TrialRecord
+from sweep.records.store import Store
+
+_SAME_CRASHES = 2  # a second crash with the same message is no accident
+_SAME_FAILURES = 5  # lost attempts, or infeasible trials
+# This many of one infeasible outcome stop the study anywhere in the space. Fewer do so only if the lower half of the
+# range has failed too: the first points of a wide range may all be too large by chance.
+_MANY_FAILURES = 15
+_MIN_REFUSED = 50
+_REFUSED_SHARE = 3  # times the number of trials of the study
+_NEVER_ENDED = frozenset({None, "not_fitting", "cancelled"})  # outcomes of trials of which nothing can be said
+_MAX_LINES = 8  # of a message that is quoted
+_FRAME = re.compile(r'Traceback| *File ".*", line \d+, in ')  # the beginning of a traceback may have been cut off
+# What differs between two crashes of one reason: paths of temporary files, addresses and digests, numbers.
+_TEMPORARY = "|".join(map(re.escape, dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"))))
+_CHANGING = re.compile(rf"(?:{_TEMPORARY})/[^\s'\":,;)]+|0x[0-9a-fA-F]+|\b(?=[a-f]*\d)[0-9a-f]{{8,}}\b|\d+")
+
+
+class _Infeasible(NamedTuple):
+    """Why configurations end with one outcome: smaller values of ``key`` are less likely to."""
+
+    key: str
+    verb: str
+    remedy: str
+
+
+_INFEASIBLE = {
+    "out_of_memory": _Infeasible(
+        "batch.micro",
+        "ran out of memory",
+        "lower batch.micro in the space, add precision.checkpointing = true, or see what fits with `sweep probe`",
+    ),
+    "diverged": _Infeasible(
+        "optimizer.lr",
+        "diverged",
+        "lower optimizer.lr in the space, lengthen schedule.warmup, or set regularization.grad_clip",
+    ),
+}
+
+
+@final
+class CircuitBreaker:
+    """Counts consecutive endings of one kind. An outcome that is due to the configuration stops a study only while no
+    trial is complete: with a complete one there is something to learn from."""
+
+    def __init__(self, spec: StudySpec, *, has_complete: bool) -> None:
+        self._spec = spec
+        self._has_complete = has_complete
+        self._kind = ""  # of the latest failures, all alike
+        self._error = ""  # of the latest crash
+        self._failed: list[TrialConfig] = []
+        self._refused: list[str] = []
+
+    def record_ending(self, config: TrialConfig, ending: Ending) -> None:
+        """Counts the ending of a launched trial, or of an attempt that was lost before its first step."""
+        if ending.outcome == "complete":
+            self._has_complete = True
+            self._refused.clear()
+        kind = _failure_kind(ending)
+        if kind != self._kind:
+            self._kind, self._failed = kind, []
+        if kind:
+            self._failed.append(config)
+            self._error = _find_message(ending.error)
+
+    def record_refusal(self, reason: str) -> None:
+        self._refused.append(reason)
+
+    @property
+    def reason(self) -> str:
+        """Why the study should stop and what to change; empty while it should continue."""
+        if len(self._refused) >= max(_MIN_REFUSED, _REFUSED_SHARE * self._spec.trials):
+            remedy = _INFEASIBLE["out_of_memory"].remedy
+            return f"{len(self._refused)} proposals in a row do not fit ({self._refused[-1]}): {remedy}"
+        if self._kind in _INFEASIBLE:
+            is_over = len(self._failed) >= _SAME_FAILURES and not self._has_complete
+            return self._explain_infeasible() if is_over else ""
+        if self._kind in FAULTS_OF_THE_MACHINE:
+            count = f"{len(self._failed)} attempts in a row were lost in the same way"
+            return f"{count}: {self._kind}. Fix that" if len(self._failed) >= _SAME_FAILURES else ""
+        if len(self._failed) < _SAME_CRASHES:
+            return ""
+        count = f"{len(self._failed)} trials in a row crashed in the same way"
+        return f"{count}: {_shorten(self._error)}. To have them tried again, fix that"
+
+    def _explain_infeasible(self) -> str:
+        key, verb, remedy = _INFEASIBLE[self._kind]
+        values = [flatten_config(config)[key] for config in self._failed]
+        if len(values) < _MANY_FAILURES and not self._has_lower_half(key, values):
+            return ""
+        numbers = [value for value in values if isinstance(value, int | float)]
+        span = f", {key} from {min(numbers):g} to {max(numbers):g}" if numbers else ""
+        return f"{len(values)} trials in a row {verb}{span}, and none is complete: {remedy}"
+
+    def _has_lower_half(self, key: str, values: list[Scalar]) -> bool:
+        parameter = self._spec.space.get(key)
+        return parameter is None or any(parameter.share(value) <= 0.5 for value in values)
+
+
+class RepeatedCrashes(NamedTuple):
+    """Trials that crashed in a row in the same way, so that the study stopped."""
+
+    numbers: frozenset[int] = frozenset()  # of all of them; they do not count toward the trials of the study
+    to_repeat: tuple[TrialRecord, ...] = ()  # one for each configuration that was not tried again yet
+
+
+def find_repeated_crashes(records: Sequence[TrialRecord], find_cause: Callable[[int], str]) -> RepeatedCrashes:
+    """Two or more crashes alike at the end of the ``records``; and those that were at the end once and were tried
+    again: a later trial of the same phase has their configuration.
+
+    ``find_cause`` returns the cause of the last attempt at the trial of a number.
+    """
+    launched = [each for each in records if each.outcome not in _NEVER_ENDED and not each.reused_from]
+    rows = [list(row) for kind, row in groupby(launched, key=_crash_kind) if kind]
+    rows = [row for row in rows if len(row) >= _SAME_CRASHES and not _is_lost(row, find_cause)]
+    if not rows:
+        return RepeatedCrashes()
+    latest = {_identify(each): each.number for each in records}  # only now, because it takes long for many trials
+    alike = [
+        each
+        for row in rows
+        if row[-1] is launched[-1] or any(latest[_identify(member)] > row[-1].number for member in row)
+        for each in row
+    ]
+    return RepeatedCrashes(
+        numbers=frozenset(each.number for each in alike),
+        to_repeat=tuple(each for each in alike if latest[_identify(each)] == each.number),
+    )
+
+
+def _identify(record: TrialRecord) -> str:
+    return repr((record.phase, sorted(record.values.items())))
+
+
+def _is_lost(row: Sequence[TrialRecord], find_cause: Callable[[int], str]) -> bool:
+    return any(find_cause(each.number) in FAULTS_OF_THE_MACHINE for each in row)
+
+
+def _crash_kind(record: TrialRecord) -> str:
+    return _failure_kind(record.ending) if record.outcome == "crashed" else ""
+
+
+def _failure_kind(ending: Ending) -> str:
+    """Equal for failures alike; empty for an ending that is none of those counted."""
+    if ending.outcome != "crashed":
+        return ending.outcome if ending.outcome in _INFEASIBLE else ""
+    if ending.cause in FAULTS_OF_THE_MACHINE:
+        return ending.cause
+    lines = _find_message(ending.error).splitlines() or [""]
+    return _CHANGING.sub("#", f"crashed: {lines[0]} {lines[-1]}")
+
+
+def _find_message(error: str) -> str:
+    """The class and message of the exception at the end of a traceback; all of an ``error`` that has none."""
+    lines = error.strip().splitlines()
+    first = max((index + 1 for index, line in enumerate(lines) if _FRAME.match(line)), default=0)
+    while first < len(lines) and first > 0 and lines[first].startswith(" "):
+        first += 1  # the source line of the last frame
+    return "\n".join(lines[first:] or lines)
+
+
+def _shorten(message: str) -> str:
+    lines = message.splitlines() or ["without a message"]
+    shown = lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "  ...", lines[-1]]
+    return "\n".join(shown).rstrip(".")
+
+
+def list_repeated_crashes(store: Store, study: str, records: Sequence[TrialRecord]) -> RepeatedCrashes:
+    """Those of ``records`` that crashed in the same way, whose next run tries them again."""
+    return find_repeated_crashes(records, lambda number: next(reversed(store.attempts(study, number)), ("", None))[0])

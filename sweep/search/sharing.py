@@ -1,0 +1,137 @@
+"""Concurrent trials on one device: whether they fit, and the solo probes of the times that they cannot measure.
+
+Time and memory depend on the shape alone, and accuracy does not depend on them. So every shape of the study is first
+probed alone, and then trials are trained for their accuracy, several at once.
+"""
+
+import itertools
+import logging
+from collections.abc import Mapping
+
+from sweep.analysis.costs import list_references
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
+from sweep.config.space import Parameter
+from sweep.config.study import StudySpec
+from sweep.config.trial import Scalar, TrialConfig
+from sweep.executors.packed import PackedExecutor
+from sweep.executors.process import ProcessExecutor
+from sweep.executors.table import ExecutorSettings
+from sweep.probing.shape import NO_SHAPE, make_probed_config
+from sweep.search.study_forecast import Forecaster, select_shapes
+
+_MAX_PROBES = 64  # of one study
+_MAX_PER_DEVICE = 16
+_MAX_POINTS = 4096  # of the space, of which the shapes are listed
+_PROBE_SECONDS = 1.0
+_PROBED = frozenset({"train_seconds", "peak_memory_bytes"})
+
+_log = logging.getLogger(__name__)
+
+
+def check_device_sharing(spec: StudySpec) -> None:
+    """Raises ``InputError`` where a trial that shares its device would have to measure more than its accuracy, or too
+    many shapes would have to be probed."""
+    measured = [name for name in spec.objectives if METRICS[name].is_of_a_device and name not in _PROBED]
+    if measured:
+        probed = ", ".join(sorted(_PROBED))
+        raise _refusal(f"objectives: {', '.join(measured)} would be that of a shared device; probes give only {probed}")
+    if spec.trial_timeout is not None:
+        raise _refusal(f"trial_timeout = {spec.trial_timeout:g} s: concurrent trials slow each other down")
+    for config in spec.corners.of("batch", "budget", "distributed"):
+        _check_config(config)
+    list_shapes(spec)
+
+
+def _check_config(config: TrialConfig) -> None:
+    if config.budget.seconds is not None:
+        raise _refusal("budget.seconds: what a trial trains in them depends on the other trials")
+    if config.batch.is_auto:
+        raise _refusal("batch.micro = 'auto': what fits depends on the other trials")
+    if config.batch.schedule != "constant":
+        raise _refusal(f"batch.schedule = {config.batch.schedule!r}: a probe is of one batch size")
+    if config.distributed.world_size > 1:
+        raise _refusal(f"distributed.world_size = {config.distributed.world_size}: a probe is of one rank")
+
+
+def _refusal(reason: str) -> InputError:
+    return InputError(f"{reason}; change that, or train one trial at a time with --per-device 1.")
+
+
+def share_devices(
+    spec: StudySpec,
+    packed: PackedExecutor,
+    forecaster: Forecaster,
+    environment: Mapping[str, str],
+    settings: ExecutorSettings,
+) -> None:
+    """Probes every shape of ``spec``, then lets ``packed`` train as many trials at once on each device as ``settings``
+    request.
+
+    Raises:
+        InputError: too many shapes, or too little memory for what is requested.
+    """
+    configs = list_shapes(spec)
+    for config in configs:
+        probe = forecaster.prober.find(config) or forecaster.prober.probe(config, _PROBE_SECONDS)
+        if probe.is_complete and not list_references([probe]).seconds:  # a second one may be undisturbed
+            probe = forecaster.prober.probe(config, _PROBE_SECONDS)
+        forecaster.cost_model.add(probe)
+    per_device = settings.per_device or 1
+    largest = max(_count_reserved_bytes(config, forecaster) for config in configs)
+    most = max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(largest)))
+    if per_device > most:
+        raise InputError(
+            f"--per-device {per_device}: the largest trial leaves room for {most} at once; lower it, or the largest "
+            "batch.micro of the space."
+        )
+    environment = environment if _works_in(packed.process, environment) else {}
+    packed.pack(
+        per_device,
+        forecaster.device_class,
+        lambda config: forecaster.cost_model.predict_peak_memory_bytes(config) is not None,
+        environment,
+    )
+
+
+def list_shapes(spec: StudySpec) -> list[TrialConfig]:
+    """One configuration for each shape in the space of ``spec``; of a range, its ends and its middle.
+
+    Raises:
+        InputError: there are more than can be probed.
+    """
+    axes = {path: _probed_values(parameter) for path, parameter in spec.space.items() if path not in NO_SHAPE}
+    points = itertools.product(*axes.values())
+    configs = [spec.corners.at(dict(zip(axes, point, strict=True))) for point in itertools.islice(points, _MAX_POINTS)]
+    shapes = select_shapes(configs)
+    if len(shapes) > _MAX_PROBES or next(points, None) is not None:
+        raise _refusal(f"{len(shapes)} shapes or more would have to be probed first, at most {_MAX_PROBES} can be")
+    return shapes
+
+
+def _probed_values(parameter: Parameter) -> list[Scalar]:
+    if parameter.choice is not None or parameter.log2 is not None:
+        return list(parameter.grid_values or ())
+    return list(dict.fromkeys([*parameter.extremes(), parameter.at(0.5)]))
+
+
+def _count_reserved_bytes(config: TrialConfig, forecaster: Forecaster) -> int:
+    # by its probe, what the allocator of a GPU had taken, with the images; on a CPU, what its tensors hold
+    probe = forecaster.prober.find(make_probed_config(config))
+    reserved = probe.reserved_memory_bytes if probe else None
+    return reserved or forecaster.cost_model.predict_peak_memory_bytes(config) or 0
+
+
+def _works_in(process: ProcessExecutor, environment: Mapping[str, str]) -> bool:
+    """Whether a process finds its device in ``environment``."""
+    if not environment:
+        return True
+    process.divide(1, environment)
+    try:
+        process.describe()
+    except (RuntimeError, ValueError) as error:
+        _log.warning(
+            "the GPU cannot be shared by its service, so that trials on it take turns, which is slower: %s", error
+        )
+        return False
+    return True

@@ -1,0 +1,561 @@
+"""Which images below a folder belong to which split and class. No torch here."""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import stat
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from sweep.config.errors import InputError
+from sweep.training.data.images import Indices, Pixels
+
+# What was found by reading images, on disk, so that not every process reads them again. Imports no torch.
+
+_MIN_BYTES = 8 * 2**20  # smaller folders are decoded fast enough
+_MAX_BYTES = 2 * 2**30
+_CACHE_KEPT_FILES = 8
+_KEPT_DOCUMENTS = 64
+
+
+def find_cache_folder() -> Path:
+    """``$SWEEP_CACHE``, or ``batch-sweep`` in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("SWEEP_CACHE") or Path(base) / "batch-sweep")
+
+
+def load_or_decode(key: str, decode: Callable[[], Pixels]) -> Pixels:
+    """The images (n, s, s, c) of ``decode``, from the cache if they have been decoded under the same ``key`` before.
+
+    Where the cache cannot be read or written, they are decoded again.
+    """
+    path = find_cache_folder() / f"{key}.npy"
+    try:
+        pixels: Pixels = np.load(path, mmap_mode="c", allow_pickle=False)
+        os.utime(path)
+        return pixels
+    except (OSError, ValueError):
+        pixels = decode()
+    if _MIN_BYTES <= pixels.nbytes <= _MAX_BYTES:
+        _write(path, lambda file: np.save(file, pixels, allow_pickle=False), _CACHE_KEPT_FILES)
+    return pixels
+
+
+def load_document(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The JSON document of the file ``name`` of the cache, or that of ``make``, which is then kept under that name."""
+    path = find_cache_folder() / name
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        os.utime(path)
+    except (OSError, ValueError):
+        document = make()
+        write_file(path, json.dumps(document, separators=(",", ":")).encode(), _KEPT_DOCUMENTS)
+    return document
+
+
+def write_file(path: Path, content: bytes, num_kept: int) -> None:
+    """Writes a file of the cache at once, and deletes the oldest of its kind beyond ``num_kept``. Does nothing where
+    the cache cannot be written."""
+    _write(path, lambda file: file.write(content), num_kept)
+
+
+def _write(path: Path, write: Callable[[Any], Any], num_kept: int) -> None:
+    temporary = path.with_name(f"{uuid.uuid4().hex}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            write(file)
+        temporary.replace(path)
+        of_a_kind = path.parent.glob(f"*{''.join(path.suffixes)}")
+        for old in sorted(of_a_kind, key=_modified, reverse=True)[num_kept:]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        with contextlib.suppress(OSError):  # of a cache that is no folder there is none
+            temporary.unlink()
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # removed by another process
+
+
+# An image file as pixels: opened with care, converted to RGB, and brought to one size. No torch here.
+
+Resize = Literal["crop", "stretch", "pad"]
+# Whatever a file is called, no other reader is tried: some that Pillow has start programs.
+_FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF")
+_MAX_PIXELS = 2**27  # of one image; decoded it takes 400 MB, in each of eight threads
+_ORIENTATION = 0x0112  # the EXIF tag
+_BILINEAR = Image.Resampling.BILINEAR
+
+
+def decode_image(path: str, side: int, resize: Resize | None) -> Pixels:
+    """The image as RGB, (side, side, 3).
+
+    ``resize``: crop (short side to ``side``, center square, as torchvision's Resize and CenterCrop), stretch (both
+    sides to ``side``) or pad (long side to ``side``, black borders); None: it must have that size already.
+
+    Raises:
+        InputError: the file cannot be decoded, or has another size where none may be changed.
+    """
+    with _open(path, Path(path)) as image:
+        if image.size != (side, side) and resize is None:
+            raise InputError(
+                f"{path} is {image.width} x {image.height} pixels, the first image {side} x {side}; "
+                "set data.image_size to bring all to one size."
+            )
+        try:
+            rgb = _convert_to_rgb(image)
+            return np.asarray(rgb if rgb.size == (side, side) else _bring_to_size(rgb, side, resize or "crop"))
+        except (MemoryError, InputError):
+            raise
+        except Exception as error:  # a damaged or hostile file makes a decoder raise anything
+            raise InputError(f"{path} cannot be decoded: {error}.") from None
+
+
+class ImageHeader(NamedTuple):
+    """What an image file states of itself."""
+
+    width: int
+    height: int
+    mode: str  # of Pillow
+    traits: tuple[str, ...]  # I: 16 bits a pixel; rotated: by EXIF; frames: more than one
+
+
+def inspect_image(name: str, content: bytes) -> ImageHeader:
+    """The header of the image file ``name``, after decoding all of its ``content``.
+
+    Raises:
+        InputError: it cannot be decoded.
+    """
+    with _open(name, io.BytesIO(content)) as image:
+        mode = image.mode
+        try:
+            image.load()
+        except MemoryError:
+            raise
+        except Exception as error:  # as above
+            raise InputError(f"{name} cannot be decoded: {error}.") from None
+        if mode == "F":
+            raise InputError(f"{name} has floating-point pixels, whose range is unknown; save it with 8 bits.")
+        if mode == "I" and not _has_16_bits(image):
+            raise InputError(f"{name} has pixels of 32 bits, whose range is unknown; save it with 8 bits.")
+        is_rotated = image.getexif().get(_ORIENTATION, 1) != 1
+        traits = {"I": mode.startswith("I"), "rotated": is_rotated, "frames": getattr(image, "is_animated", False)}
+        return ImageHeader(image.width, image.height, mode, tuple(name for name, has in traits.items() if has))
+
+
+def _has_16_bits(image: Image.Image) -> bool:
+    low, high = np.asarray(image).min(), np.asarray(image).max()
+    return bool(low >= 0 and high < 2**16)
+
+
+def _open(name: str, source: Path | io.BytesIO) -> Image.Image:
+    try:
+        image = Image.open(source, formats=_FORMATS)
+    except Image.DecompressionBombError:
+        raise InputError(_too_large(name)) from None
+    except UnidentifiedImageError:
+        raise InputError(f"{name} is no readable image: its content is none of {', '.join(_FORMATS)}.") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # as above
+        raise InputError(f"{name} is no readable image: {error}.") from None
+    if image.width * image.height > _MAX_PIXELS:
+        image.close()
+        raise InputError(_too_large(name))
+    return image
+
+
+def _too_large(name: str) -> str:
+    return f"{name} has more than {_MAX_PIXELS} pixels; make it smaller or remove it."
+
+
+def _convert_to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I"):
+        # 16 bits a pixel; Pillow's own conversion would cut all above 255 to white
+        levels = np.asarray(image).astype(np.int64) >> 8
+        image = Image.fromarray(np.clip(levels, 0, 255).astype(np.uint8))
+    return image.convert("RGB")
+
+
+def _bring_to_size(image: Image.Image, side: int, resize: Resize) -> Image.Image:
+    if resize == "stretch":
+        return image.resize((side, side), _BILINEAR)
+    if resize == "pad":
+        return ImageOps.pad(image, (side, side), _BILINEAR)
+    width, height = image.size
+    edge = min(width, height)
+    left, top = (width - edge) // 2, (height - edge) // 2
+    # cropped first: a resize with a box still mixes in pixels around the box
+    return image.crop((left, top, left + edge, top + edge)).resize((side, side), _BILINEAR)
+
+
+# All files below a folder: images, and what is no image with the reason. No torch here.
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+# Folders that programs leave behind and that hold no images of a user; in small letters.
+_LEFT_BEHIND = frozenset(
+    {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "system volume information", "lost+found"}
+)
+
+
+class ScannedFile(NamedTuple):
+    """A file with an image's suffix; ``path`` is relative to the root, with slashes."""
+
+    path: str
+    num_bytes: int
+    modified_ns: int
+    changed_ns: int  # of the file's data or its entry; no program can set it back
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The folders below the root, and the name."""
+        return tuple(self.path.split("/"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderScan:
+    """What lies below ``root``. Each file is either in ``images`` or, under one reason, in ``ignored``."""
+
+    root: Path
+    images: tuple[ScannedFile, ...]  # sorted by path
+    folders: frozenset[str]  # relative paths of those that may be a split or a class
+    ignored: dict[str, list[str]] = field(default_factory=dict)  # reason -> relative paths
+
+
+def scan_folder(root: Path) -> FolderScan:
+    """All files below ``root``; links to folders are followed, except to a folder that holds the link.
+
+    Raises:
+        InputError: ``root`` is no folder, or something below it cannot be read.
+    """
+    if not root.is_dir():
+        raise InputError(
+            f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders: give it by --set "
+            "data.root=FOLDER, or in the study file."
+        )
+    images: list[ScannedFile] = []
+    folders: set[str] = set()
+    ignored: dict[str, list[str]] = {}
+    for path, status, reason in _walk(root):
+        if status is None:
+            folders.add(path)
+        elif reason:
+            ignored.setdefault(reason, []).append(path)
+        else:
+            images.append(ScannedFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return FolderScan(root=root, images=tuple(sorted(images)), folders=frozenset(folders), ignored=ignored)
+
+
+def _walk(root: Path) -> Iterator[tuple[str, os.stat_result | None, str]]:
+    # (path, status or None for a folder, reason to ignore it)
+    status = root.stat()
+    pending: list[tuple[str, str, frozenset[tuple[int, int]]]] = [("", "", frozenset({(status.st_dev, status.st_ino)}))]
+    while pending:
+        folder, reason, above = pending.pop()
+        for entry in _read_entries(root / folder):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            try:
+                status = entry.stat()
+            except OSError:
+                yield path, entry.stat(follow_symlinks=False), reason or "a link to nothing"
+                continue
+            if not stat.S_ISDIR(status.st_mode):
+                yield path, status, reason or _reason_to_ignore(entry.name, status)
+                continue
+            identity = (status.st_dev, status.st_ino)
+            if identity in above:
+                yield path, entry.stat(follow_symlinks=False), reason or "a link to a folder above it"
+                continue
+            inside = reason or ("in a hidden folder or one that a program left" if _is_left_behind(entry.name) else "")
+            if not inside:
+                yield path, None, ""
+            pending.append((path, inside, above | {identity}))
+
+
+def _read_entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror}; repair or remove it.") from None
+
+
+def _is_left_behind(name: str) -> bool:
+    # hidden, or made by a program for itself
+    return name.startswith(".") or name.lower() in _LEFT_BEHIND
+
+
+def _reason_to_ignore(name: str, status: os.stat_result) -> str:
+    if name.startswith("."):
+        return "hidden"
+    if not name.lower().endswith(SUFFIXES):
+        return f"no image by its suffix ({Path(name).suffix.lower() or 'none'})"
+    return "" if stat.S_ISREG(status.st_mode) else "no file"
+
+
+# Every image of a folder is decoded once, in threads, and what was found is kept in the cache. No torch here.
+
+OnProgress = Callable[[int, int], None]  # images inspected so far, and all of them
+_SPAN = 128  # images of one task: a task per image costs more than decoding a small one
+_SMALL_BYTES = 2**13  # of a file; threads that decode smaller ones wait for the interpreter more than they gain
+_FORMAT = 2  # of the cached files
+_KEPT_FILES = 16
+
+
+class ImageFacts(NamedTuple):
+    """What is known of one image file. ``error`` is empty where it can be decoded."""
+
+    num_bytes: int
+    modified_ns: int
+    changed_ns: int
+    digest: str  # of its content, 32 hexadecimal digits
+    width: int
+    height: int
+    mode: str  # of Pillow
+    traits: Sequence[str]  # what of its content no trial uses, see inspect_image
+    error: str
+
+    def is_of(self, file: ScannedFile) -> bool:
+        """Whether ``file`` has not been written since."""
+        return (self.num_bytes, self.modified_ns, self.changed_ns) == file[1:]
+
+
+def inspect_files(
+    root: Path, files: Sequence[ScannedFile], on_progress: OnProgress | None = None
+) -> dict[str, ImageFacts]:
+    """The facts of ``files`` below ``root`` by path. Those that were not written since they were inspected last are
+    taken from the cache; the others are read and decoded."""
+    cached_file = _cached_file(root)
+    known = _read(cached_file)
+    fresh = {file.path: facts for file in files if (facts := known.get(file.path)) and facts.is_of(file)}
+    missing = [file for file in files if file.path not in fresh]
+    num_done = len(fresh)
+    for path, facts in _inspect_all(root, missing):
+        fresh[path] = facts
+        num_done += 1
+        if on_progress and (num_done % _SPAN == 0 or num_done == len(files)):
+            on_progress(num_done, len(files))
+    if missing or len(known) != len(fresh):
+        content = json.dumps({"format": _FORMAT, "images": fresh}, separators=(",", ":"))
+        write_file(cached_file, content.encode(), _KEPT_FILES)  # without it every process decodes the images again
+    return fresh
+
+
+def _inspect_all(root: Path, files: Sequence[ScannedFile]) -> Iterator[tuple[str, ImageFacts]]:
+    spans = [files[start : start + _SPAN] for start in range(0, len(files), _SPAN)]
+
+    def inspect_span(span: Iterable[ScannedFile]) -> list[tuple[str, ImageFacts]]:
+        return [(file.path, _inspect(root, file)) for file in span]
+
+    is_small = sum(file.num_bytes for file in files) < _SMALL_BYTES * len(files)
+    with ThreadPoolExecutor(1 if is_small else min(8, os.cpu_count() or 1)) as pool:
+        for found in pool.map(inspect_span, spans):
+            yield from found
+
+
+def _inspect(root: Path, file: ScannedFile) -> ImageFacts:
+    digest, header, error = "", ImageHeader(0, 0, "", ()), ""
+    try:
+        content = (root / file.path).read_bytes()
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        if not content:
+            raise InputError("is empty.")
+        header = inspect_image(file.path, content)
+    except InputError as problem:
+        error = str(problem).removeprefix(file.path).strip()
+    except OSError as problem:
+        error = f"cannot be read: {problem.strerror}."
+    return ImageFacts(file.num_bytes, file.modified_ns, file.changed_ns, digest, *header, error)
+
+
+def _cached_file(root: Path) -> Path:
+    name = hashlib.blake2b(str(root.absolute()).encode(), digest_size=16).hexdigest()
+    return find_cache_folder() / f"{name}.images.json"
+
+
+def _read(path: Path) -> dict[str, ImageFacts]:
+    try:
+        document = json.loads(path.read_bytes())
+        if document["format"] != _FORMAT:
+            return {}
+        os.utime(path)
+        return {name: ImageFacts(*facts) for name, facts in document["images"].items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}  # there is none yet, or it was cut short
+
+
+# In any case of letters.
+_SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
+KNOWN_LAYOUTS = (
+    "known layouts: ROOT/CLASS/image.png, or ROOT/train/CLASS/image.png with ROOT/val/CLASS/ and ROOT/test/CLASS/ "
+    "where they exist (also training; valid, validation, dev; testing; in any case of letters); subfolders of a class "
+    "belong to it"
+)
+
+
+class Listing(NamedTuple):
+    """The images of one split in the order of their paths, class by class."""
+
+    folder: str  # relative to the root; "" for the root itself
+    files: tuple[ScannedFile, ...]
+    labels: Indices
+
+    def pick(self, indices: Indices) -> "Listing":
+        """The images at ``indices``, in that order."""
+        return Listing(self.folder, tuple(self.files[index] for index in indices), self.labels[indices])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderLayout:
+    """The images by split (train, and val and test where they exist); the rest by the reason why it is not used."""
+
+    splits: dict[str, Listing]
+    classes: tuple[str, ...]
+    ignored: dict[str, list[str]]  # reason -> paths relative to the root
+
+
+def arrange_folder(scan: FolderScan) -> FolderLayout:
+    """Splits and classes of the images of ``scan``.
+
+    Raises:
+        InputError: the layout is not a known one or can be read in two ways, or a split has a class that the train
+            split lacks.
+    """
+    top = sorted(path for path in scan.folders if "/" not in path)
+    named = {name: _SPLIT_NAMES[name.lower()] for name in top if name.lower() in _SPLIT_NAMES}
+    parents = {path.partition("/")[0] for path in scan.folders if "/" in path}
+    split_folders = {name: split for name, split in named.items() if name in parents}
+    if split_folders:
+        return _arrange_splits(scan, _check_splits(scan, split_folders))
+    with_images = {file.parts[0] for file in scan.images if len(file.parts) > 1}
+    if unlabeled := sorted(named.keys() & with_images):
+        raise InputError(
+            f"data.root = {str(scan.root)!r}: {_join(unlabeled)} could be a split or a class, and has images but no "
+            f"class folders in it; put the images into class folders, or give the class another name; {KNOWN_LAYOUTS}."
+        )
+    _refuse_folder_above(scan, top)
+    return _arrange_splits(scan, {"train": ""})
+
+
+def _check_splits(scan: FolderScan, split_folders: Mapping[str, str]) -> dict[str, str]:
+    # folder by split
+    by_split: dict[str, list[str]] = {}
+    for name, split in split_folders.items():
+        by_split.setdefault(split, []).append(name)
+    if twice := next((names for names in by_split.values() if len(names) > 1), None):
+        raise InputError(
+            f"data.root = {str(scan.root)!r}: {_join(twice)} are names of the same split; keep one of them; "
+            f"{KNOWN_LAYOUTS}."
+        )
+    if "train" not in by_split:
+        beside = sorted(path for path in scan.folders if "/" not in path and path not in split_folders)
+        found = f", beside {_join(beside)}" if beside else ""
+        raise InputError(
+            f"data.root = {str(scan.root)!r} has {_join(split_folders)}{found} and no train/; name the folder of the "
+            f"training images train; {KNOWN_LAYOUTS}."
+        )
+    return {split: names[0] for split, names in by_split.items()}
+
+
+def _refuse_folder_above(scan: FolderScan, top: Sequence[str]) -> None:
+    with_images = {file.parts[0] for file in scan.images if len(file.parts) > 1}
+    if len(with_images) == 1 and len(top) == 1:
+        (only,) = with_images
+        inner = {file.parts[1] for file in scan.images if file.parts[0] == only and len(file.parts) > 2}
+        if len(inner) > 1:
+            raise InputError(
+                f"data.root = {str(scan.root)!r} holds the folder {only}/ alone, with "
+                f"{_join(sorted(inner)[:5])} in it; set data.root = {str(scan.root / only)!r}; {KNOWN_LAYOUTS}."
+            )
+
+
+def _arrange_splits(scan: FolderScan, folders: Mapping[str, str]) -> FolderLayout:
+    train = folders["train"]
+    classes = _find_classes(scan, train)
+    ignored = {reason: list(paths) for reason, paths in scan.ignored.items()}
+    by_folder = {folder: split for split, folder in folders.items()}
+    found: dict[str, list[tuple[str, ScannedFile]]] = {split: [] for split in folders}
+    for file in scan.images:
+        top, *below = ("", *file.parts) if train == "" else file.parts
+        if top in by_folder and len(below) > 1:
+            found[by_folder[top]].append((below[0], file))
+        elif top in by_folder or (train == "" and not below):
+            ignored.setdefault("an image outside of a class folder", []).append(file.path)
+        elif not below:
+            ignored.setdefault("an image outside of the splits", []).append(file.path)
+        else:
+            reason = f"in {top}/, which is no split with class folders"
+            ignored.setdefault(reason, []).append(file.path)
+    splits = {split: _label(scan, folders[split], found[split], classes) for split in folders}
+    return FolderLayout(splits=splits, classes=classes, ignored=ignored)
+
+
+def _find_classes(scan: FolderScan, train: str) -> tuple[str, ...]:
+    prefix = f"{train}/" if train else ""
+    below = (path.removeprefix(prefix) for path in scan.folders if path.startswith(prefix) and path != train)
+    classes = tuple(sorted(name for name in below if "/" not in name))
+    if len(classes) < 2:
+        found = f": {_join(classes)}" if classes else ""
+        raise InputError(
+            f"{scan.root / train} holds {len(classes)} class folders{found}; imagefolder requires two or more; "
+            f"{KNOWN_LAYOUTS}."
+        )
+    return classes
+
+
+def _label(scan: FolderScan, folder: str, found: Sequence[tuple[str, ScannedFile]], classes: Sequence[str]) -> Listing:
+    labels = {name: label for label, name in enumerate(classes)}
+    if strange := sorted({name for name, _ in found} - labels.keys()):
+        raise InputError(
+            f"{scan.root / folder} has class folders that the train split lacks: {', '.join(strange)}; rename or "
+            "remove them."
+        )
+    if not found:
+        raise InputError(
+            f"{scan.root / folder} holds no images ({', '.join(SUFFIXES)}); put them into its class folders."
+        )
+    ordered = sorted(found, key=lambda each: (labels[each[0]], each[1].path))
+    return Listing(
+        folder, tuple(file for _, file in ordered), np.asarray([labels[name] for name, _ in ordered], dtype=np.int64)
+    )
+
+
+def explain_empty_classes(root: Path, layout: FolderLayout) -> str:
+    """The complaint about classes without a training image; empty where each has one."""
+    train = layout.splits["train"]
+    counts = np.bincount(train.labels, minlength=len(layout.classes))
+    empty = [name for name, count in zip(layout.classes, counts, strict=True) if count == 0]
+    if not empty:
+        return ""
+    return (
+        f"{root / train.folder}: {_join(empty)} {'has' if len(empty) == 1 else 'have'} no images "
+        f"({', '.join(SUFFIXES)}) and would count as a class; add images, or move it out of data.root."
+    )
+
+
+def _join(names: Mapping[str, str] | Sequence[str]) -> str:
+    return ", ".join(f"{name}/" for name in names)

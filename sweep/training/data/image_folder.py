@@ -1,0 +1,289 @@
+"""The data set ``imagefolder``: any folder of images with class folders. No torch here."""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, final
+
+import numpy as np
+import psutil
+
+from sweep.config.errors import InputError, show_name
+from sweep.config.metrics import format_count
+from sweep.config.sections import DataSection
+from sweep.config.tables import DataFacts, ImageShape
+from sweep.records.inputs import DataSummary
+from sweep.training.data.folders import (
+    FolderLayout,
+    ImageFacts,
+    Listing,
+    OnProgress,
+    Resize,
+    arrange_folder,
+    decode_image,
+    explain_empty_classes,
+    inspect_files,
+    load_or_decode,
+    scan_folder,
+)
+from sweep.training.data.images import ArrayImages, Images, Indices, Pixels, Source, check_subset, count_train
+from sweep.training.data.sources import count_classes, describe_held_out, list_ignored, share_of
+from sweep.training.processes import SUPERVISOR_LINK
+
+_DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
+_MAX_NAMED = 1000  # bad files in one message
+_MAX_SIZES = 100  # on record
+_BAD = "cannot be decoded (data.on_bad_image = 'skip')"
+
+
+class ImageFolder(NamedTuple):
+    """A folder whose images were all decoded once: those that trials use, and the facts of each file by path."""
+
+    root: Path
+    layout: FolderLayout
+    facts: dict[str, ImageFacts]
+
+    @property
+    def used(self) -> list[ImageFacts]:
+        """The facts of the images in splits."""
+        return [self.facts[file.path] for listing in self.layout.splits.values() for file in listing.files]
+
+
+def open_folder(section: DataSection, on_progress: OnProgress | None = None) -> ImageFolder:
+    """The folder ``data.root``, each of its images decoded once, now or by an earlier process.
+
+    Raises:
+        InputError: the layout cannot be used, a class has no image, or images cannot be decoded and
+            ``data.on_bad_image`` is refuse; both together where both are the case.
+    """
+    root = Path(section.root)
+    layout = arrange_folder(scan_folder(root))
+    files = [file for listing in layout.splits.values() for file in listing.files]
+    facts = inspect_files(root, files, on_progress)
+    bad = {path: each.error for path, each in facts.items() if each.error}
+    complaints = [explain_empty_classes(root, layout)]
+    if bad and section.on_bad_image == "refuse":
+        complaints.append(_explain_bad_images(section, bad, len(files)))
+    if any(complaints):
+        raise InputError("\n".join(filter(None, complaints)))
+    return ImageFolder(root, _leave_out(layout, bad), facts)
+
+
+def _explain_bad_images(section: DataSection, bad: dict[str, str], num_files: int) -> str:
+    lines = [f"  {show_name(path)} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
+    lines += [f"  and {len(bad) - _MAX_NAMED} more"] if len(bad) > _MAX_NAMED else []
+    return (
+        f"data.root = {section.root!r}: {len(bad)} of {num_files} images cannot be used:\n" + "\n".join(lines) +
+        "\nRepair or remove them, or set data.on_bad_image = 'skip' to train without them."
+    )  # fmt: skip
+
+
+def _leave_out(layout: FolderLayout, bad: dict[str, str]) -> FolderLayout:
+    if not bad:
+        return layout
+    splits = {
+        split: listing.pick(np.flatnonzero([file.path not in bad for file in listing.files]))
+        for split, listing in layout.splits.items()
+    }
+    for split, listing in splits.items():
+        left = np.bincount(listing.labels, minlength=len(layout.classes))
+        had = np.bincount(layout.splits[split].labels, minlength=len(layout.classes))
+        if emptied := [name for name, now, then in zip(layout.classes, left, had, strict=True) if then and not now]:
+            raise InputError(f"{split}: no image of {', '.join(emptied)} can be decoded; repair or remove the class.")
+    return FolderLayout(splits=splits, classes=layout.classes, ignored=layout.ignored | {_BAD: sorted(bad)})
+
+
+def load_imagefolder(section: DataSection) -> Source:
+    """The class folders under ``data.root``; images are RGB squares of ``data.image_size`` pixels.
+
+    ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, of which validation and test
+    are held out. Without ``data.image_size`` all images must be squares of one size.
+    """
+    folder = open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())
+    side, resize = _find_side(folder, section), section.resize if section.image_size is not None else None
+    load = partial(_load, folder.root, side=side, resize=resize, in_memory=section.placement == "device")
+    splits = folder.layout.splits
+    return Source(
+        train=load(splits["train"]),
+        num_classes=len(folder.layout.classes),
+        class_names=folder.layout.classes,
+        validation=load(splits["val"]) if "val" in splits else None,
+        read_test=partial(load, splits["test"]) if "test" in splits else None,
+        find_digest=partial(_digest, folder),
+    )
+
+
+def find_folder_facts(section: DataSection) -> DataFacts:
+    """Shape and number of the training images."""
+    folder = open_folder(section)
+    return DataFacts(
+        ImageShape(3, _find_side(folder, section), len(folder.layout.classes)), _count_train(folder.layout, section)
+    )
+
+
+def _digest(folder: ImageFolder) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for split, listing in sorted(folder.layout.splits.items()):
+        for file, label in zip(listing.files, listing.labels, strict=True):
+            line = f"{split}\0{label}\0{file.path}\0{folder.facts[file.path].digest}\0"
+            digest.update(line.encode(errors="surrogateescape"))  # names of files need not be text
+    return digest.hexdigest()
+
+
+def summarize_folder(
+    section: DataSection, on_progress: OnProgress | None = None, _may_download: bool = False
+) -> DataSummary:
+    """The images by split, class, size and mode, and every file that is not used.
+
+    Raises:
+        InputError: as :func:`open_folder`, for images of several sizes without ``data.image_size``, or too large a
+            ``data.subset``.
+    """
+    folder = open_folder(section, on_progress)
+    layout, used = folder.layout, folder.used
+    _find_side(folder, section)
+    check_subset(section, _count_train(layout, section))
+    labels = {split: listing.labels for split, listing in layout.splits.items()}
+    split_labels = share_of(labels, section)
+    ignored = layout.ignored
+    if section.subset is not None and (left_out := _count_train(layout, section) - section.subset):
+        ignored = ignored | {f"left out by data.subset = {section.subset}": [""] * left_out}
+    return DataSummary(
+        name=section.name,
+        root=section.root,
+        num_train=len(split_labels["train"]),
+        num_val=len(split_labels["val"]),
+        num_test=len(split_labels["test"]),
+        num_ignored=sum(map(len, ignored.values())),
+        classes=count_classes(split_labels, layout.classes),
+        held_out=describe_held_out({split: f"{each.folder}/" for split, each in layout.splits.items()}, section),
+        sizes=_count_sizes(used),
+        modes=dict(Counter(each.mode for each in used).most_common()),
+        ignored=list_ignored(ignored),
+        notes=tuple(_find_notes(folder)),
+        digest=_digest(folder),
+    )
+
+
+def _count_sizes(used: Sequence[ImageFacts]) -> dict[str, int]:
+    # of photographs nearly every one may have its own
+    counts = Counter(f"{each.width} x {each.height}" for each in used)
+    most = dict(counts.most_common(_MAX_SIZES))
+    rest = len(used) - sum(most.values())
+    return most | ({"others": rest} if rest else {})
+
+
+def _find_notes(folder: ImageFolder) -> list[str]:
+    splits, notes = folder.layout.splits, _find_lossy_files(folder)
+    in_train = {folder.facts[file.path].digest for file in splits["train"].files}
+    for split in ("val", "test"):
+        if split not in splits:
+            continue
+        if num_equal := sum(folder.facts[file.path].digest in in_train for file in splits[split].files):
+            notes.append(
+                f"{splits[split].folder}/ shares {format_count(num_equal, 'image')} with {splits['train'].folder}/: "
+                "accuracy on them is not accuracy on new images"
+            )
+    train = splits["train"]
+    if len(splits) < 3 and (num_twice := len(train.files) - len(in_train)):
+        notes.append(
+            f"{train.folder or 'the class folders'}: {format_count(num_twice, 'file')} with an image that another file "
+            "has too, so that an image can be in the training split and in a held-out one"
+        )
+    return notes
+
+
+def _find_lossy_files(folder: ImageFolder) -> list[str]:
+    found = {
+        "of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark": "I",
+        "with an EXIF rotation, which is not applied": "rotated",
+        "of several frames, of which the first is used": "frames",
+    }
+    counts = Counter(trait for facts in folder.used for trait in facts.traits)
+    return [f"{format_count(counts[trait], 'image')} {text}" for text, trait in found.items() if counts[trait]]
+
+
+def _count_train(layout: FolderLayout, section: DataSection) -> int:
+    has_validation, has_test = "val" in layout.splits, "test" in layout.splits
+    return count_train(layout.splits["train"].labels, section, has_validation=has_validation, has_test=has_test)
+
+
+def _find_side(folder: ImageFolder, section: DataSection) -> int:
+    if section.image_size is not None:
+        return section.image_size
+    sizes = Counter((each.width, each.height) for each in folder.used)
+    (width, height), _ = sizes.most_common(1)[0]
+    if len(sizes) == 1 and width == height:
+        return width
+    found = [f"{width} x {height}" for width, height in sorted(sizes)]
+    some = f"{found[0]} to {found[-1]} ({len(found)} sizes)" if len(found) > 3 else ", ".join(found)
+    short = sorted(min(size) for size in sizes.elements())[sum(sizes.values()) // 2]
+    raise InputError(
+        f"data.root = {section.root!r}: the images are {some} pixels, and models require squares of one size; set "
+        f"data.image_size, for example {short}, and data.resize = 'crop', 'stretch' or 'pad'."
+    )
+
+
+@final
+class FolderImages:
+    """Images that are decoded whenever they are read, in threads."""
+
+    channels = 3
+
+    def __init__(self, paths: tuple[str, ...], labels: Indices, side: int, resize: Resize | None) -> None:
+        self.paths = paths
+        self.labels = labels
+        self.side = side
+        self._resize = resize
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: Indices) -> Pixels:
+        return _decode_all([self.paths[index] for index in indices], self.side, self._resize)
+
+    def pick(self, indices: Indices) -> "FolderImages":
+        return FolderImages(
+            tuple(self.paths[index] for index in indices), self.labels[indices], self.side, self._resize
+        )
+
+
+def _load(root: Path, listing: Listing, *, side: int, resize: Resize | None, in_memory: bool) -> Images:
+    paths = tuple(str(root / file.path) for file in listing.files)
+    images = FolderImages(paths, listing.labels, side, resize)
+    decoded_bytes = len(images) * side * side * 3
+    if not in_memory or decoded_bytes > _DECODED_SHARE * psutil.virtual_memory().available:
+        return images
+    key = hashlib.sha256(f"{side} {resize}".encode())
+    for path, file in zip(paths, listing.files, strict=True):
+        line = f"{Path(path).absolute()}\0{file.num_bytes}\0{file.modified_ns}\0{file.changed_ns}\0"
+        key.update(line.encode(errors="surrogateescape"))
+    everything = np.arange(len(images), dtype=np.int64)
+    pixels = load_or_decode(key.hexdigest(), lambda: images.read(everything))
+    return ArrayImages(pixels, listing.labels)
+
+
+def _decode_all(paths: Sequence[str], side: int, resize: Resize | None) -> Pixels:
+    pixels = np.empty((len(paths), side, side, 3), dtype=np.uint8)
+
+    def fill(span: range) -> None:
+        for index in span:
+            pixels[index] = decode_image(paths[index], side, resize)
+
+    _map_spans(fill, len(paths))
+    return pixels
+
+
+def _map_spans(fill: Callable[[range], None], count: int) -> None:
+    # in spans, because a task per image costs more than decoding a small one
+    spans = [range(start, min(start + 256, count)) for start in range(0, count, 256)]
+    if len(spans) < 2:
+        fill(range(count))
+        return
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for _ in pool.map(fill, spans):
+            SUPERVISOR_LINK.send_heartbeat()  # a large folder takes many minutes

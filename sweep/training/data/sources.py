@@ -1,0 +1,508 @@
+"""Checks what the load function of a data set returns, as strictly as a study file. No torch here."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from operator import index
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import numpy as np
+
+from sweep.config.errors import InputError
+from sweep.config.metrics import format_count
+from sweep.config.sections import DataSection, PrecisionSection
+from sweep.config.study import StudySpec
+from sweep.config.tables import DATASETS, DataFacts, find_entry, resolve
+from sweep.config.trial import TrialConfig
+from sweep.records.inputs import DataSummary, Ignored
+from sweep.records.messages import ExpectedData
+from sweep.training.data.folders import OnProgress
+from sweep.training.data.images import (
+    HELD_OUT,
+    ArrayImages,
+    Images,
+    Indices,
+    Source,
+    Splits,
+    check_split_sizes,
+    find_validation_share,
+    hold_out_missing,
+    shorten_train,
+    split_source,
+)
+
+_MAX_OVERLAP = 0.01  # of a held-out split; published sets have some images twice
+
+
+def load_checked(load: Callable[[DataSection], Any], section: DataSection) -> Source:
+    """The images that ``load`` returns for ``section``, checked.
+
+    Raises:
+        InputError: it fails, or what it returns cannot be trained on; one line with value, rule and remedy.
+    """
+    source = _call(lambda: load(section), section.name)
+    if not isinstance(source, Source):
+        found = "nothing" if source is None else f"a value of the type {type(source).__name__}"
+        raise InputError(
+            f"data set {section.name!r}: its load function returned {found}; required is a Source: return "
+            "Source(train=ArrayImages(pixels, labels), num_classes=...)."
+        )
+    source = replace(source, num_classes=_check_num_classes(section.name, source.num_classes))
+    _check_images(section.name, "train", source.train, source)
+    if source.validation is not None:
+        _check_images(section.name, "validation", source.validation, source)
+    return source
+
+
+def read_test_images(source: Source, name: str) -> Images | None:
+    """The images of the set's own test split, checked; None where it has none."""
+    if source.read_test is None:
+        return None
+    if not callable(source.read_test):
+        raise InputError(f"data set {name!r}: read_test is no function; give lambda: images, or a function.")
+    images: Images = _call(source.read_test, name)
+    _check_images(name, "test", images, source)
+    return images
+
+
+def _call(function: Callable[[], Any], name: str) -> Any:
+    try:
+        with redirect_stdout(sys.stderr):  # standard output is the command's own, which may be JSON
+            return function()
+    except InputError as error:
+        is_complete = str(error).startswith(("data ", "data.", "data set"))
+        raise InputError(str(error) if is_complete else f"data set {name!r}{_find_place(error)}: {error}") from None
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        text = " ".join(str(error).split()).rstrip(".")
+        raise InputError(
+            f"data set {name!r}{_find_place(error)}: its load function failed: {type(error).__name__}: {text}."
+        ) from error
+
+
+def _find_place(error: BaseException) -> str:
+    # the last line beside the function that was called, because one of a library explains nothing
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename != __file__]
+    if not frames:
+        return ""
+    folder = Path(frames[0].filename).parent
+    last = [frame for frame in frames if Path(frame.filename).parent == folder][-1]
+    return f" ({Path(last.filename).name}, line {last.lineno})"
+
+
+def _check_num_classes(name: str, num_classes: Any) -> int:
+    try:
+        count = index(num_classes)  # also NumPy's integers, such as labels.max() + 1
+    except TypeError:
+        count = 0
+    if count < 1 or isinstance(num_classes, bool):
+        raise InputError(
+            f"data set {name!r}: num_classes = {num_classes!r}; required is a whole number of at least 1: give the "
+            "number of classes, for example int(labels.max()) + 1."
+        )
+    return count
+
+
+def _check_images(name: str, split: str, images: Any, source: Source) -> None:
+    where = f"data set {name!r}, {split} split"
+    if not all(hasattr(images, each) for each in ("labels", "side", "channels", "read", "pick", "__len__")):
+        raise InputError(
+            f"{where}: a value of the type {type(images).__name__} holds no labeled images; give "
+            "ArrayImages(pixels, labels)."
+        )
+    if len(images) == 0:
+        raise InputError(f"{where}: it has no images; required are some of each class: give at least 3 of each.")
+    low, high = int(np.min(images.labels)), int(np.max(images.labels))
+    if low < 0 or high >= source.num_classes:
+        raise InputError(
+            f"{where}: the labels are {low} to {high}; num_classes = {source.num_classes} requires 0 to "
+            f"{source.num_classes - 1}: {_advise_on_labels(low, high, source.num_classes)}."
+        )
+    if (images.side, images.channels) != (source.train.side, source.train.channels):
+        raise InputError(
+            f"{where}: images of {images.side} x {images.side} x {images.channels}; those of the train split are "
+            f"{source.train.side} x {source.train.side} x {source.train.channels}: bring all to one size."
+        )
+
+
+def _advise_on_labels(low: int, high: int, num_classes: int) -> str:
+    if low == 1 and high == num_classes:
+        return "give labels - 1"
+    if low < 0:
+        return "leave out images without a class, and number the classes from 0"
+    return f"give num_classes = {high + 1}, or mend the labels"
+
+
+def check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
+    """Notes on images of the splits ``parts`` that are in two of them.
+
+    Raises:
+        InputError: more than 1 % of a split's images are in another one, so that it measures no new images.
+    """
+    digests = {split: _digest_each(images) for split, images in parts.items() if isinstance(images, ArrayImages)}
+    notes = []
+    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
+        if split not in digests or other not in digests or len(set(digests["train"])) == 1:
+            continue
+        seen = set(digests[other])
+        num_twice = sum(each in seen for each in digests[split])
+        if num_twice > _MAX_OVERLAP * len(digests[split]):
+            raise InputError(
+                f"data set {name!r}: {num_twice} of {len(digests[split])} images of the {split} split are in the "
+                f"{other} split too, so that accuracy on it is not accuracy on new images; give disjoint splits, or "
+                "leave validation and read_test out, and they are held out of train."
+            )
+        if num_twice:
+            notes.append(
+                f"{num_twice} of {len(digests[split])} images of the {split} split are in the {other} split too"
+            )
+    return notes
+
+
+def find_doubtful_pixels(parts: dict[str, Images]) -> list[str]:
+    """Notes on pixels in memory that are hardly those of images, and on equal images from which a split is held out."""
+    train, notes = parts["train"], list[str]()
+    if not isinstance(train, ArrayImages):
+        return notes
+    if (highest := int(train.pixels.max())) <= 1:
+        notes.append(f"the pixels are 0 to {highest}, of the 0 to 255 of uint8: multiply pixels of 0 to 1 by 255")
+    num_twice = len(train) - len(set(_digest_each(train)))
+    if num_twice and len(parts) < 3:
+        notes.append(
+            f"{format_count(num_twice, 'image')} equal to another one, so that an image can be in the training split "
+            "and in a held-out one"
+        )
+    return notes
+
+
+def _digest_each(images: ArrayImages) -> list[bytes]:
+    pixels = np.ascontiguousarray(images.pixels)
+    return [hashlib.blake2b(image.data, digest_size=16).digest() for image in pixels]
+
+
+# What identifies the images of a data set, and the check that a trial reads those that its study has counted.
+
+_MAX_BYTES = 64 * 2**20  # of pixels that every trial digests, which takes 0.3 s at most
+
+
+def read_parts(source: Source, name: str) -> dict[str, Images]:
+    """The images of each split that ``source`` has of its own: train, val, test."""
+    own = {"train": source.train, "val": source.validation, "test": read_test_images(source, name)}
+    return {split: images for split, images in own.items() if images is not None}
+
+
+def digest_entry(section: DataSection) -> str:
+    """The digest that the set's entry gives; empty where it gives none."""
+    given = DATASETS[section.name].digest
+    if given is None:
+        return ""
+    return hashlib.blake2b(str(resolve(given)(section)).encode(), digest_size=16).hexdigest()
+
+
+def digest_pixels(parts: Mapping[str, Images]) -> str:
+    """The digest of all pixels and labels; empty where they are not in memory."""
+    digest = hashlib.blake2b(digest_size=16)
+    for split, images in sorted(parts.items()):
+        if not isinstance(images, ArrayImages):
+            return ""
+        digest.update(f"{split} {images.pixels.shape}\0".encode())
+        digest.update(np.ascontiguousarray(images.pixels).data)
+        digest.update(np.ascontiguousarray(images.labels).data)
+    return digest.hexdigest()
+
+
+def check_unchanged(source: Source, section: DataSection, expected: ExpectedData) -> None:
+    """Compares the digest of ``source`` with that of the images which were counted before, where finding it is cheap.
+
+    Raises:
+        InputError: the images have changed.
+    """
+    found = _find_digest_of_trial(source, section)
+    if not found or found == expected.digest:
+        return
+    is_in_memory = DATASETS[section.name].summarize is None
+    same_again = "let the load function return the same at every call, by a generator with a seed"
+    remedy = same_again if is_in_memory else "restore them"
+    where = f" in {section.root!r}" if DATASETS[section.name].depends_on_root else ""
+    num_images = sum(map(len, read_parts(source, section.name).values()))
+    raise InputError(
+        f"data {section.name}{where}: its images have changed since they were counted: "
+        f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {found[:12]}); "
+        f"trials of one study must read the same images: {remedy}, or give the study a new name."
+    )
+
+
+def _find_digest_of_trial(source: Source, section: DataSection) -> str:
+    entry = DATASETS[section.name]
+    if source.find_digest is not None:
+        return source.find_digest()
+    if entry.digest is not None:
+        return digest_entry(section)
+    if entry.summarize is not None or not _is_small(source.train, source.validation):
+        return ""
+    parts = read_parts(source, section.name)
+    return digest_pixels(parts) if _is_small(*parts.values()) else ""
+
+
+def _is_small(*parts: Images | None) -> bool:
+    given = [images for images in parts if images is not None]
+    return all(isinstance(images, ArrayImages) for images in given) and (
+        sum(len(images) * images.side**2 * images.channels for images in given) <= _MAX_BYTES
+    )
+
+
+# Loads the data set that a configuration names, or finds its size before; see :mod:`sweep.config.tables`.
+
+
+def load_splits(section: DataSection, expected: ExpectedData | None = None) -> Splits:
+    """The splits of the data set that ``section`` names; its images are compared with those ``expected``.
+
+    Raises:
+        InputError: for an unknown set, missing files, too few images, or others than expected.
+    """
+    source = load_source(section)
+    if expected is not None:
+        check_unchanged(source, section, expected)
+    return split_source(source, section)
+
+
+def load_source(section: DataSection) -> Source:
+    """The images of the data set that ``section`` names, before anything is held out; raises as :func:`load_splits`."""
+    load = find_entry("data set", section.name, DATASETS).load
+    if load is None:
+        raise InputError(
+            f"data set {section.name!r} is known from records alone; give the file of its plug-in: --plugin."
+        )
+    return load_checked(resolve(load), section)
+
+
+def find_facts(section: DataSection) -> DataFacts:
+    """Shape and number of the training images of the set that ``section`` names; loads it only where nothing is known.
+
+    Raises:
+        InputError: for a set that must be looked at and is not there.
+    """
+    entry = find_entry("data set", section.name, DATASETS)
+    # a fixed number of training images holds for the usual hold-out alone
+    fixed = entry.facts if section.validation_share is None else None
+    facts: DataFacts | None = resolve(entry.find_facts)(section) if entry.find_facts else fixed
+    if facts is None:
+        splits = load_splits(section)
+        return DataFacts(splits.shape, len(splits.train))
+    return facts._replace(num_train=min(section.subset or facts.num_train, facts.num_train))
+
+
+# Looks at a data set before anything trains on it. No torch here, unless a set requires it to load.
+
+_MAX_EXAMPLES = 1000  # paths of one reason
+_MAX_ABSENT = 10  # classes in one note
+# of a class without images in a split
+_EFFECTS = {
+    "train": "a training image, so that it cannot be learned",
+    "val": "a validation image, so that val_accuracy does not cover it",
+    "test": "a test image, so that test_accuracy does not cover it",
+}
+
+
+def count_classes(labels: Mapping[str, Indices], names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Images by class and split, from the ``labels`` (n,) of each split."""
+    counts = {split: np.bincount(each, minlength=len(names)).tolist() for split, each in labels.items()}
+    return {name: {split: counts[split][label] for split in counts} for label, name in enumerate(names)}
+
+
+def share_of(labels: Mapping[str, Indices], section: DataSection) -> dict[str, Indices]:
+    """The labels of the train, val and test split that trials use, from those of the splits that the set has.
+
+    Raises:
+        InputError: there are too few images to split.
+    """
+    train = labels["train"]
+    rest, for_val, for_test = hold_out_missing(train, section, "val" in labels, "test" in labels)
+    val = labels.get("val", train[for_val])
+    check_split_sizes(section, len(train), len(rest), len(val))
+    return {
+        "train": train[shorten_train(rest, section)],
+        "val": val,
+        "test": labels.get("test", train[for_test]),
+    }
+
+
+def describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
+    """Where validation and test images come from; ``origins`` are the splits that the set has and their names."""
+    shares = {"test": HELD_OUT, "val": find_validation_share(section, has_test="test" in origins)}
+    train = origins["train"] if origins["train"] != "/" else "all images"
+    texts = []
+    for split, word in (("test", "test"), ("val", "validation")):
+        if split in origins:
+            texts.append(f"{word}: {origins[split]}")
+        else:
+            whole = "the rest" if split == "val" and "test" not in origins else train
+            texts.append(f"{word}: {100 * shares[split]:.0f} % of {whole}, held out by class, the same for every trial")
+    return "; ".join(texts)
+
+
+def list_ignored(ignored: Mapping[str, Sequence[str]]) -> tuple[Ignored, ...]:
+    """The files of each reason, most first, with some of their paths."""
+    most_first = sorted(ignored.items(), key=lambda item: -len(item[1]))
+    return tuple(
+        Ignored(
+            reason=reason, num_files=len(paths), examples=tuple(path for path in sorted(paths)[:_MAX_EXAMPLES] if path)
+        )
+        for reason, paths in most_first
+    )
+
+
+def look_at_data(
+    section: DataSection, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """Counts the images of the set that ``section`` names and checks that trials can use them.
+
+    ``on_progress`` is called with the images inspected so far and all of them, where each file is decoded.
+    A published set that is not there yet is downloaded only where that is allowed; without it nothing is counted.
+
+    Raises:
+        InputError: a set that is missing, unreadable, or has images or labels that no trial can use.
+    """
+    entry = find_entry("data set", section.name, DATASETS)
+    if entry.facts is not None:
+        _check_image_size(section)
+    if entry.summarize is not None:
+        summary: DataSummary = resolve(entry.summarize)(section, on_progress, may_download)
+    else:
+        summary = summarize_source(section)
+    return replace(summary, notes=(*_find_absent_classes(summary), *summary.notes))
+
+
+def _find_absent_classes(summary: DataSummary) -> list[str]:
+    notes = []
+    for split, effect in _EFFECTS.items():
+        absent = [name for name, counts in summary.classes.items() if not counts.get(split)]
+        if absent and len(absent) < len(summary.classes):
+            some = ", ".join(absent[:_MAX_ABSENT]) + (" ..." if len(absent) > _MAX_ABSENT else "")
+            notes.append(f"{format_count(len(absent), 'class', 'classes')} without {effect}: {some}")
+    return notes
+
+
+def summarize_source(section: DataSection) -> DataSummary:
+    """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
+    source = load_source(section)
+    parts = read_parts(source, section.name)
+    notes = [*check_overlap(section.name, parts), *find_doubtful_pixels(parts)]
+    splits = split_source(source, section)
+    labels = share_of({split: images.labels for split, images in parts.items()}, section)
+    digest = digest_entry(section) or digest_pixels(parts)
+    if not digest:
+        notes.append(
+            "its digest is not known, so that changed images cannot be noticed and no trial is taken from earlier "
+            "records; give DatasetEntry(digest=...): a text that is equal for equal images"
+        )
+    num_all, num_used = sum(map(len, parts.values())), sum(map(len, labels.values()))
+    left_out = {f"left out by data.subset = {section.subset}": [""] * (num_all - num_used)}
+    side, channels = splits.shape.side, splits.shape.channels
+    return DataSummary(
+        name=section.name,
+        root=section.root if DATASETS[section.name].depends_on_root else "",
+        num_train=len(labels["train"]),
+        num_val=len(labels["val"]),
+        num_test=len(labels["test"]),
+        num_ignored=num_all - num_used,
+        classes=count_classes(labels, [str(label) for label in range(source.num_classes)]),
+        held_out=describe_held_out({split: f"the set's own {split} split" for split in parts}, section),
+        sizes={f"{side} x {side}": num_all},
+        modes={f"{channels} {'channel' if channels == 1 else 'channels'}": num_all},
+        ignored=list_ignored(left_out) if num_all > num_used else (),
+        notes=tuple(notes),
+        digest=digest,
+    )
+
+
+def _check_image_size(section: DataSection) -> None:
+    if section.image_size is not None:
+        raise InputError(
+            f"data.image_size = {section.image_size} holds for imagefolder and synthetic; {section.name} has its own "
+            "size, so leave data.image_size out."
+        )
+
+
+# Refuses a configuration whose data, weights, precision or norm is not there, before it runs. Imports no torch.
+
+
+def check_data(
+    config: TrialConfig, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """What the data set of ``config`` holds; see :func:`sweep.training.data.sources.look_at_data`.
+
+    Raises:
+        InputError: the data, or the weights to start from, cannot be used.
+    """
+    _check_weights(config.model.weights)
+    return look_at_data(config.data, on_progress, may_download=may_download)
+
+
+def check_precision(section: PrecisionSection, device_type: str) -> None:
+    """Raises ``InputError`` for a precision that a ``device_type`` (cpu, cuda) does not have."""
+    if device_type == "cuda":
+        return
+    if section.dtype == "tf32":
+        raise InputError("precision.dtype = 'tf32' is a number format of NVIDIA GPUs; on a CPU use fp32 or bf16.")
+    if section.cuda_graphs:
+        raise InputError("precision.cuda_graphs = true requires an NVIDIA GPU; on a CPU leave it out.")
+
+
+def check_norm(config: TrialConfig, device_type: str) -> None:
+    """Raises ``InputError`` for a norm over all ranks on a ``device_type`` (cpu, cuda) for which torch has none."""
+    if config.model.norm == "sync" and config.distributed.world_size > 1 and device_type != "cuda":
+        raise InputError(
+            "model.norm = 'sync' over several ranks requires NVIDIA GPUs; on a CPU use 'batch' or 'ghost', whose "
+            "statistics are of a rank's own micro batch."
+        )
+
+
+def make_inputs_digest(config: TrialConfig, data_digest: str) -> str:
+    """What identifies the images, whose digest is ``data_digest``, and the weights to start from: equal digests, equal
+    content."""
+    parts = [config.data.name, data_digest]
+    if config.model.weights is not None:
+        _check_weights(config.model.weights)
+        with Path(config.model.weights).open("rb") as file:
+            parts.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _check_weights(path: str | None) -> None:
+    if path is not None and not Path(path).is_file():
+        raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
+
+
+# Looks at the data set of a study. A module of its own, because no trial depends on what a study is.
+
+
+def check_study_data(
+    spec: StudySpec, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """What the data set of the study holds; raises ``InputError`` where it is missing or cannot be used."""
+    found = [
+        check_data(config, on_progress, may_download=may_download)
+        for config in {each.data: each for each in spec.corners.of("data")}.values()
+    ]
+    return found[0]  # the images are the same for all configurations of a study
+
+
+def expect_data(spec: StudySpec, data: DataSummary) -> Callable[[TrialConfig], ExpectedData | None]:
+    """What a trial of ``spec`` must read, by its configuration, where ``data`` was counted for the study."""
+    entry = DATASETS[data.name]
+    known = make_expected_data(data)
+    looked_at = spec.corners.first.data
+    # a load function may make other pixels for another section; a digest of the files or of the entry does not
+    is_of_pixels = entry.summarize is None and entry.digest is None
+    return lambda config: None if is_of_pixels and config.data != looked_at else known
+
+
+def make_expected_data(data: DataSummary) -> ExpectedData | None:
+    """What a trial must read of the set that was counted as ``data``; None where that is not known."""
+    return ExpectedData(data.digest, sum(data.sizes.values())) if data.digest else None

@@ -1,3 +1,0 @@
-"""What is measured about a finished training: sharpness of the minimum, the bottleneck.
-
-Here belongs what no step requires."""

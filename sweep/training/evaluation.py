@@ -1,0 +1,185 @@
+"""Evaluation: of which weights, of which predictions, and one pass over images."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from sweep.training.data.feeders import Batch
+from sweep.training.models.resnets import find_batch_norms, override_attributes
+from sweep.training.optimizers import ScheduleFree
+from sweep.training.processes import SUPERVISOR_LINK
+from sweep.training.step import Step
+
+# How many images an evaluation takes at once: so few that it requires no more memory than a training step.
+
+_MOST_PIXELS = 2**23  # of a batch, from which larger ones are not faster
+_MOST_IMAGES = 1024
+
+
+@final
+@dataclass
+class EvalBatch:
+    """``size`` images at most in each batch of an evaluation. Its result depends on that only by rounding."""
+
+    size: int
+
+    def halve(self, why: str) -> None:
+        """Halves a size that ran out of memory.
+
+        Raises:
+            torch.OutOfMemoryError: not even one image fits; the message contains ``why``.
+        """
+        if self.size == 1:
+            raise torch.OutOfMemoryError(f"not even one image can be evaluated: {why}")
+        self.size //= 2
+
+
+class EvalFit(NamedTuple):
+    """A size that was tried, and the most bytes that the allocator held meanwhile."""
+
+    size: int
+    peak_bytes: int
+
+
+def count_most_images(num_validation: int, side: int) -> int:
+    """The largest batch of an evaluation of ``num_validation`` square images of ``side`` pixels; memory aside."""
+    return max(1, min(_MOST_IMAGES, _MOST_PIXELS // side**2, num_validation))
+
+
+def fit_eval_batch(
+    measure: Callable[[int], int], micro: int, most: int, resting_bytes: int, limit_bytes: int
+) -> EvalFit:
+    """The largest size up to ``most`` whose peak is found to be at most ``limit_bytes``, that of a training step.
+
+    ``measure`` gives the peak of a size. A training step holds the activations of all layers and an evaluation those of
+    one, so the ``micro`` batch fits nearly always, and is halved where it does not. From what it requires above
+    ``resting_bytes``, which are held in any case, a larger size is predicted, and measured too. Where not even one
+    image fits, the size is 1.
+    """
+    fit = EvalFit(min(micro, most), measure(min(micro, most)))
+    while fit.peak_bytes > limit_bytes and fit.size > 1:
+        fit = EvalFit(fit.size // 2, measure(fit.size // 2))
+    size = min(most, fit.size * ((limit_bytes - resting_bytes) // max(fit.peak_bytes - resting_bytes, 1)))
+    while size > fit.size:
+        if (peak_bytes := measure(size)) <= limit_bytes:
+            return EvalFit(size, peak_bytes)
+        size //= 2
+    return fit
+
+
+Predict = Callable[[nn.Module, Tensor], Tensor]  # model, normalized images (b, c, s, s) -> logits (b, classes)
+
+
+def predict_once(model: nn.Module, images: Tensor) -> Tensor:
+    """The logits (b, classes) of normalized ``images`` (b, c, s, s)."""
+    logits: Tensor = model(images)
+    return logits
+
+
+def predict_mirrored(model: nn.Module, images: Tensor) -> Tensor:
+    """The mean of the logits (b, classes) of ``images`` (b, c, s, s) and of their mirror images, at least in fp32."""
+    plain, mirrored = predict_once(model, images), predict_once(model, images.flip(-1))
+    dtype = torch.promote_types(plain.dtype, torch.float32)
+    return (plain.to(dtype) + mirrored.to(dtype)) / 2
+
+
+PREDICTORS: dict[Literal["none", "flip"], Predict] = {"none": predict_once, "flip": predict_mirrored}  # evaluation.tta
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards each module has the mode it had, which is not the same for all with frozen stages."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@torch.no_grad()
+def evaluate_model(
+    model: nn.Module,
+    step: Step,
+    batches: Iterable[Batch],
+    predict: Predict = predict_once,
+    correct: list[Tensor] | None = None,
+) -> tuple[float, float]:
+    """Mean cross entropy in nats (without label smoothing) and accuracy over ``batches``, in evaluation mode, with the
+    normalization and the precision of ``step``.
+
+    With several ranks each evaluates its own ``batches``, all with the running statistics of the first rank; the sums
+    are added up, so that the result is that of one rank over all batches. ``correct`` receives for each batch which
+    of its images this rank got right, on the device.
+    """
+    step.world.broadcast_buffers(model)
+    normalize, precision, count = step.normalize, step.precision, 0
+    loss = torch.zeros((), dtype=torch.float64, device=normalize.mean.device)
+    num_correct = torch.zeros((), dtype=torch.int64, device=normalize.mean.device)
+    with evaluation_mode(model):
+        for images, labels in batches:
+            SUPERVISOR_LINK.send_heartbeat()
+            with precision.context():
+                logits = predict(model, normalize(images))
+            loss += cross_entropy(logits.to(normalize.mean.dtype), labels, reduction="sum")
+            hits = logits.argmax(1) == labels
+            num_correct += hits.sum()
+            if correct is not None:
+                correct.append(hits)
+            count += len(labels)
+    sums = step.world.sum(torch.stack([loss, num_correct.double(), loss.new_tensor(count)])).tolist()
+    return sums[0] / sums[2], sums[1] / sums[2]
+
+
+@contextmanager
+def averaged_model(step: Step, statistics_batches: Callable[[], Iterable[Batch]]) -> Iterator[nn.Module]:
+    """The model to evaluate or save: the moving average, a schedule-free optimizer's average, or the model itself.
+
+    The model has never run with a schedule-free optimizer's average while it was trained, so the statistics of batch
+    norm are measured over ``statistics_batches``, as its authors require: training images without augmentation, in
+    batches as large as while it was trained. The model is the same afterwards.
+    """
+    if step.ema is None and isinstance(step.optimizer, ScheduleFree):
+        with _average_in_place(step, step.optimizer, statistics_batches):
+            yield step.model
+    else:
+        yield step.ema.model if step.ema else step.model
+
+
+@contextmanager
+@torch.no_grad()
+def _average_in_place(
+    step: Step, optimizer: ScheduleFree, statistics_batches: Callable[[], Iterable[Batch]]
+) -> Iterator[None]:
+    tensors = [*step.model.parameters(), *step.model.buffers()]
+    before = [tensor.detach().clone(memory_format=torch.preserve_format) for tensor in tensors]
+    try:
+        for parameter in step.model.parameters():
+            parameter.copy_(optimizer.average(parameter))
+        _measure_statistics(step, statistics_batches)
+        yield
+    finally:
+        for tensor, value in zip(tensors, before, strict=True):
+            tensor.copy_(value)
+
+
+def _measure_statistics(step: Step, statistics_batches: Callable[[], Iterable[Batch]]) -> None:
+    norms = [norm for norm in find_batch_norms(step.model) if norm.training]
+    if not norms:
+        return
+    for norm in norms:
+        norm.reset_running_stats()
+    # these norms alone in training mode, and the plain mean over all batches
+    with evaluation_mode(step.model), override_attributes(norms, momentum=None, training=True):
+        for images, _ in statistics_batches():
+            with step.precision.context():
+                step.model(step.normalize(images))
+    for statistic in (statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)):
+        if statistic is not None:
+            statistic.copy_(step.world.mean(statistic))  # each rank has measured its part of the images

@@ -1,0 +1,310 @@
+"""One trial, from its configuration to its ending."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from sweep.config.metrics import METRICS
+from sweep.config.scaling import follow_growth
+from sweep.measurement.clock import Laps
+from sweep.measurement.device import (
+    identify_gpu,
+    make_moments,
+    make_synchronizer,
+    measure_reference_seconds,
+    reach_gpu,
+    resolve_device,
+)
+from sweep.measurement.memory import read_memory, reset_peak
+from sweep.records.messages import Evaluation, Heartbeat, Message, Outcome, Progress, Task, TrialTask
+from sweep.training.auto_micro import step_within_memory
+from sweep.training.budget import EvaluationSchedule, TrainingPoint
+from sweep.training.checkpoints import CheckpointSaver
+from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS
+from sweep.training.data.feeders import Batch
+from sweep.training.data.windows import Window
+from sweep.training.finish import describe_correct, describe_ending, evaluate_images, finish_trial, list_recipe_facts
+from sweep.training.models.build import num_parameters
+from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
+from sweep.training.processes import PROGRESS_SECONDS, load_plugin
+from sweep.training.schedules import RateSchedule
+from sweep.training.setup import LossMeter, TrainingSetup, TrialState, prepare_training
+from sweep.training.step import set_lr
+from sweep.training.warmup import warm_up_trial
+from sweep.training.world import SOLO, World
+
+# The device of a task: how a process takes it, and reports to the supervisor which one it is.
+
+
+def choose_device(task: Task, state: TrialState) -> None:
+    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device.
+
+    Raises:
+        InputError: the plug-in or the device is not there.
+        DeviceFullError: other programs hold all memory of the GPU.
+    """
+    if task.threads:
+        torch.set_num_threads(task.threads)
+    if task.plugin:
+        load_plugin(task.plugin)
+    state.device = resolve_device(task.device)
+    state.ledger.synchronize, state.ledger.moments = make_synchronizer(state.device), make_moments(state.device)
+    reach_gpu(state.device)
+    if state.device.type == "cuda":
+        torch.backends.cudnn.benchmark = True  # it chooses algorithms during the warm-up
+
+
+def announce_gpus(device: torch.device, world: World = SOLO) -> Iterator[Heartbeat]:
+    """A message with the UUIDs of the GPUs of all ranks; none where they train on a CPU."""
+    if device.type == "cuda":
+        yield Heartbeat(gpus=world.gather_texts(identify_gpu(device)))
+
+
+_NOISE_STEPS = 10  # between two readings of the noise scale, for each of which the host waits for the device
+
+
+def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
+    """Trains one configuration; yields progress, each evaluation, and last exactly one :class:`Ending`.
+
+    Resumes from the task's last checkpoint if there is one, after yielding the evaluations before it again. On a
+    request for preemption (:mod:`sweep.training.processes`) it ends as ``cancelled`` after a timed window, with a
+    checkpoint. Every exception becomes an outcome, except ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit``.
+    Where the configuration requires several ranks, each of them calls this function with its ``world``
+    (:func:`sweep.training.ranks.launch_trial`).
+    """
+    state, error_text, cause = TrialState(), "", ""
+    outcome: Outcome = "complete"
+    threads_before = torch.get_num_threads()
+    try:
+        try:
+            choose_device(task, state)
+            yield from announce_gpus(state.device, world)
+            setup = _set_up_trial(task, state, world)
+            yield from _train(task, setup, state, world)
+            finish_trial(task, setup, state)
+        except Exception as error:
+            outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
+        ending = replace(describe_ending(task, state, outcome, error_text, world.size), cause=cause)
+    finally:
+        torch.set_num_threads(threads_before)
+    yield ending
+
+
+def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> Iterator[Message]:
+    """Yields progress and evaluations until the budget is spent or the target accuracy is reached."""
+    window_steps = _warm_up(setup, state)
+    state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
+    with state.ledger.phase("setup"):
+        eval_schedule = _make_evaluation_schedule(setup)
+        torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
+        meter, progress_at = LossMeter(state.device, world), 0.0
+        parts = {**setup.stateful_parts(), "state": state, "meter": meter}
+        saver = CheckpointSaver(task, state.device, parts, world)
+    with state.ledger.phase("checkpoint"):
+        saver.load()
+    rates = RateSchedule(setup.config.schedule, setup.budget.span)
+    yield from state.evaluations
+    yield _describe_progress(setup, state, state.read_clock())  # at once: it holds the memory that a step requires
+    _open_window(setup, state)
+    for window in state.ledger.waiting(_iterate_windows(setup, state)):
+        before = state.point
+        lr = _find_highest_rate(setup, window) * rates.factor(setup.budget.position(before))
+        set_lr(setup.step.optimizer, lr)
+        meter.add(_take_step(setup, state, window), window.samples)
+        state.num_steps += 1
+        state.samples += window.samples
+        _update_batch_schedule(setup, state)
+        is_due = setup.budget.is_spent(state.read_clock()) or eval_schedule.is_passed(before.samples, state.samples)
+        if not (is_due or meter.window_steps >= window_steps or _ends_timed_window(setup, window)):
+            continue
+        meter.close_window(state.ledger, is_full=window.is_whole)
+        _adapt_micro_batch(setup, state)
+        if setup.budget.is_spent(state.read_clock()) or is_due:
+            state.evaluations.append(_evaluate(setup, state, meter, lr, window))
+            setup.schedule.follow_loss(state.evaluations[-1].train_loss)
+            yield state.evaluations[-1]
+            if _is_target_reached(setup, state):
+                break
+        _save_checkpoint(saver, state)
+        if time.perf_counter() - progress_at >= PROGRESS_SECONDS:
+            progress_at = time.perf_counter()
+            yield _describe_progress(setup, state, state.point)
+        _open_window(setup, state)
+
+
+def count_window_steps(step_seconds: float, window_seconds: float) -> int:
+    """Optimizer steps of a timed window of about ``window_seconds``."""
+    return max(1, min(MAX_WINDOW_STEPS, int(window_seconds / max(step_seconds, 1e-6))))
+
+
+def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingSetup:
+    if task.config.budget.seconds is not None:
+        state.agree = world.broadcast_first
+    if world.size == 1:  # several ranks would disturb each other
+        with state.ledger.phase("diagnostics"):
+            state.facts["reference_seconds"] = measure_reference_seconds(state.device)
+    with state.ledger.phase("setup"):
+        setup = prepare_training(task.config, state.device, world, task.expected_data)
+    if task.config.diagnostics.ledger == "full":
+        state.ledger.laps = Laps(state.ledger.moments)
+        setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))
+    state.num_train = num_train = len(setup.splits.train)
+    state.facts["num_parameters"] = num_parameters(setup.model)
+    state.facts |= list_recipe_facts(task.config, setup.peak_lr)
+    flags = {
+        "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
+        "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together
+    }
+    state.flags = tuple(name for name, is_raised in flags.items() if is_raised)
+    return setup
+
+
+def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
+    # returns the steps of a timed window
+    warmup = warm_up_trial(setup, state.ledger)
+    if memory := read_memory(state.device):
+        state.retries_before = memory.num_retries
+    state.facts |= {name: count for name, count in warmup.memory.items() if name in METRICS}
+    setup.budget.expect_step_seconds(warmup.step_seconds)
+    return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
+
+
+def _make_evaluation_schedule(setup: TrainingSetup) -> EvaluationSchedule:
+    epochs = setup.budget.expected_epochs(setup.schedule.average() if setup.schedule.is_growing else None)
+    return EvaluationSchedule(setup.planner.num_samples, epochs, until_target=setup.budget.target_accuracy is not None)
+
+
+def _save_checkpoint(saver: CheckpointSaver, state: TrialState) -> None:
+    with state.ledger.phase("checkpoint"):
+        is_preempted = saver.save_if_due()
+    if is_preempted:
+        raise PreemptedError(f"stopped on request after step {state.num_steps}")
+
+
+def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window]:
+    def size_at(windows: int, samples: int) -> int:
+        return setup.schedule.size(setup.budget.share(state.point.ahead(windows, samples)))
+
+    while not setup.budget.is_spent(state.point):
+        yield setup.planner.next_window(size_at)
+
+
+def _find_highest_rate(setup: TrainingSetup, window: Window) -> float:
+    config = setup.config
+    first = config.global_batch_size
+    return follow_growth(config.batch, config.optimizer, config.rules, setup.peak_lr, first, window.global_batch)
+
+
+def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tensor:
+    """Takes an optimizer step; returns its mean loss, a scalar. An automatic micro batch is reduced until it fits."""
+
+    def batches_of(part: Window) -> Iterator[Batch]:  # the time that the host waits for them counts as data wait
+        return state.ledger.waiting(setup.feeder.micro_batches(part))
+
+    if setup.auto_micro is None:
+        return setup.step(batches_of(window), window.samples)
+
+    def cut_again(part: Window, micro: int) -> Window:
+        _note_micro_batch(state, micro)
+        setup.planner.take_back(part, micro)
+        return setup.planner.next_window(lambda _windows, _samples: part.global_batch)
+
+    return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
+
+
+def _open_window(setup: TrainingSetup, state: TrialState) -> None:
+    """Starts a timed window, and the measurement of its peak memory."""
+    if setup.auto_micro:
+        reset_peak(setup.auto_micro.device)
+    state.ledger.open_window()
+
+
+def _adapt_micro_batch(setup: TrainingSetup, state: TrialState) -> None:
+    """Changes an automatic micro batch where the memory use of the last window requires it."""
+    if setup.auto_micro and setup.auto_micro.update(at_epoch_end=setup.planner.at_epoch_end):
+        setup.planner.set_micro(setup.auto_micro.micro)
+        _note_micro_batch(state, setup.auto_micro.micro)
+
+
+def _note_micro_batch(state: TrialState, micro: int) -> None:
+    state.facts["micro_batch_size"] = micro
+    state.flags = tuple(dict.fromkeys((*state.flags, "micro_batch_changed")))  # step times are of several sizes
+
+
+def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
+    """Whether a timed window ends with ``window``: smaller last steps of an epoch are timed apart from whole ones."""
+    is_measured = setup.auto_micro is not None and setup.planner.at_epoch_end
+    return is_measured or not (window.is_whole and setup.planner.is_next_whole)
+
+
+def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
+    is_due = setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0
+    if is_due and setup.step.noise:
+        setup.schedule.follow_noise(setup.step.noise.is_at_least)
+
+
+def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: float, window: Window) -> Evaluation:
+    correct: list[Tensor] = []
+    with state.ledger.phase("eval"):
+        val_loss, val_accuracy = evaluate_images(setup, setup.validation_batches, correct)
+        if setup.budget.is_spent(state.point) or _is_accurate_enough(setup, val_accuracy):  # no other one follows
+            state.correct_images = describe_correct(correct, setup.step.world, len(setup.splits.validation))
+    noise_scale = _note_noise(setup, state)
+    if memory := read_memory(state.device):
+        state.facts["num_alloc_retries"] = memory.num_retries - state.retries_before
+    state.facts |= {"val_loss": val_loss, "val_accuracy": val_accuracy}
+    state.facts["eval_batch_size"] = setup.eval_batch.size
+    state.facts["num_skipped_steps"] = setup.step.precision.num_skipped_steps
+    return Evaluation(
+        step=state.num_steps,
+        epoch=state.epoch,
+        samples=state.samples,
+        train_seconds=state.ledger.train_seconds,
+        train_loss=meter.take_mean(),
+        val_loss=val_loss,
+        val_accuracy=val_accuracy,
+        learning_rate=lr,
+        global_batch_size=window.global_batch,
+        noise_scale=noise_scale,
+    )
+
+
+def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
+    """Notes the noise scales, without those of an earlier evaluation; returns that of the last steps."""
+    noise = setup.step.noise
+    if noise is None:
+        return None
+    found = {
+        "noise_scale": noise.value(),
+        "noise_scale_run": noise.run_value(),
+        "num_noise_steps": noise.num_measured(),
+    }
+    kept = {name: value for name, value in state.facts.items() if name not in found}
+    state.facts = kept | {name: value for name, value in found.items() if value is not None}
+    return found["noise_scale"]
+
+
+def _is_target_reached(setup: TrainingSetup, state: TrialState) -> bool:
+    if not _is_accurate_enough(setup, state.facts["val_accuracy"]):
+        return False
+    state.facts |= {"steps_to_target": state.num_steps, "seconds_to_target": state.ledger.train_seconds}
+    return True
+
+
+def _is_accurate_enough(setup: TrainingSetup, accuracy: float) -> bool:
+    target = setup.budget.target_accuracy
+    return target is not None and accuracy >= target
+
+
+def _describe_progress(setup: TrainingSetup, state: TrialState, point: TrainingPoint) -> Progress:
+    return Progress(
+        step=state.num_steps,
+        num_steps=setup.budget.expected_steps(point),
+        epoch=state.epoch,
+        images_per_second=state.ledger.images_per_second,
+        peak_memory_bytes=int(peak) if (peak := state.facts.get("peak_memory_bytes")) else None,
+        quality_flags=state.quality_flags(),
+    )

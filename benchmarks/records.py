@@ -29,7 +29,7 @@ from sweep.records.records import CONFIG_COLUMNS
 from sweep.records.schema import EVALUATIONS, TRIALS
 from sweep.records.store import Store, open_store
 from sweep.search.attempts import RunPlan
-from sweep.search.optuna import Mirror, from_optuna_params, list_directions, make_distributions, to_optuna_params
+from sweep.search.optuna import from_optuna_params, list_directions, make_distributions, to_optuna_params
 from sweep.search.sampler import SobolPoints
 from sweep.search.tuner import KeyMaker, Tuner
 
@@ -217,8 +217,7 @@ def _asking(folder: Path, num_trials: int, sampler: str) -> Iterator[Callable[[i
     executor, plan = InstantExecutor(), RunPlan(key_of=KeyMaker())
     with (
         closing(open_store(path)) as store,
-        closing(Mirror(store.url, spec)) as mirror,
-        closing(Tuner(spec, store, executor, mirror, plan).run()) as events,
+        closing(Tuner(spec, store, executor, plan).run()) as events,
     ):
 
         def ask(_pair: int) -> float:
@@ -329,8 +328,8 @@ def open_study(setting: Setting) -> Iterator[Arms]:
         def ours(_pair: int) -> float:
             began = time.perf_counter()
             plan = RunPlan(key_of=KeyMaker())
-            with closing(open_store(own)) as store, closing(Mirror(store.url, spec)) as mirror:
-                events = Tuner(spec, store, InstantExecutor(), mirror, plan).run()
+            with closing(open_store(own)) as store:
+                events = Tuner(spec, store, InstantExecutor(), plan).run()
                 next(events)  # the first trial has started
                 seconds = time.perf_counter() - began
                 events.close()

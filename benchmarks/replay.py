@@ -32,7 +32,6 @@ from sweep.records.messages import LEFT, Ending, Message, Progress, Task
 from sweep.records.records import ReusableTrial, TrialRecord
 from sweep.records.store import Store, open_store
 from sweep.search.attempts import RunPlan
-from sweep.search.optuna import Mirror
 from sweep.search.sampler import Sampler
 from sweep.search.samplers import make_sampler
 from sweep.search.tuner import TrialEnded, Tuner
@@ -407,9 +406,7 @@ def replay_search(
     )
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(_opened(spec))
-        mirror = Mirror(store.url, spec)
-        mirror.close()  # a replay has no dashboard
-        tuner = Tuner(spec, store, executor, mirror, _plan(table, clock))
+        tuner = Tuner(spec, store, executor, _plan(table, clock))
         for event in stack.enter_context(contextlib.closing(tuner.run())):
             if isinstance(event, TrialEnded):
                 search.add_record(event.record, clock(), table)

@@ -20,6 +20,7 @@ from optuna.trial import TrialState
 
 from benchmarks.harness import MIN_PAIRS, TABLES, Arms, Setting, benchmark
 from benchmarks.replay import (
+    Point,
     RecordedTable,
     ReplayedSearch,
     make_replay_study,
@@ -31,7 +32,6 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.records.messages import Ending, Evaluation
-from sweep.search.sampler import Point
 
 # Tables that were looked at while the search or the answer was changed: they say nothing for either.
 LOOKED_AT = ("digits", "cifar10", "digits_crops", "digits_vit", "prototypes", "shapes", "cifar10_three")

@@ -27,7 +27,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sweep.config.trial_config import TrialConfig, build_config, flatten_config, replace_keys
 from sweep.measurement.environment import describe_environment
 from sweep.records.correct_images import decode_correct
 from sweep.records.frames.exchange import export_frames
@@ -46,6 +45,7 @@ from sweep.config.errors import InputError
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.config.study_file import find_differences, load_study
+from sweep.config.trial import TrialConfig, build_config, flatten_config, replace_keys
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
 
 DESIGNS = tuple(

@@ -1,6 +1,6 @@
 """How busy a supervisor is with many workers: a replay on a simulated clock, with its records on a disk.
 
-The tuner, the sampler, the store and the mirror are those of ``sweep run``. Workers send what recorded trainings sent,
+The tuner, the sampler and the store are those of ``sweep run``. Workers send what recorded trainings sent,
 stretched to the requested time, with the heartbeats and the progress of a running trial, as lines of JSON. Measured is
 the time of this machine that the supervisor takes, without that of the simulated workers.
 """
@@ -40,7 +40,6 @@ from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task, d
 from sweep.records.records import TrialRecord
 from sweep.records.store import open_store
 from sweep.search.attempts import RunPlan
-from sweep.search.optuna import Mirror
 from sweep.search.sampler import Sampler
 from sweep.search.samplers import make_sampler
 from sweep.search.tuner import TrialEnded, Tuner
@@ -118,7 +117,7 @@ def measure_load(
 ) -> Load:
     """Runs the recorded study ``spec`` in ``file`` on the table's trainings, of which a median one takes
     ``trial_seconds``, for ``window_seconds`` of the simulated clock from the time when as many trials have ended as
-    there are workers. No trial is mirrored for optuna-dashboard."""
+    there are workers."""
     clock, asked = SimulatedClock(), list[float]()
     play = _make_player(table, spec, trial_seconds, clock)
     executor = _JsonLines(ReplayingExecutor(play, clock, find_device(table), num_workers))
@@ -137,9 +136,7 @@ def measure_load(
             size = int(store.database.read(lambda connection: connection.execute(text(_SIZE)).scalar()) or 0)
             return _Moment(clock(), time.perf_counter() - wall, time.process_time() - busy, size)
 
-        mirror = Mirror(store.url, spec)
-        mirror.close()
-        with contextlib.closing(Tuner(spec, store, executor, mirror, plan).run()) as events:
+        with contextlib.closing(Tuner(spec, store, executor, plan).run()) as events:
             for event in events:
                 num_ended += isinstance(event, TrialEnded)
                 num_events += 1

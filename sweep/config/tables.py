@@ -90,17 +90,17 @@ class DatasetEntry:
     published: Published | None = None
 
 
-_SETS = "sweep.training.data.sets"
+_DATA = "sweep.training.data"
 
 
 def _published(
     name: str, shape: ImageShape, num_train: int, published: Published, find_facts: Reference | None = None
 ) -> DatasetEntry:
     return DatasetEntry(
-        load=f"{_SETS}.downloads:load_{name}",
+        load=f"{_DATA}.downloads:load_{name}",
         facts=DataFacts(shape, num_train),
-        find_facts=find_facts or f"{_SETS}.published_files:find_published_facts",
-        summarize=f"{_SETS}.published_files:summarize_published",
+        find_facts=find_facts or f"{_DATA}.published:find_published_facts",
+        summarize=f"{_DATA}.published:summarize_published",
         depends_on_root=False,
         published=published,
     )
@@ -132,12 +132,12 @@ _CIFAR100 = _cifar(
     "cifar-100-python", ("train", "test", "meta"), "cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"
 )
 
-_COUNT_LABELS = f"{_SETS}.published_files:find_idx_facts"
+_COUNT_LABELS = f"{_DATA}.published:find_idx_facts"
 
 # ``num_train`` is without the validation split that is held out.
 DATASETS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
-        load=f"{_SETS}.digits:load_digits",
+        load=f"{_DATA}.published:load_digits",
         facts=DataFacts(ImageShape(1, 8, 10), 1300),
         depends_on_root=False,
     ),
@@ -146,14 +146,14 @@ DATASETS: dict[str, DatasetEntry] = {
     "cifar10": _published("cifar10", ImageShape(3, 32, 10), 45_000, _CIFAR10),
     "cifar100": _published("cifar100", ImageShape(3, 32, 100), 45_000, _CIFAR100),
     "imagefolder": DatasetEntry(
-        load=f"{_SETS}.folder:load_imagefolder",
-        find_facts=f"{_SETS}.folder:find_folder_facts",
-        summarize=f"{_SETS}.folder:summarize_folder",
+        load=f"{_DATA}.image_folder:load_imagefolder",
+        find_facts=f"{_DATA}.image_folder:find_folder_facts",
+        summarize=f"{_DATA}.image_folder:summarize_folder",
     ),
     "synthetic": DatasetEntry(
-        load=f"{_SETS}.synthetic:make_synthetic",
-        find_facts=f"{_SETS}.synthetic:find_synthetic_facts",
-        summarize=f"{_SETS}.synthetic:summarize_synthetic",
+        load=f"{_DATA}.published:make_synthetic",
+        find_facts=f"{_DATA}.published:find_synthetic_facts",
+        summarize=f"{_DATA}.published:summarize_synthetic",
         depends_on_root=False,
     ),
 }

@@ -82,9 +82,8 @@ def recorded() -> str:
     for name in RECORDS:
         if name != "quickstart":
             found = read_answer(name)
-            remarks = [f"- {remark}" for remark in found["remarks"]]
-            parts += [f"### {name}", _describe(found), _tuned(found), "\n".join(remarks), _command(name)]
-    return "\n\n".join(filter(None, parts))
+            parts += [f"### {name}", _describe(found), _tuned(found), f"    sweep recommend {RECORDS[name]}"]
+    return "\n\n".join(parts)
 
 
 def _describe(found: Json) -> str:
@@ -92,9 +91,16 @@ def _describe(found: Json) -> str:
     return f"*{found['question']}* {counts}, {found['device']}, {found['date']}."
 
 
+_SHOWN = ("Model", "Effective batch size", "Tuned accuracy", "Training time", "Without loss")
+
+
 def _tuned(found: Json) -> str:
-    return table(CURVE_HEADS, found["rows"])
-
-
-def _command(name: str) -> str:
-    return f"    sweep recommend {RECORDS[name]}"
+    # without the notes in parentheses, but for the interval of an accuracy
+    columns = {name: CURVE_HEADS.index(name) for name in _SHOWN}
+    return table(
+        _SHOWN,
+        [
+            [row[index] if "accuracy" in name else row[index].partition(" (")[0] for name, index in columns.items()]
+            for row in found["rows"]
+        ],
+    )

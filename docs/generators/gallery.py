@@ -67,7 +67,7 @@ def demo() -> str:
     """The answer of the demo: its statements and its tuned batch sizes."""
     found = read_answer("quickstart")
     statements = [f"- {text}" + (f" *({certain})*" if certain else "") for text, certain in found["statements"]]
-    return "\n".join([_describe(found), "", *statements, "", _tuned(found)])
+    return "\n".join([_describe(found), "", *statements, "", _tuned(found, "Tuned accuracy")])
 
 
 def first_statement() -> str:
@@ -94,13 +94,13 @@ def _describe(found: Json) -> str:
 _SHOWN = ("Model", "Effective batch size", "Tuned accuracy", "Training time", "Without loss")
 
 
-def _tuned(found: Json) -> str:
-    # without the notes in parentheses, but for the interval of an accuracy
-    columns = {name: CURVE_HEADS.index(name) for name in _SHOWN}
-    return table(
-        _SHOWN,
-        [
-            [row[index] if "accuracy" in name else row[index].partition(" (")[0] for name, index in columns.items()]
-            for row in found["rows"]
-        ],
-    )
+def _tuned(found: Json, detailed: str = "") -> str:
+    # of the column ``detailed`` with the notes in parentheses
+    indices = {name: CURVE_HEADS.index(name) for name in _SHOWN}
+    if len({row[0] for row in found["rows"]}) == 1:
+        del indices["Model"]
+    rows = [
+        [row[index] if name == detailed else row[index].partition(" (")[0] for name, index in indices.items()]
+        for row in found["rows"]
+    ]
+    return table(tuple(indices), rows)

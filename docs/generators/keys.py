@@ -71,8 +71,10 @@ def configuration_keys() -> list[tuple[str, ...]]:
     defaults = dict(_leaves(TrialConfig().model_dump(mode="json", by_alias=True)))
     rows: list[tuple[str, ...]] = []
     for path, part in keys_of(schema, schema["$defs"]):
-        unit = f", {part['unit']}" if part["unit"] not in {"", "fraction"} else ""
-        rows.append((f"`{path}`", describe_values(path, part) + unit, _default(defaults[path]), part["description"]))
+        meaning, unit = part["description"], part["unit"]
+        is_said = unit in {"", "fraction"} or meaning.startswith(unit)
+        values = describe_values(path, part) + ("" if is_said else f", {unit}")
+        rows.append((f"`{path}`", values, _default(defaults[path]), meaning))
     return rows
 
 

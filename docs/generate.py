@@ -19,7 +19,6 @@ from generators.gallery import demo, first_statement, recorded, write_answers
 from generators.gpu import gpu, gpu_pieces, gpu_state
 from generators.keys import configuration, study
 from generators.notebook import write_notebook
-from generators.packages import packages
 from generators.performance import performance
 from generators.records import flags, frames, metrics
 
@@ -32,7 +31,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "flags": flags,
     "frames": frames,
-    "packages": packages,
     "commands": commands,
     "claims": claims,
     "claims_measured": claims_measured,

@@ -142,14 +142,14 @@ def test_own_data_is_counted_and_trained(tmp_path: Path) -> None:
     guide = run_guide("own-data.md", tmp_path, {"--set budget.epochs=5 --trials 4": _SMALL})
     assert "imagefolder in photos: 58 training, 10 validation and 12 test images" in guide.output
     assert "scans in .: 433 training, 75 validation and 92 test images" in guide.output
-    assert set(load_frames(tmp_path / "runs/scans").trials["outcome"]) == {"complete"}
+    assert set(load_frames(tmp_path / "runs/my_study").trials["outcome"]) == {"complete"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_model_of_ones_own_is_swept(tmp_path: Path) -> None:
-    run_guide("own-model.md", tmp_path, {"sweep run perceptron.toml": f"sweep run perceptron.toml {_SMALL}"})
-    trials = load_frames(tmp_path / "runs/perceptron").trials
+    run_guide("own-model.md", tmp_path, {"sweep run my_study.toml": f"sweep run my_study.toml {_SMALL}"})
+    trials = load_frames(tmp_path / "runs/my_study").trials
     assert set(trials["config.model.name"]) == {"perceptron"}
     assert set(trials["num_parameters"]) == {64 * 64 + 64 + 64 * 10 + 10}
     from_python = load_frames(tmp_path / "runs/from_python").trials
@@ -169,7 +169,7 @@ def test_records_of_ones_own_loop_have_an_answer(tmp_path: Path) -> None:
 
 def test_records_from_elsewhere_have_an_answer(tmp_path: Path) -> None:
     guide = run_guide("records-from-elsewhere.md", tmp_path)
-    assert "These records are from elsewhere: CSV, runs.csv, 6 runs, SHA-256 " in guide.output
+    assert "These records are from elsewhere: CSV, lab.csv, 6 runs, SHA-256 " in guide.output
     assert "Columns ignored: run, host." in guide.output
     assert "Use an effective batch size of" in guide.output
     assert "2 configurations in both" in guide.output

@@ -67,7 +67,7 @@ def demo() -> str:
     """The answer of the demo: its statements and its tuned batch sizes."""
     found = read_answer("quickstart")
     statements = [f"- {text}" + (f" *({certain})*" if certain else "") for text, certain in found["statements"]]
-    return "\n".join([_describe(found), "", *statements, "", _tuned(found)])
+    return "\n".join([_describe(found), "", *statements, "", _tuned(found, "Tuned accuracy")])
 
 
 def first_statement() -> str:
@@ -82,9 +82,8 @@ def recorded() -> str:
     for name in RECORDS:
         if name != "quickstart":
             found = read_answer(name)
-            remarks = [f"- {remark}" for remark in found["remarks"]]
-            parts += [f"### {name}", _describe(found), _tuned(found), "\n".join(remarks), _command(name)]
-    return "\n\n".join(filter(None, parts))
+            parts += [f"### {name}", _describe(found), _tuned(found), f"    sweep recommend {RECORDS[name]}"]
+    return "\n\n".join(parts)
 
 
 def _describe(found: Json) -> str:
@@ -92,9 +91,16 @@ def _describe(found: Json) -> str:
     return f"*{found['question']}* {counts}, {found['device']}, {found['date']}."
 
 
-def _tuned(found: Json) -> str:
-    return table(CURVE_HEADS, found["rows"])
+_SHOWN = ("Model", "Effective batch size", "Tuned accuracy", "Training time", "Without loss")
 
 
-def _command(name: str) -> str:
-    return f"    sweep recommend {RECORDS[name]}"
+def _tuned(found: Json, detailed: str = "") -> str:
+    # of the column ``detailed`` with the notes in parentheses
+    indices = {name: CURVE_HEADS.index(name) for name in _SHOWN}
+    if len({row[0] for row in found["rows"]}) == 1:
+        del indices["Model"]
+    rows = [
+        [row[index] if name == detailed else row[index].partition(" (")[0] for name, index in indices.items()]
+        for row in found["rows"]
+    ]
+    return table(tuple(indices), rows)

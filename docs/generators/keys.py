@@ -30,40 +30,29 @@ def keys_of(schema: Json, definitions: Json, prefix: str = "") -> Iterator[tuple
             yield f"{prefix}{name}", part
 
 
-def describe_type(path: str, part: Json) -> tuple[str, str]:
-    """The type of a key, and its bounds or choices."""
+def describe_values(path: str, part: Json) -> str:
+    """The values that a key takes: its choices, or its type and bounds."""
     if path in _NAMED:
-        return "text", " ".join(f"`{name}`" for name in sorted(_NAMED[path]))
-    kinds, rules = [], []
-    for form in part.get("anyOf", [part]):
-        kind, rule = _form(form)
-        kinds += [kind] if kind not in kinds else []
-        rules += [rule] if rule else []
-    return " or ".join(kinds), "; ".join(dict.fromkeys(rules))
+        return " ".join(f"`{name}`" for name in sorted(_NAMED[path]))
+    forms = dict.fromkeys(_form(form) for form in part.get("anyOf", [part]) if form.get("type") != "null")
+    return "; ".join(forms)
 
 
-_KINDS = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text", "null": "absent"}
+_KINDS = {"integer": "whole", "number": "number", "boolean": "true, false", "string": "text"}
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "gt": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+_MANY = 1e6  # a bound from here on only refuses mistakes
 
 
-def _form(form: Json) -> tuple[str, str]:
+def _form(form: Json) -> str:
     choices = form.get("enum", [form["const"]] if "const" in form else [])
     if choices:
-        return "text", " ".join(f"`{choice}`" for choice in choices)
+        return " ".join(f"`{choice}`" for choice in choices)
     if form.get("type") == "array":
-        kind = "tables" if form["items"].get("type") == "object" else "texts"
-        return f"list of {kind}", f"{form.get('minItems', 0)} or more"
+        return f"list of {'tables' if form['items'].get('type') == 'object' else 'texts'}"
     if form.get("type") == "object":
-        return "table", ""
-    bounds = [
-        f"{sign} {_number(form[name])}"
-        for sign, names_of in (("≥", ("minimum",)), (">", ("exclusiveMinimum", "gt")), ("≤", ("maximum",)))
-        for name in names_of
-        if name in form
-    ]
-    bounds += [f"< {_number(form['exclusiveMaximum'])}"] if "exclusiveMaximum" in form else []
-    if "pattern" in form:
-        bounds.append(f"matches `{form['pattern']}`")
-    return _KINDS[form["type"]], ", ".join(bounds)
+        return "table"
+    bounds = [f"{sign} {_number(form[name])}" for name, sign in _BOUNDS.items() if abs(form.get(name, _MANY)) < _MANY]
+    return f"{_KINDS[form['type']]} {', '.join(bounds)}".strip()
 
 
 def _number(value: float) -> str:
@@ -71,19 +60,19 @@ def _number(value: float) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is None:
-        return "absent"
-    return f"`{json.dumps(value)}`"
+    return "" if value is None else f"`{json.dumps(value)}`"
 
 
 def configuration_keys() -> list[tuple[str, ...]]:
-    """Key, type, bounds, default, unit and meaning of every field of a configuration."""
+    """Key, values with their unit, default and meaning of every field of a configuration."""
     schema = TrialConfig.model_json_schema(by_alias=True)
     defaults = dict(_leaves(TrialConfig().model_dump(mode="json", by_alias=True)))
     rows: list[tuple[str, ...]] = []
     for path, part in keys_of(schema, schema["$defs"]):
-        kind = describe_type(path, part)
-        rows.append((f"`{path}`", *kind, _default(defaults[path]), part["unit"], part["description"]))
+        meaning, unit = part["description"], part["unit"]
+        is_said = unit in {"", "fraction"} or meaning.startswith(unit)
+        values = describe_values(path, part) + ("" if is_said else f", {unit}")
+        rows.append((f"`{path}`", values, _default(defaults[path]), meaning))
     return rows
 
 
@@ -96,13 +85,13 @@ def _leaves(values: Json, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def configuration() -> str:
-    return table(("key", "type", "bounds or choices", "default", "unit", "meaning"), configuration_keys())
+    return table(("key", "values", "default", "meaning"), configuration_keys())
 
 
 def study() -> str:
     schema = StudySpec.model_json_schema(by_alias=True)
     rows: list[tuple[str, ...]] = []
     for path, part in keys_of(schema, schema["$defs"]):
-        default = _default(part["default"]) if "default" in part else ("required" if path == "name" else "empty")
-        rows.append((f"`{path}`", *describe_type(path, part), default, part["description"]))
-    return table(("key", "type", "bounds or choices", "default", "meaning"), rows)
+        default = _default(part["default"]) if "default" in part else "required" if path == "name" else ""
+        rows.append((f"`{path}`", describe_values(path, part), default, part["description"]))
+    return table(("key", "values", "default", "meaning"), rows)

@@ -3,8 +3,10 @@
 from generators.markdown import table
 
 from sweep.config.metrics import METRICS
-from sweep.records import frames as frame_columns
-from sweep.records.quality import MEANINGS, find_time_doubts
+from sweep.records.frames import frame_columns
+from sweep.records.quality_flags import MEANINGS, is_time_evidence
+
+_BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 
 
 def metrics() -> str:
@@ -12,7 +14,7 @@ def metrics() -> str:
         (
             f"`{item.name}`",
             item.unit,
-            item.direction or "no objective",
+            _BETTER[item.direction],
             item.description + (f"; requires {item.requires.text}" if item.requires else ""),
         )
         for item in METRICS.values()
@@ -21,9 +23,9 @@ def metrics() -> str:
 
 
 def flags() -> str:
-    """Every quality flag, and whether it is a doubt about the measured time."""
-    rows = [(f"`{name}`", "yes" if find_time_doubts((name,)) else "", text) for name, text in MEANINGS.items()]
-    return table(("flag", "doubt about the time", "meaning"), rows)
+    """Every quality flag, and whether the times of a trial that has it alone count."""
+    rows = [(f"`{name}`", "yes" if is_time_evidence((name,)) else "no", text) for name, text in MEANINGS.items()]
+    return table(("flag", "times count", "meaning"), rows)
 
 
 _OTHER_UNITS = {
@@ -42,27 +44,21 @@ _OTHER_UNITS = {
 
 
 def frames() -> str:
-    """Every frame with its columns, dtypes and units."""
-    parts = []
+    """Every frame with its columns, dtypes and units; a dtype in parentheses may have missing values."""
+    parts = ["A dtype in parentheses: values may be missing."]
     for name in ("TRIAL", "EVALUATION", "ATTEMPT", "QUEUE", "PROBE", "STUDY", "ENVIRONMENT"):
-        columns = getattr(frame_columns, f"{name}_COLUMNS")
-        rows = [(f"`{item.name}`", item.dtype, _unit(item.name), _missing(item)) for item in columns if _is_own(item)]
+        columns = [item for item in getattr(frame_columns, f"{name}_COLUMNS") if not item.name.startswith("config.")]
         if name == "TRIAL":
-            rows.insert(
-                5, ("`config.*`", "by key", "", "a column for each key of [a configuration](configuration-keys.md)")
-            )
-        titles = {"STUDY": "studies", "QUEUE": "queue", "ENVIRONMENT": "environment_rows"}
-        title = titles.get(name, name.lower() + "s")
-        parts.append(f"`{title}`\n\n" + table(("column", "dtype", "unit", "missing values"), rows))
+            columns = [item for item in columns if item.name not in METRICS]
+        rows = [
+            (f"`{item.name}`", f"({item.dtype})" if item.nullable else item.dtype, _unit(item.name)) for item in columns
+        ]
+        if name == "TRIAL":
+            rows.insert(5, ("`config.*`", "by key", "of each [key](configuration-keys.md)"))
+            rows.insert(6, ("a column for each [metric](metrics.md)", "(float64), (Int64)", "of the metric"))
+        title = {"STUDY": "studies", "QUEUE": "queue", "ENVIRONMENT": "environment_rows"}.get(name, name.lower() + "s")
+        parts.append(f"`{title}`\n\n" + table(("column", "dtype", "unit"), rows))
     return "\n\n".join(parts)
-
-
-def _is_own(column: frame_columns.FrameColumn) -> bool:
-    return not column.name.startswith("config.")
-
-
-def _missing(column: frame_columns.FrameColumn) -> str:
-    return "possible" if column.nullable else ""
 
 
 def _unit(name: str) -> str:

@@ -3,7 +3,7 @@
 from generators.markdown import table
 
 from sweep.config.metrics import METRICS
-from sweep.records.frames import frame_columns
+from sweep.records import frames as frame_columns
 from sweep.records.quality_flags import MEANINGS, is_time_evidence
 
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}

@@ -124,29 +124,29 @@ def list_fields(section: type[Section], prefix: str = "") -> dict[str, FieldInfo
 
 
 class DataSection(Section):
-    name: DatasetName = key("digits", "the data set; a plug-in may add more", cost="step")
-    root: str = key("data", "folder that holds the data; for imagefolder the folder of class folders", cost="derived")
+    name: DatasetName = key("digits", "data set; plug-ins add more", cost="step")
+    root: str = key("data", "folder of the data; of imagefolder: the folder of class folders", cost="derived")
     # A micro batch is no larger than the data, and small sets are fed in another way.
-    subset: PositiveInt | None = key(None, "train on this many images; all when absent", unit="images", cost="step")
+    subset: PositiveInt | None = key(None, "training images; absent: all", unit="images", cost="step")
     # What is held out is not trained on, so that it changes the number of training images.
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
         None,
-        "share of the images, without those held out for testing, that is held out for validation where the set has no "
-        "validation split of its own; absent: 0.15, or 0.1 where it has a test split of its own",
+        "share held out for validation, where the set has no such split; absent: 0.15, or 0.1 with "
+        "a test split of its own",
         unit="fraction",
         cost="step",
     )
     image_size: Annotated[int, Field(ge=1, le=2**14)] | None = key(
-        None, "side in pixels that imagefolder images are brought to", unit="pixels", cost="step"
+        None, "side that imagefolder images are brought to", unit="pixels", cost="step"
     )
     resize: Literal["crop", "stretch", "pad"] = key(
         "crop",
-        "how imagefolder images get that size: `crop`: the short side, then the center square; `stretch`: both sides; "
-        "`pad`: the long side, with black borders",
+        "way to that size: `crop`: short side, then the center square; `stretch`: both sides; "
+        "`pad`: long side, black borders",
         cost="trial",
     )
     on_bad_image: Literal["refuse", "skip"] = key(
-        "refuse", "imagefolder images that cannot be decoded: refuse the study, or train without them", cost="trial"
+        "refuse", "imagefolder images that cannot be decoded: refuse the study, or leave them out", cost="trial"
     )
     augment: Literal[
         "none",
@@ -158,67 +158,65 @@ class DataSection(Section):
         "randaugment",
     ] = key(
         "none",
-        "drawn for each sample of each epoch; random_resized_crop: 8 to 100 % of the image, which has "
-        "`data.image_size` by then, at an aspect ratio of 3/4 to 4/3, brought back to that size, and a flip",
+        "augmentation, drawn anew in each epoch; random_resized_crop: 8 to 100 % of the image at "
+        "an aspect ratio of 3/4 to 4/3, and a flip",
         cost="step",
     )
     augment_ops: Annotated[int, Field(ge=0, le=16)] = key(
-        2, "operations per image of randaugment", unit="operations", cost="derived"
+        2, "operations of randaugment per image", unit="operations", cost="derived"
     )
     augment_magnitude: Annotated[int, Field(ge=0, le=30)] = key(9, "strength of randaugment's operations", cost="trial")
     placement: Literal["device", "host"] = key(
         "device",
-        "`device`: all images are kept on the device where there is room; `host`: they are streamed",
+        "images on the device where there is room, or streamed from the host",
         cost="step",
     )
     workers: Annotated[int, Field(ge=0, le=256)] = key(
-        0, "that read images which are streamed", unit="processes", cost="step"
+        0, "processes that read streamed images", unit="processes", cost="step"
     )
     prefetch: Annotated[int, Field(ge=1, le=1024)] = key(
-        2, "that each worker reads ahead; requires data.workers", unit="micro batches", cost="derived"
+        2, "micro batches that each worker reads ahead", unit="micro batches", cost="derived"
     )
 
 
 class BatchSection(Section):
     micro: PositiveInt | Literal["auto"] = key(
         64,
-        "samples of one forward and backward pass, at most; auto: the largest that fits; requires batch.global",
+        "samples of one forward and backward pass; auto: the largest that fits, with batch.global",
         unit="samples",
         cost="derived",
     )
     accumulation: PositiveInt | None = key(1, "micro batches per optimizer step", unit="micro batches", cost="derived")
     global_: Annotated[PositiveInt | None, Field(alias="global")] = key(
-        None, "replaces `batch.accumulation`; samples per optimizer step", unit="samples", cost="derived"
+        None, "samples per optimizer step; replaces `batch.accumulation`", unit="samples", cost="derived"
     )
     memory_low: Fraction = key(
-        0.6, "share of the device's memory below which an auto micro batch grows", unit="fraction", cost="trial"
+        0.6, "share of memory below which an auto micro batch grows", unit="fraction", cost="trial"
     )
-    memory_high: Fraction = key(
-        0.8, "share of the device's memory above which it shrinks", unit="fraction", cost="trial"
-    )
+    memory_high: Fraction = key(0.8, "share of memory above which it shrinks", unit="fraction", cost="trial")
     schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
         "constant",
-        "how the effective (global) batch size grows over the budget; plateau: it doubles when the training loss has "
-        "stopped falling",
+        "growth of the effective batch size over the budget; plateau: it doubles when the training "
+        "loss has stopped falling",
         cost="derived",
     )
     schedule_factor: Annotated[float, Field(ge=1.0, le=1e6)] = key(
-        8.0, "last effective batch size over the first; for noise_scale and plateau the most", cost="derived"
+        8.0, "last effective batch size over the first, at most", cost="derived"
     )
     schedule_milestones: str = key(
         "0.3, 0.6, 0.8", "shares of the budget at which stepwise grows", unit="fraction", cost="trial"
     )
     schedule_lr: Literal["keep", "rule", "seesaw"] = key(
         "keep",
-        "rule: rules.lr follows the growth; seesaw: the rate falls with the square root of the growth",
+        "learning rate as the batch grows: unchanged, by rules.lr, or falling with the square root of the growth",
         cost="trial",
     )
     plateau_patience: PositiveInt = key(
-        2, "without progress, after which plateau doubles the batch", unit="evaluations", cost="trial"
+        2, "evaluations without progress before plateau doubles the batch", unit="evaluations", cost="trial"
     )
     plateau_threshold: Fraction = key(
         0.01,
-        "by which the mean training loss between two evaluations must fall below the lowest one for progress",
+        "fall of the mean training loss that counts as progress",
         unit="fraction",
         cost="trial",
     )
@@ -273,22 +271,22 @@ BUDGETS = ("epochs", "steps", "samples", "seconds", "target_accuracy")
 
 class BudgetSection(Section):
     epochs: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
-        None, "passes over the training split; a part of one is rounded up to a step", unit="passes", cost="trial"
+        None, "passes over the training split", unit="passes", cost="trial"
     )
     steps: PositiveInt | None = key(None, "replaces the other budgets", unit="optimizer steps", cost="trial")
     samples: PositiveInt | None = key(None, "replaces the other budgets", unit="samples", cost="trial")
     seconds: Annotated[float, Field(gt=0.0)] | None = key(
-        None, "of train_seconds; replaces the other budgets", unit="seconds", cost="trial"
+        None, "seconds of training; replaces the other budgets", unit="seconds", cost="trial"
     )
     target_accuracy: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
         None,
-        "train until an evaluation reaches this val_accuracy, for max_epochs at most; replaces the other budgets",
+        "val_accuracy that ends the training; replaces the other budgets",
         unit="fraction",
         cost="trial",
     )
     max_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
         100.0,
-        "cap of a target_accuracy, below which the trial ends there as `target_missed`; else unused",
+        "limit with target_accuracy; then `target_missed`",
         unit="passes",
         cost="trial",
     )
@@ -310,7 +308,7 @@ class BudgetSection(Section):
 class DistributedSection(Section):
     world_size: Annotated[int, Field(ge=1, le=1024)] = key(
         1,
-        "they train one trial together, each on a GPU of its own; on a CPU they share its cores",
+        "ranks that train one trial together, each on its GPU",
         unit="ranks",
         cost="step",
     )
@@ -323,42 +321,42 @@ MOST_DROPOUT, MOST_LABEL_SMOOTHING = 0.5, 0.2
 
 
 class ModelSection(Section):
-    name: ModelName = key("resnet8", "the model that is trained; a plug-in may add more", cost="step")
+    name: ModelName = key("resnet8", "model; plug-ins add more", cost="step")
     norm: Literal["batch", "ghost", "group", "layer", "sync"] = key(
-        "batch", "normalization of a ResNet (a ViT has layer); sync is batch where there is one rank", cost="step"
+        "batch", "normalization of a ResNet; sync: batch statistics over all ranks", cost="step"
     )
     norm_momentum: Annotated[float, Field(gt=0.0, le=1.0)] = key(
         0.1,
-        "weight of a micro batch in the running statistics by which a batch, ghost or sync norm of a ResNet evaluates",
+        "weight of a micro batch in the running statistics of batch, ghost and sync",
         unit="fraction",
         cost="none",
     )
     ghost_batch: PositiveInt = key(
-        32, "samples that share their statistics with norm = ghost", unit="samples", cost="derived"
+        32, "samples that share statistics with norm = ghost", unit="samples", cost="derived"
     )
     patch_size: PositiveInt | None = key(
         None,
-        "side of a patch of a ViT, which divides the side of the images; absent: 2 up to 16 pixels, 4 up to 48, 8 up "
-        "to 112, then 16, or the nearest size that divides",
+        "side of a ViT's patch, a divisor of the image side; absent: 2 up to 16 pixels, 4 up to "
+        "48, 8 up to 112, then 16, or the nearest divisor",
         unit="pixels",
         cost="step",
     )
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.0,
-        "share of activations that are dropped: before a ResNet's head, inside a ViT",
+        "share of dropped activations: before a ResNet's head, inside a ViT",
         unit="fraction",
         cost="switch",
     )
     stochastic_depth: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.0,
-        "probability that a sample skips the last residual branch; less for those before it",
+        "probability of skipping the last residual branch; less for earlier ones",
         unit="fraction",
         cost="switch",
     )
-    weights: str | None = key(None, "file to start from: safetensors, or a torch file of tensors alone", cost="trial")
+    weights: str | None = key(None, "weights to start from: safetensors, or a torch file of tensors", cost="trial")
     freeze_stages: Annotated[int, Field(ge=0)] = key(
         0,
-        "the stem and this many stages (of a ViT: blocks) are not trained; 0: everything is trained",
+        "stages (blocks of a ViT) that are not trained, with the stem; 0: none",
         unit="stages",
         cost="step",
     )
@@ -370,16 +368,16 @@ class OptimizerSection(Section):
         0.1, "learning rate at the top of the schedule, before `rules.lr`", cost="none"
     )
     weight_decay: Annotated[float, Field(ge=0.0, le=1e3)] = key(
-        0.0, "applied to weights; norm parameters and biases are excluded", cost="none"
+        0.0, "weight decay, not of norms and biases", cost="none"
     )
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
-        0.9, "momentum of the SGD family and of Muon (absent: 0.95); beta1 of the Adam family", cost="switch"
+        0.9, "momentum (absent for Muon: 0.95); beta1 of the Adam family", cost="switch"
     )
     beta2: Annotated[float, Field(ge=0.0, lt=1.0)] | None = key(
-        None, "decay of the second moment; absent: the optimizer's own (0.999, RMSprop 0.99)", cost="none"
+        None, "decay of the second moment; absent: 0.999, RMSprop 0.99", cost="none"
     )
     eps: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
-        None, "added to the denominator; absent: the optimizer's own (1e-8, LAMB 1e-6)", cost="none"
+        None, "added to the denominator; absent: 1e-8, LAMB 1e-6", cost="none"
     )
     trust_coefficient: Annotated[float, Field(gt=0.0, le=1.0)] = key(1e-3, "eta of LARS", cost="none")
 
@@ -398,38 +396,34 @@ class RulesSection(Section):
     reference batch, and grows with a power of the ratio to it, which a rule names or which is given as a number."""
 
     reference_batch: PositiveInt = key(
-        256, "effective batch size at which all values hold as they are written", unit="samples", cost="none"
+        256, "batch size your values were tuned for; rules scale from it", unit="samples", cost="none"
     )
     lr: Literal["none", "linear", "sqrt", "auto"] | Power = key(
         "none",
-        "how optimizer.lr grows with the effective (global) batch size over `rules.reference_batch`; a number is the "
-        "power: 0 is none, 0.5 sqrt, 1 linear; auto: linear for SGD and LARS, sqrt for the others",
+        "growth of optimizer.lr with the batch size; a number is the power; auto: linear for SGD "
+        "and LARS, sqrt for others",
         cost="none",
     )
     weight_decay: Literal["none", "linear", "sqrt", "timescale"] | Power = key(
         "none",
-        "how optimizer.weight_decay grows with the effective batch size; a number is the power; timescale: so that the "
-        "epochs over which it averages the updates, `weight_decay_timescale`, stay those of the reference batch, "
-        "whatever rules.lr does",
+        "growth of optimizer.weight_decay; a number is the power; timescale: as many epochs of "
+        "averaging as at the reference batch",
         cost="none",
     )
     betas: Literal["none", "sqrt", "linear", "half_life"] | Power = key(
         "none",
-        "how the betas of the Adam family follow the effective batch size; sqrt: with eps, as square-root scaling of "
-        "lr requires; linear or a number: both 1 - beta grow with the ratio, or with that power of it; half_life: "
-        "beta2 to the power of the ratio, so that its half-life in samples stays; beta1 stays",
+        "growth of 1 - beta of the Adam family; sqrt: with eps; a number is the power; half_life: "
+        "beta2 keeps its half-life in samples",
         cost="none",
     )
     warmup: Literal["none", "graded"] = key(
         "none",
-        "graded: none of the warm-up up to 2 times `rules.reference_batch`, a third at 4 times, two thirds at 8, "
-        "all of it from 16 on; triangular has its own",
+        "graded: no warm-up up to 2 times the reference batch, a third at 4, two thirds at 8, all from 16 on",
         cost="none",
     )
     epochs: Literal["none", "linear", "sqrt"] | Fraction = key(
         "none",
-        "how budget.epochs grow with the effective batch size; a number is the power: 0 is as many epochs at every "
-        "batch size, 1 as many steps",
+        "growth of budget.epochs; a number is the power: 0 is equal epochs, 1 equal steps",
         cost="trial",
     )
     label_smoothing: Literal["none", "linear", "sqrt"] = key(
@@ -442,35 +436,29 @@ class RulesSection(Section):
     )
     ema: Literal["none", "power"] = key(
         "none",
-        "power: regularization.ema_decay is for steps of rules.reference_batch samples; its half-life in samples stays",
+        "power: ema_decay keeps its half-life in samples",
         cost="none",
     )
 
 
 class ScheduleSection(Section):
-    name: ScheduleName = key(
-        "cosine", "learning-rate schedule after the warm-up; wsd: warm-up, stable, decay", cost="none"
-    )
+    name: ScheduleName = key("cosine", "learning-rate schedule; wsd: warm-up, stable, decay", cost="none")
     warmup: Annotated[float, Field(ge=0.0)] = key(
         0.05,
-        "over which the learning rate rises, in warmup_unit; a text like '5 epochs' sets both",
+        "warm-up length; a text like '5 epochs' sets the unit too",
         unit="`schedule.warmup_unit`",
         cost="none",
     )
-    warmup_unit: Unit = key("fraction", "what `schedule.warmup` counts; a fraction is one of the budget", cost="none")
-    milestones: str = key(
-        "0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs' (steps, samples)", cost="none"
-    )
+    warmup_unit: Unit = key("fraction", "unit of `schedule.warmup`; fraction: of the budget", cost="none")
+    milestones: str = key("0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs'", cost="none")
     gamma: Annotated[float, Field(gt=0.0, le=1.0)] = key(0.1, "factor of step at each milestone", cost="none")
-    peak: Fraction = key(
-        0.2, "fraction of the budget at which triangular is highest; its warm-up", unit="fraction", cost="none"
-    )
+    peak: Fraction = key(0.2, "fraction of the budget at which triangular is highest", unit="fraction", cost="none")
     final: Fraction = key(
-        0.0, "of the highest rate, where cosine, linear, triangular and wsd end", unit="fraction", cost="none"
+        0.0, "end of cosine, linear, triangular and wsd, over the highest rate", unit="fraction", cost="none"
     )
     decay_share: Annotated[float, Field(gt=0.0, le=1.0)] = key(
         0.2,
-        "last part of the budget, over which wsd falls; before it the rate is the highest, but for the warm-up",
+        "last part of the budget, over which wsd falls",
         unit="fraction",
         cost="none",
     )
@@ -505,13 +493,13 @@ class ScheduleSection(Section):
 class PrecisionSection(Section):
     dtype: Literal["fp32", "tf32", "bf16", "fp16", "fp64"] = key(
         "fp32",
-        "number format of a step; `bf16`, `fp16` keep the weights in 32 bits; `tf32` requires a GPU",
+        "number format; `bf16`, `fp16` keep the weights in 32 bits",
         cost="step",
     )
     channels_last: bool = key(False, "memory layout of images and convolutions", cost="step")
     compile: bool = key(False, "`torch.compile`", cost="step")
-    checkpointing: bool = key(False, "compute each block's activations again instead of keeping them", cost="step")
-    cuda_graphs: bool = key(False, "replay forward and backward as one CUDA graph; requires a GPU", cost="step")
+    checkpointing: bool = key(False, "recompute activations instead of keeping them", cost="step")
+    cuda_graphs: bool = key(False, "one CUDA graph for forward and backward; requires a GPU", cost="step")
 
 
 class RegularizationSection(Section):
@@ -519,31 +507,26 @@ class RegularizationSection(Section):
         0.0, "share of the target that is spread over all classes", unit="fraction", cost="switch"
     )
     grad_clip: Annotated[float, Field(gt=0.0)] | None = key(
-        None, "largest norm of the gradient of a step; absent: no limit", cost="switch"
+        None, "largest norm of a gradient; absent: no limit", cost="switch"
     )
     ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
-        None, "evaluate, and save, the moving average of the weights", cost="switch"
+        None, "decay of a moving average of the weights, which is evaluated and saved", cost="switch"
     )
     mixup: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of mixup; 0 is off", cost="switch")
     cutmix: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of cutmix; 0 is off", cost="switch")
 
 
 class EvaluationSection(Section):
-    tta: Literal["none", "flip"] = key(
-        "none", "flip: the logits of an image and of its mirror image are averaged, in every evaluation", cost="step"
-    )
+    tta: Literal["none", "flip"] = key("none", "flip: evaluations average an image and its mirror image", cost="step")
 
 
 class DiagnosticsSection(Section):
     ledger: Literal["phases", "full"] = key(
-        "phases", "full: the time of steps is split into forward, backward and optimizer", cost="step"
+        "phases", "full: step times split into forward, backward and optimizer", cost="step"
     )
-    noise_scale: bool = key(
-        False, "measure the gradient noise scale while training, for each evaluation", cost="switch"
-    )
+    noise_scale: bool = key(False, "measure the gradient noise scale", cost="switch")
     sharpness: bool = key(
         False,
-        "measure how sharp the minimum is that was found; inside a study for confirming trials, or for all where "
-        "the study has none",
+        "measure the sharpness of the minimum, of confirming trials where there are some",
         cost="trial",
     )

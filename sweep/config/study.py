@@ -47,7 +47,7 @@ class Confirm(Section):
     """How much is trained again with fresh seeds, so that the answer is settled."""
 
     max_configurations: Annotated[int, Field(ge=0, le=1000)] = Field(
-        16, description="configurations that are trained again, at most"
+        16, description="most configurations to train again"
     )
     seeds: Annotated[int, Field(ge=0, le=1000)] = Field(
         20,
@@ -107,17 +107,17 @@ class Tolerance(Section):
     """Differences that do not matter to the user."""
 
     accuracy: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.005, description="of accuracy, as a fraction: 0.005 are 0.5 points"
+        0.005, description="difference of accuracy that does not matter: 0.005 are 0.5 points"
     )
-    time: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="of training time, as a share of the shorter")
-    memory: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="of memory, as a share of the smaller")
+    time: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="the same as a share of the training time")
+    memory: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="the same as a share of the memory")
 
 
 class AnswerRules(Section):
     """What the answer may neglect, and when one of its statements is settled."""
 
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        0.95, description="probability of being right from which on a statement is settled"
+        0.95, description="probability from which on a statement is settled"
     )
     tolerance: Tolerance = Tolerance()
 
@@ -152,36 +152,30 @@ class StudySpec(Section):
     """A validated study. Read one with :func:`sweep.config.study_file.load_study`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"), AfterValidator(_no_device)] = Field(
-        description="the folder of the records under the root"
+        description="name, and folder under the root"
     )
-    question: str = Field("", description="what the study is to answer; it heads the report")
+    question: str = Field("", description="heading of the report")
     seed: Annotated[int, Field(ge=0, lt=2**30)] = Field(
-        0, description="search trials use it, confirming trials the seeds after it"
+        0, description="seed of search trials; confirming trials take the next ones"
     )
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         20,
-        description="search trials, without `cancelled` and `not_fitting` ones and crashed ones that are tried again",
+        description="number of search trials (cancelled, refused and retried ones do not count)",
     )
-    timeout: Seconds | None = Field(
-        None, description='time limit of one `sweep run`, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`'
-    )
-    search_timeout: Seconds | None = Field(
-        None, description="time limit of the search in one `sweep run`, in the same forms; confirming begins then"
-    )
-    trial_timeout: Seconds | None = Field(
-        None, description="time limit of one trial, in the same forms; a slower one ends as `timed_out`"
-    )
+    timeout: Seconds | None = Field(None, description="time limit of one `sweep run`")
+    search_timeout: Seconds | None = Field(None, description="time limit of its search; confirming follows")
+    trial_timeout: Seconds | None = Field(None, description="time limit of one trial; then `timed_out`")
     stall_timeout: Seconds = Field(
         600.0,
-        description="time limit, in the same forms, between two messages of a trial; a trial that exceeds it is "
-        "stopped and retried, three times at most; set it longer than the longest compile, step or checkpoint",
+        description="time limit between two messages of a trial, which is then retried; longer than any "
+        "compile, step or checkpoint",
     )
     objectives: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
         ("val_accuracy", "train_seconds", "peak_memory_bytes"),
-        description="metrics to trade off, of those of which higher or lower is better",
+        description="metrics to trade off",
     )
     sampler: Literal["tpe", "nsga2", "qmc", "random", "grid", "gp", "cost_aware"] = Field(
-        "cost_aware", description="where the next configuration comes from"
+        "cost_aware", description="source of the next configuration"
     )
     pruner: Literal["none", "front"] = Field(
         "front",
@@ -189,23 +183,23 @@ class StudySpec(Section):
         f"with objectives other than {', '.join(f'`{name}`' for name in sorted(FORESEEABLE))}: `none`",
     )
     retune: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        (), description="keys that are searched anew for each combination of the `batch.*` parameters; they take turns"
+        (), description="keys that are searched anew for each combination of `batch.*`"
     )
     first: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
-        (), description="points that are tried first, each a table with a value for every key of the space"
+        (), description="points to try first, each with a value for every key of the space"
     )
     deliberate: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        (), description="keys whose values are chosen on purpose: no advice on them is given"
+        (), description="keys without advice, chosen on purpose"
     )
     price_per_hour: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
         None,
-        description="what an hour of all that the study runs on costs; prices are then named beside times",
+        description="cost of an hour of all machines of the study",
     )
-    currency: Annotated[str, Field(max_length=16)] = Field("", description='text behind a price, such as `"EUR"`')
+    currency: Annotated[str, Field(max_length=16)] = Field("", description='such as `"EUR"`')
     confirm: Confirm = Confirm()
     answer: AnswerRules = AnswerRules()
-    base: dict[str, Any] = Field(default_factory=dict, description="any configuration key: what stays fixed")
-    space: Space = Field(default_factory=dict, description="any configuration key: what varies, and over what")
+    base: dict[str, Any] = Field(default_factory=dict, description="configuration keys that stay fixed")
+    space: Space = Field(default_factory=dict, description="configuration keys that vary, and over what")
 
     @model_validator(mode="before")
     @classmethod

@@ -95,7 +95,7 @@ class TrialConfig(Section):
     diagnostics: DiagnosticsSection = DiagnosticsSection()
     distributed: DistributedSection = DistributedSection()
     seed: Annotated[int, Field(ge=0, lt=2**31)] = key(
-        0, "of weights, order and draws; inside a study it is the study's and cannot be set", cost="none"
+        0, "seed of weights, order and draws; a study sets it", cost="none"
     )
 
     @model_validator(mode="after")

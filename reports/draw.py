@@ -44,10 +44,10 @@ from reports.labels import choose_unit
 from reports.layout import HEAT_COLORS, axis_ticks, axis_title, category_range, choose_units, look_of, shade_colors
 from sweep.config.metrics import DisplayUnit
 
-MAX_COLUMNS = 3
-MAX_TICK = 32  # characters of a tick's text
-SCREEN_DPI = 130
-SHARED_PIXELS = (1200, 630)  # what sites that show a linked image ask for
+_MAX_COLUMNS = 3
+_MAX_TICK = 32  # characters of a tick's text
+_SCREEN_DPI = 130
+_SHARED_PIXELS = (1200, 630)  # what sites that show a linked image ask for
 _NARROW = 8.0  # inches, less than any picture for the screen
 _LEAST_PANEL = 3.2  # inches
 _BESIDE = 6.0  # inches from which on small panels lie beside the large one
@@ -85,7 +85,7 @@ def draw_picture(figure: Figure, form: Format = "png", paper: Paper = _SCREEN, d
     the width of ``paper`` requires."""
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # of a name; a box is drawn in its place
-        canvas = make_canvas(figure, paper, dpi or (SCREEN_DPI if paper.width == "screen" else 300))
+        canvas = make_canvas(figure, paper, dpi or (_SCREEN_DPI if paper.width == "screen" else 300))
         buffer = io.BytesIO()
         if form == "png":  # canvas.savefig draws everything twice for the layout
             agg: Any = FigureCanvasAgg(canvas)
@@ -99,7 +99,7 @@ def draw_inline(figure: Figure, inches: float) -> str:
     """The figure as an SVG element within the page, without its title and caption: in the colors of the page's theme, a
     mark with its hover text as ``title`` and the number of its trial as ``data-configuration``."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": f"{inches:g} inches"}):
-        canvas = _make_canvas(figure, inches, SCREEN_DPI, has_title=False)
+        canvas = _make_canvas(figure, inches, _SCREEN_DPI, has_title=False)
         buffer = io.StringIO()
         canvas.savefig(buffer, format="svg", metadata=_METADATA["svg"], transparent=True)
     text = buffer.getvalue()
@@ -146,9 +146,9 @@ def _name_marks(match: re.Match[str], figure: Figure) -> str:
     return match[1] + re.sub(r"<use [^>]*/>", name, match[4])
 
 
-def make_canvas(figure: Figure, paper: Paper = _SCREEN, dpi: int = SCREEN_DPI) -> Canvas:
+def make_canvas(figure: Figure, paper: Paper = _SCREEN, dpi: int = _SCREEN_DPI) -> Canvas:
     """The drawn figure in matplotlib, as wide as ``paper`` in inches."""
-    wide = SHARED_PIXELS[0] / SCREEN_DPI if figure.is_led else max(8.0, 4.1 * min(MAX_COLUMNS, len(figure.panels)))
+    wide = _SHARED_PIXELS[0] / _SCREEN_DPI if figure.is_led else max(8.0, 4.1 * min(_MAX_COLUMNS, len(figure.panels)))
     return _make_canvas(figure, INCHES.get(paper.width, wide), dpi, has_title=paper.has_title)
 
 
@@ -159,11 +159,11 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
     if figure.is_led:
         is_beside = width >= _BESIDE
         height = 0.42 * width if is_beside else 2.0 * len(figure.panels) + 1.2
-        height += 0.0 if not has_title else room if is_narrow else SHARED_PIXELS[1] / SCREEN_DPI - height
+        height += 0.0 if not has_title else room if is_narrow else _SHARED_PIXELS[1] / _SCREEN_DPI - height
         rows, columns = (len(figure.panels) - 1, 2) if is_beside else (len(figure.panels), 1)
         ratios = {"width_ratios": (1.9, 1)} if is_beside else {"height_ratios": (1.6, *((1,) * (rows - 1)))}
     else:
-        columns = max(1, min(MAX_COLUMNS, int(width / _LEAST_PANEL), len(figure.panels)))
+        columns = max(1, min(_MAX_COLUMNS, int(width / _LEAST_PANEL), len(figure.panels)))
         rows, ratios = math.ceil(len(figure.panels) / columns), {}
         height = rows * _row_height(figure) * (0.75 if is_narrow else 1.0) + (0.2 if is_narrow else 0.9) + room
     canvas = Canvas(figsize=(width, height), dpi=dpi, layout="constrained")
@@ -263,7 +263,7 @@ def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float
     line.set_label_text(_make_printable(axis_title(axis, unit)))
     low, high = sorted(line.get_view_interval())
     ticks = [
-        (at, _make_printable(textwrap.shorten(text, MAX_TICK)))
+        (at, _make_printable(textwrap.shorten(text, _MAX_TICK)))
         for at, text in axis_ticks(axis, unit, values)
         if low <= at <= high
     ]

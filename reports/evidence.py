@@ -55,9 +55,9 @@ _BUDGETS = {
 # More than this many trials make a page slow; the others are drawn as a density and counted.
 MAX_DETAILED = 2_000
 # Of these at most so many that did not complete, and so many confirming ones.
-MAX_UNFINISHED = 400
-MAX_CONFIRMING = 400
-MAX_ERROR = 200
+_MAX_UNFINISHED = 400
+_MAX_CONFIRMING = 400
+_MAX_ERROR = 200
 # The word beside a number ("auto"), which a frame holds as a missing cell.
 _WORDS = {column.path: column.null_value for column in CONFIG_COLUMNS if isinstance(column.null_value, str)}
 
@@ -197,8 +197,8 @@ def _detailed(trials: pd.DataFrame, search: pd.DataFrame) -> npt.NDArray[np.bool
     outcome, confirm = trials["outcome"], (trials["phase"] == "confirm").to_numpy(dtype=bool)
     complete = (outcome == "complete").to_numpy(dtype=bool)
     chosen = np.zeros(len(trials), dtype=np.bool_)
-    chosen[np.flatnonzero(~complete)[-MAX_UNFINISHED:]] = True
-    chosen[np.flatnonzero(complete & confirm)[-MAX_CONFIRMING:]] = True
+    chosen[np.flatnonzero(~complete)[-_MAX_UNFINISHED:]] = True
+    chosen[np.flatnonzero(complete & confirm)[-_MAX_CONFIRMING:]] = True
     room = MAX_DETAILED - int(chosen.sum())
     rank = search["rank"].to_numpy()
     nearest = np.argsort(np.where(rank < 0, rank.max(initial=0) + 1, rank), kind="stable")
@@ -307,7 +307,7 @@ def _quality_warning(flags: str, source: str, clock_seconds: float) -> str:
 def _ending(outcome: str, error: object) -> str:
     if outcome == "complete":
         return ""
-    return "\n".join([OUTCOME_NAMES.get(outcome, outcome), *([str(error)[:MAX_ERROR]] if error else [])])
+    return "\n".join([OUTCOME_NAMES.get(outcome, outcome), *([str(error)[:_MAX_ERROR]] if error else [])])
 
 
 def _describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ Width = Literal["screen", "column", "page"]
 INCHES: dict[Width, float] = {"column": 3.25, "page": 6.75}  # of a journal with two columns
 
 
-DRAW = "reports.draw:draw_picture"  # by name, because matplotlib is slow to import
+_DRAW = "reports.draw:draw_picture"  # by name, because matplotlib is slow to import
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ class Figure:
         return f"Figure({self.name!r}, {self.title!r})"
 
     def _repr_png_(self) -> bytes:
-        return bytes(resolve(DRAW)(self))  # a notebook shows it
+        return bytes(resolve(_DRAW)(self))  # a notebook shows it
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ OUTCOME_NAMES = {
     "": "unfinished",  # it runs, or was interrupted
 }
 
-MAX_CLASSES = 20  # with more, the smallest and the largest are listed
+_MAX_CLASSES = 20  # with more, the smallest and the largest are listed
 _MAX_EXAMPLES = 5  # files of one reason; the JSON documents have more
 _MAX_KINDS = 4  # sizes or modes in one line
 NOT_COUNTED = (
@@ -208,7 +208,7 @@ def _digits(value: float) -> str:
     return f"{value:,.{places}f}"
 
 
-class ClassTable(NamedTuple):
+class _ClassTable(NamedTuple):
     """Images by class and split."""
 
     caption: str
@@ -221,18 +221,18 @@ def describe_set(data: DataSummary) -> str:
     return f"{show_name(data.name)}{place}: {data.counts()}"
 
 
-def list_classes(data: DataSummary) -> ClassTable | None:
+def list_classes(data: DataSummary) -> _ClassTable | None:
     """All classes, or of many the five smallest and the five largest; None where they were not counted."""
     if not data.classes:
         return None
     totals = {name: sum(counts.values()) for name, counts in data.classes.items()}
     by_size = sorted(totals, key=lambda name: totals[name])
     shown, head = list(totals), f"{len(totals)} classes"
-    if len(totals) > MAX_CLASSES:
+    if len(totals) > _MAX_CLASSES:
         shown, head = [*by_size[:5], *by_size[-5:]], f"{head}, of which the five smallest and the five largest"
     fewest, most = (f"{totals[name]:,} ({show_name(name)})" for name in (by_size[0], by_size[-1]))
     rows = tuple((show_name(name), tuple(data.classes[name].get(split, 0) for split in SPLITS)) for name in shown)
-    return ClassTable(f"{head}; fewest {fewest}, most {most} images", rows)
+    return _ClassTable(f"{head}; fewest {fewest}, most {most} images", rows)
 
 
 def describe_kinds(counts: Mapping[str, int], kinds: str) -> str:

@@ -12,7 +12,7 @@ from reports.labels import choose_unit
 from sweep.config.metrics import DisplayUnit
 
 
-class Look(NamedTuple):
+class _Look(NamedTuple):
     """A color, the symbol's name in Plotly and in matplotlib, its glyph in a legend, size in points, opacity."""
 
     color: str
@@ -24,48 +24,48 @@ class Look(NamedTuple):
 
 
 _LOOKS = {
-    "search": Look("#707a86", "circle", "o", "●", 6.0, 0.85),
-    "faint": Look("#868f99", "circle", "o", "━"),
-    "search_front": Look("#4a97d0", "circle-open", "o", "○", 8.0),
-    "confirmed": Look("#d55e00", "diamond", "D", "◆", 9.0),
-    "complete": Look("#0072b2", "circle", "o", "■"),
-    "out_of_memory": Look("#cc3d3d", "x", "x", "✖", 8.0),
-    "not_fitting": Look("#c48600", "square-open", "s", "□", 8.0),
-    "diverged": Look("#cc79a7", "triangle-up", "^", "▲", 8.0),
-    "timed_out": Look("#009e73", "cross", "P", "✚", 8.0),
-    "target_missed": Look("#9c4f96", "triangle-left", "<", "◀", 8.0),
-    "crashed": Look("#8c5a2b", "star", "*", "★", 9.0),
-    "cancelled": Look("#8f8f8f", "cross-thin-open", "+", "+", 8.0),
-    "pruned": Look("#7d6bb5", "triangle-down", "v", "▼", 7.0),
-    "confirm_phase": Look("#d55e00", "circle", "o", "■"),
-    "search_phase": Look("#4a97d0", "circle", "o", "■"),
-    "setup": Look("#8f8f8f", "circle", "o", "■"),
-    "warmup": Look("#c48600", "circle", "o", "■"),
-    "data_wait": Look("#cc79a7", "circle", "o", "■"),
-    "step": Look("#0072b2", "circle", "o", "■"),
-    "compile": Look("#cc3d3d", "circle", "o", "■"),
-    "diagnostics": Look("#2f93cc", "circle", "o", "■"),
-    "memory": Look("#7d6bb5", "circle", "o", "■"),
-    "eval": Look("#009e73", "circle", "o", "■"),
-    "checkpoint": Look("#8c5a2b", "circle", "o", "■"),
-    "other": Look("#8c9431", "circle", "o", "■"),
-    "probe": Look("#7d6bb5", "hexagon-open", "h", "⬡", 9.0),
-    "parameter": Look("#0072b2", "circle", "o", "■"),
-    "gradient": Look("#2f93cc", "circle", "o", "■"),
-    "optimizer": Look("#009e73", "circle", "o", "■"),
-    "activation": Look("#c48600", "circle", "o", "■"),
-    "temporary": Look("#cc79a7", "circle", "o", "■"),
-    "scratch": Look("#8f8f8f", "circle", "o", "■"),
-    "measured": Look("#d55e00", "diamond", "D", "◆", 9.0),
-    "knee": Look("#cc3d3d", "star-diamond-open", "*", "✧", 15.0),
-    "heat": Look("#3a78a3", "square", "s", "▦"),
-    "density": Look("#0072b2", "square", "s", "▦"),
-    "rule": Look("#8f8f8f", "circle", "o", ""),
-    "ring": Look("#1c2430", "circle-open", "o", "○", 15.0),
-    "best": Look("#1c2430", "circle", "o", "━"),
-    "tuned": Look("#5b6675", "circle", "o", "●", 3.0),
-    "band": Look("#1b7a43", "square", "s", "■", 6.0, 0.14),
-    "beyond": Look("#5b6675", "triangle-down", "v", "▾", 6.0),
+    "search": _Look("#707a86", "circle", "o", "●", 6.0, 0.85),
+    "faint": _Look("#868f99", "circle", "o", "━"),
+    "search_front": _Look("#4a97d0", "circle-open", "o", "○", 8.0),
+    "confirmed": _Look("#d55e00", "diamond", "D", "◆", 9.0),
+    "complete": _Look("#0072b2", "circle", "o", "■"),
+    "out_of_memory": _Look("#cc3d3d", "x", "x", "✖", 8.0),
+    "not_fitting": _Look("#c48600", "square-open", "s", "□", 8.0),
+    "diverged": _Look("#cc79a7", "triangle-up", "^", "▲", 8.0),
+    "timed_out": _Look("#009e73", "cross", "P", "✚", 8.0),
+    "target_missed": _Look("#9c4f96", "triangle-left", "<", "◀", 8.0),
+    "crashed": _Look("#8c5a2b", "star", "*", "★", 9.0),
+    "cancelled": _Look("#8f8f8f", "cross-thin-open", "+", "+", 8.0),
+    "pruned": _Look("#7d6bb5", "triangle-down", "v", "▼", 7.0),
+    "confirm_phase": _Look("#d55e00", "circle", "o", "■"),
+    "search_phase": _Look("#4a97d0", "circle", "o", "■"),
+    "setup": _Look("#8f8f8f", "circle", "o", "■"),
+    "warmup": _Look("#c48600", "circle", "o", "■"),
+    "data_wait": _Look("#cc79a7", "circle", "o", "■"),
+    "step": _Look("#0072b2", "circle", "o", "■"),
+    "compile": _Look("#cc3d3d", "circle", "o", "■"),
+    "diagnostics": _Look("#2f93cc", "circle", "o", "■"),
+    "memory": _Look("#7d6bb5", "circle", "o", "■"),
+    "eval": _Look("#009e73", "circle", "o", "■"),
+    "checkpoint": _Look("#8c5a2b", "circle", "o", "■"),
+    "other": _Look("#8c9431", "circle", "o", "■"),
+    "probe": _Look("#7d6bb5", "hexagon-open", "h", "⬡", 9.0),
+    "parameter": _Look("#0072b2", "circle", "o", "■"),
+    "gradient": _Look("#2f93cc", "circle", "o", "■"),
+    "optimizer": _Look("#009e73", "circle", "o", "■"),
+    "activation": _Look("#c48600", "circle", "o", "■"),
+    "temporary": _Look("#cc79a7", "circle", "o", "■"),
+    "scratch": _Look("#8f8f8f", "circle", "o", "■"),
+    "measured": _Look("#d55e00", "diamond", "D", "◆", 9.0),
+    "knee": _Look("#cc3d3d", "star-diamond-open", "*", "✧", 15.0),
+    "heat": _Look("#3a78a3", "square", "s", "▦"),
+    "density": _Look("#0072b2", "square", "s", "▦"),
+    "rule": _Look("#8f8f8f", "circle", "o", ""),
+    "ring": _Look("#1c2430", "circle-open", "o", "○", 15.0),
+    "best": _Look("#1c2430", "circle", "o", "━"),
+    "tuned": _Look("#5b6675", "circle", "o", "●", 3.0),
+    "band": _Look("#1b7a43", "square", "s", "■", 6.0, 0.14),
+    "beyond": _Look("#5b6675", "triangle-down", "v", "▾", 6.0),
 }
 _SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#c48600", "#2f93cc", "#8c5a2b", "#7d6bb5")
 # Plotly's, matplotlib's and the legend's symbol of each series
@@ -87,12 +87,12 @@ def key_glyph(layer: Layer) -> str:
     return look_of(layer.role).glyph
 
 
-def look_of(role: str) -> Look:
+def look_of(role: str) -> _Look:
     """The look of ``role``; ``series-0`` ... are as many as a figure needs, ``series-0-open`` have open marks."""
     if role.startswith("series-"):
         index = int(role.split("-")[1]) % NUM_SERIES
         plotly, matplotlib, glyph = _SYMBOLS[index]
-        return Look(_SERIES[index], plotly + ("-open" if role.endswith("-open") else ""), matplotlib, glyph)
+        return _Look(_SERIES[index], plotly + ("-open" if role.endswith("-open") else ""), matplotlib, glyph)
     return _LOOKS[role]
 
 

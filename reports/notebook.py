@@ -34,7 +34,7 @@ from sweep.config.trial import key_label
 from sweep.records.frames import FRAME_PARTS, Frames
 from sweep.records.loading import load_frames
 
-MAX_TRIALS = 20  # rows of a table of trials
+_MAX_TRIALS = 20  # rows of a table of trials
 _NOT_LOADED = "not loaded; load_frames(..., {field}=True)"
 
 
@@ -84,7 +84,7 @@ def render_frames(frames: Frames) -> str:
     names = ", ".join(frames.studies["study"].tolist()) or "none"
     counts = Counter(map(str, read_text(frames.trials, "outcome")))
     outcomes = ", ".join(f"{count:,} {OUTCOME_NAMES.get(name, name)}" for name, count in counts.most_common())
-    shown = frames.trials.tail(MAX_TRIALS)
+    shown = frames.trials.tail(_MAX_TRIALS)
     latest = f"the latest {len(shown)} of " if len(shown) < len(frames.trials) else ""
     parts = (
         _ViewPart(heads=("Frame", "Rows", "Columns"), rows=tuple(_list_frames(frames))),

@@ -210,7 +210,7 @@ _IN_PARTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchTexts:
+class _BatchTexts:
     """``statements`` with how sure each is and what would settle it; ``command`` settles more, and ``other_command``
     what it does not, "" where there is none; ``rows`` of the curve by CURVE_HEADS, each cell a value and a note, and
     ``costs`` by COST_HEADS; a sentence or two about each of the ``models``, and the ``remarks`` about each row."""
@@ -224,11 +224,11 @@ class BatchTexts:
     remarks: tuple[str, ...]
 
 
-def describe_batch_answer(found: BatchAnswer) -> BatchTexts:
+def describe_batch_answer(found: BatchAnswer) -> _BatchTexts:
     """``found`` as texts."""
     commands = [*dict.fromkeys(each.missing for each in found.statements if each.missing), "", ""]
     num_batches = Counter(point.model for point in found.curve)
-    return BatchTexts(
+    return _BatchTexts(
         statements=tuple((each.text, _describe_certainty(each)) for each in found.statements),
         command=commands[0],
         other_command=commands[1],
@@ -316,7 +316,7 @@ _DOUBTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chip:
+class _Chip:
     """One metric of the recommended configuration: ``value`` with its ``interval``, how ``sure`` it is, and the
     ``doubt`` in words, "" without one."""
 
@@ -328,7 +328,7 @@ class Chip:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstTexts:
+class _FirstTexts:
     """``headline`` is the answer, ``comparison`` what a neighboring batch size costs, ``certainty`` how sure the answer
     is; ``command`` is what would settle it or make it possible, "" where it is settled."""
 
@@ -337,10 +337,10 @@ class FirstTexts:
     comparison: str
     certainty: str
     command: str
-    chips: tuple[Chip, ...]
+    chips: tuple[_Chip, ...]
 
 
-def describe_first(evidence: Evidence) -> FirstTexts:
+def describe_first(evidence: Evidence) -> _FirstTexts:
     """The texts of the first screen; numbers are those of ``evidence.answer``, printed as everywhere else."""
     answer, found = evidence.answer, evidence.answer.batch_size
     if found is None or found.named.number is None:
@@ -348,7 +348,7 @@ def describe_first(evidence: Evidence) -> FirstTexts:
         if found is None:
             reason = "no trial is complete" if answer.no_complete_trial else "no trial has completed with an accuracy"
         commands = [found.named.missing] if found else [use.missing for use in answer.uses.values()]
-        return FirstTexts(
+        return _FirstTexts(
             provenance=evidence.provenance,
             headline=f"A batch size cannot be recommended yet: {reason}.",
             comparison="",
@@ -359,7 +359,7 @@ def describe_first(evidence: Evidence) -> FirstTexts:
     # the smaller neighbor, because the question is what a larger batch gives; the larger one where there is none
     texts = {each.name: each.text for each in found.statements}
     tolerance = answer.tolerance
-    return FirstTexts(
+    return _FirstTexts(
         provenance=evidence.provenance,
         headline=f"{describe_use(found.named)}.",
         comparison=texts.get("next_smaller") or texts.get("next_larger") or "No other batch size was tried.",
@@ -371,7 +371,7 @@ def describe_first(evidence: Evidence) -> FirstTexts:
     )
 
 
-def _make_chips(evidence: Evidence, found: BatchAnswer) -> Iterator[Chip]:
+def _make_chips(evidence: Evidence, found: BatchAnswer) -> Iterator[_Chip]:
     answer, named = evidence.answer, found.named
     num_seeds = named.values["val_accuracy"].n
     for name in (name for name in _LEADING if name in named.values):
@@ -383,10 +383,10 @@ def _make_chips(evidence: Evidence, found: BatchAnswer) -> Iterator[Chip]:
         grounds = _list_grounds(answer, found) if name == "val_accuracy" else []
         doubt = _describe_doubt(evidence, named) if name == "train_seconds" else ""
         sure = "; ".join([count, *grounds])
-        yield Chip(label=metric_label(name), value=shown, interval=interval, sure=sure, doubt=doubt)
+        yield _Chip(label=metric_label(name), value=shown, interval=interval, sure=sure, doubt=doubt)
     if named.price is not None and answer.price_per_hour is not None:
         price, per_hour = named.price, format_price(answer.price_per_hour, named.price.currency)
-        yield Chip(
+        yield _Chip(
             label="Price of a training",
             value=format_price(price.median, price.currency),
             interval=f"{format_price(price.low, '')} to {format_price(price.high, price.currency)}",

@@ -2,31 +2,33 @@
 of tutorial and guides are in test_guides.py, the site that is made of the pages in test_site.py."""
 
 import importlib.util
-import numpy as np
 import os
-import pytest
 import re
-import reports
 import subprocess
-import sweep
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
 import torch
-from collections.abc import (Callable, Iterator)
-from frames_factory import (make_frames)
-from guide_blocks import (PAGES, ROOT, read_blocks)
-from pathlib import (Path)
-from reports.evidence import (gather_evidence)
-from reports.figure import (Absent)
-from reports.figures.marks import (to_floats)
-from studies import (template)
-from sweep.config.study_file import (load_study)
-from sweep.config.tables import (DATASETS, MODELS, ModelEntry)
-from sweep.config.trial import (build_config)
-from sweep.records.messages import (Ending, Evaluation, TrialTask)
-from sweep.training.data.sources import (look_at_data)
-from sweep.training.processes import (load_plugin)
-from sweep.training.trial import (run_trial)
-from types import (ModuleType)
+from frames_factory import make_frames
+from guide_blocks import PAGES, ROOT, read_blocks
+
+import reports
+import sweep
+from reports.evidence import gather_evidence
+from reports.figure import Absent
+from reports.figures.marks import to_floats
+from studies import template
+from sweep.config.study_file import load_study
+from sweep.config.tables import DATASETS, MODELS, ModelEntry
+from sweep.config.trial import build_config
+from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.training.data.sources import look_at_data
+from sweep.training.processes import load_plugin
+from sweep.training.trial import run_trial
 
 
 def examples(kind: str) -> Iterator[tuple[str, str]]:

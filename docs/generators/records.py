@@ -4,7 +4,7 @@ from generators.markdown import table
 
 from sweep.config.metrics import METRICS
 from sweep.records import frames as frame_columns
-from sweep.records.quality_flags import MEANINGS, is_time_evidence
+from sweep.records.quality import MEANINGS, find_time_doubts
 
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 
@@ -23,9 +23,9 @@ def metrics() -> str:
 
 
 def flags() -> str:
-    """Every quality flag, and whether the times of a trial that has it alone count."""
-    rows = [(f"`{name}`", "yes" if is_time_evidence((name,)) else "no", text) for name, text in MEANINGS.items()]
-    return table(("flag", "times count", "meaning"), rows)
+    """Every quality flag, and whether it is a doubt about the measured time."""
+    rows = [(f"`{name}`", "yes" if find_time_doubts((name,)) else "", text) for name, text in MEANINGS.items()]
+    return table(("flag", "doubt about the time", "meaning"), rows)
 
 
 _OTHER_UNITS = {

@@ -27,7 +27,7 @@ _LEAST_ERROR = 1e-5  # an accuracy of 100 % has no place on an error scale
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class _Mark:
     """One configuration with its estimates; ``num_seeds`` are fresh ones, ``is_tuned`` that it stands for its batch."""
 
     number: int
@@ -55,7 +55,7 @@ class AnswerMarks:
     ``floor`` is the least useful accuracy; ``tolerance`` of accuracy; ``num_hidden`` configurations that could not win
     and have no estimate."""
 
-    marks: tuple[Mark, ...]
+    marks: tuple[_Mark, ...]
     curve: tuple[TunedBatch, ...]
     models: tuple[str, ...]
     floor: float
@@ -111,7 +111,7 @@ def collect_marks(evidence: Evidence) -> AnswerMarks | None:
     tuned = {families[point.number] for point in curve}
     named = None if answer.named.number is None else families[answer.named.number]
     items = [
-        Mark(
+        _Mark(
             number=int(row["number"]),
             model=str(row["config.model.name"]),
             batch=int(row["global_batch_size"]),
@@ -229,7 +229,7 @@ def _draw_times(found: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
 
 
 def _make_mark(
-    found: AnswerMarks, item: Mark | TunedBatch, x: Interval, y: Interval, text: str, label: str = ""
+    found: AnswerMarks, item: _Mark | TunedBatch, x: Interval, y: Interval, text: str, label: str = ""
 ) -> Intervals:
     (x_low, x_high), (y_low, y_high) = _bounds(x), _bounds(y)
     kind = "fresh seeds, 95 % intervals" if item.num_seeds else "one seed of the search"
@@ -250,7 +250,7 @@ def _make_mark(
 
 
 def _make_beyond(
-    found: AnswerMarks, item: Mark | TunedBatch, place: tuple[float, float], text: str, label: str = ""
+    found: AnswerMarks, item: _Mark | TunedBatch, place: tuple[float, float], text: str, label: str = ""
 ) -> Points:
     """The mark of an accuracy below the cut, at the edge."""
     return Points(

@@ -37,10 +37,10 @@ from sweep.config.metrics import METRICS, format_count
 from sweep.config.trial import key_label
 
 RATE = "optimizer.lr"
-MAX_BATCHES = 14
-NUM_RATES = 10
-MAX_MODELS = 4
-HEAT_TITLE = "Batch size against learning rate"
+_MAX_BATCHES = 14
+_NUM_RATES = 10
+_MAX_MODELS = 4
+_HEAT_TITLE = "Batch size against learning rate"
 
 
 def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
@@ -49,12 +49,12 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     ended, measured = evidence.unfinished, np.isfinite(read_numbers(evidence.search, objective))
     trials = evidence.search[measured]
     both = pd.concat([trials, ended])
-    batches = _bins(read_numbers(both, GLOBAL_BATCH), MAX_BATCHES)
-    rates = _bins(read_numbers(both, f"config.{RATE}"), NUM_RATES)
+    batches = _bins(read_numbers(both, GLOBAL_BATCH), _MAX_BATCHES)
+    rates = _bins(read_numbers(both, f"config.{RATE}"), _NUM_RATES)
     if len(batches) < 3 or len(rates) < 3 or not len(keep_finite(read_numbers(trials, objective))):
-        return Absent(HEAT_TITLE, "requires trials at two or more batch sizes and learning rates: sweep both.")
+        return Absent(_HEAT_TITLE, "requires trials at two or more batch sizes and learning rates: sweep both.")
     models = sorted(set(format_column(evidence.search, "model.name"))) if "model.name" in evidence.swept else [""]
-    if len(models) > MAX_MODELS:
+    if len(models) > _MAX_MODELS:
         models = [""]
     cells = _Cells(evidence, objective, batches, rates)
     panels = [cells.make_panel(_of(trials, model), _of(ended, model), model) for model in models]
@@ -63,7 +63,7 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
         f"{metric_label(objective).lower()} of a cell; its hover text gives n and the best trial. Marks: cells in "
         "which no trial completed."
     )
-    return [Figure(name="batch_and_rate", title=HEAT_TITLE, caption=caption, panels=tuple(panels))]
+    return [Figure(name="batch_and_rate", title=_HEAT_TITLE, caption=caption, panels=tuple(panels))]
 
 
 def _of(frame: pd.DataFrame, model: str) -> pd.DataFrame:
@@ -164,7 +164,7 @@ def _ticks(edges_of: marks.Values, values: marks.Values) -> tuple[tuple[float, s
     )
 
 
-CRITICAL_TITLE = "Critical batch size"
+_CRITICAL_TITLE = "Critical batch size"
 _NAMES = {
     "steps": "critical batch by steps to the target",
     "noise": "gradient noise scale over the training",
@@ -176,11 +176,11 @@ _BEYOND = 4.0  # times the drawn batches, where an interval is cut
 def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
     """Steps and samples to the target with the law and its regimes; without it, the other estimates alone."""
     if evidence.candidates is None:
-        return Absent(CRITICAL_TITLE, "requires a complete trial.")
+        return Absent(_CRITICAL_TITLE, "requires a complete trial.")
     found = estimate_critical_batches(evidence.candidates.records)
     known = {name: _batch_of(each) for name, each in found._asdict().items() if not isinstance(each, str)}
     if not known:
-        return Absent(CRITICAL_TITLE, f"requires one of two measurements. {_list_missing(found)}")
+        return Absent(_CRITICAL_TITLE, f"requires one of two measurements. {_list_missing(found)}")
     panels = _draw_law(found.steps, known) if isinstance(found.steps, StepsEstimate) else (_draw_rows(known),)
     caption = " ".join([*(_describe(name, batch) for name, batch in known.items()), _list_missing(found)])
     if isinstance(found.steps, StepsEstimate):
@@ -190,7 +190,7 @@ def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
             "data parallelism begins where it takes 20 % more steps (regimes of Shallue et al. 2018). "
         )
     caption += "The two are not estimates of one number: the first is of whole trainings, the second of single steps."
-    return [Figure(name="critical_batch", title=CRITICAL_TITLE, caption=caption, panels=panels)]
+    return [Figure(name="critical_batch", title=_CRITICAL_TITLE, caption=caption, panels=panels)]
 
 
 def _batch_of(found: StepsEstimate | CriticalBatch) -> CriticalBatch:
@@ -294,7 +294,7 @@ def _draw_rows(known: dict[str, CriticalBatch]) -> Panel:
     return Panel(x=axis, y=Axis(label="", ticks=ticks), layers=tuple(layers))
 
 
-DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius", "cpu_load_by_others")
+_DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius", "cpu_load_by_others")
 
 
 def make_memory(evidence: Evidence) -> list[Figure] | Absent:
@@ -352,7 +352,7 @@ def make_device(evidence: Evidence) -> list[Figure] | Absent:
     """The monitor's measurements of the device: a panel for each quantity that was recorded."""
     title = "Device utilization and power"
     panels, num = [], 0
-    for name in DEVICE_METRICS:
+    for name in _DEVICE_METRICS:
         series = _series(evidence, name)
         if not series:
             continue

@@ -26,8 +26,8 @@ from sweep.analysis.statistics import read_numbers, read_text
 from sweep.config.metrics import format_count
 from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS
 
-MAP_TITLE = "Outcomes over the search space"
-MAX_COMPLETE = 300
+_MAP_TITLE = "Outcomes over the search space"
+_MAX_COMPLETE = 300
 PARTS = (
     ("setup", "set-up"), ("compile", "compilation"), ("warmup", "warm-up"), ("memory", "measuring memory"),
     ("data_wait", "waiting for data"), ("step", "training steps"), ("eval", "evaluation"),
@@ -58,10 +58,10 @@ def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
 def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
     """A panel for each parameter with a row for each outcome; only where a trial ended in another way than complete."""
     complete = evidence.detailed[(evidence.detailed["outcome"] == "complete").to_numpy(dtype=bool)]
-    frame = pd.concat([evidence.unfinished, complete.tail(MAX_COMPLETE)])
+    frame = pd.concat([evidence.unfinished, complete.tail(_MAX_COMPLETE)])
     present = [name for name in OUTCOME_NAMES if name and (frame["outcome"] == name).any()]
     if not set(present) - {"complete"}:
-        return Absent(MAP_TITLE, "has nothing to show: every trial that ended is complete.")
+        return Absent(_MAP_TITLE, "has nothing to show: every trial that ended is complete.")
     axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
     # a fixed spread by trial number, so that equal settings do not hide each other; not that of the choices along x
     spread = (read_numbers(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
@@ -73,9 +73,9 @@ def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
         if layers:
             panels.append(Panel(x=x_axis, y=axis, layers=tuple(layers)))
     if not panels:
-        return Absent(MAP_TITLE, "requires a swept parameter.")
+        return Absent(_MAP_TITLE, "requires a swept parameter.")
     caption = f"{format_count(len(frame), 'trial')}, by outcome and parameter value. {_shares(evidence)}"
-    return [Figure(name="where_outcomes", title=MAP_TITLE, caption=caption, panels=tuple(panels))]
+    return [Figure(name="where_outcomes", title=_MAP_TITLE, caption=caption, panels=tuple(panels))]
 
 
 def _shares(evidence: Evidence) -> str:
@@ -138,8 +138,8 @@ def _seen(layers: list[Bars]) -> tuple[Bars, ...]:
     return tuple(layer for layer in layers if any(layer.lengths))
 
 
-MEMORY_TITLE = "Memory breakdown"
-MAX_PANELS = 6
+_MEMORY_TITLE = "Memory breakdown"
+_MAX_PANELS = 6
 MAX_ROWS = 16
 _NEAR = 20  # times what is drawn: a limit beyond that would press everything against the axis
 
@@ -165,14 +165,14 @@ def make_memory_breakdown(evidence: Evidence) -> list[Figure] | Absent:
     found = _estimates(evidence)
     if not found.facts:
         return Absent(
-            MEMORY_TITLE,
+            _MEMORY_TITLE,
             "requires memory estimates, which a run adds at its end where training took a minute or longer: run the "
             "study again. sweep estimate shows them without a study.",
         )
     limits = read_numbers(evidence.frames.environments, "device_memory_bytes")
     limits = np.unique(limits[limits > 0])  # a processor has none of its own
     panels = [_panel(found, rows, name, limits) for name, rows in _groups(found.facts)]
-    return [Figure(name="memory_parts", title=MEMORY_TITLE, caption=_caption(found, limits), panels=tuple(panels))]
+    return [Figure(name="memory_parts", title=_MEMORY_TITLE, caption=_caption(found, limits), panels=tuple(panels))]
 
 
 def _estimates(evidence: Evidence) -> _Estimates:
@@ -204,7 +204,7 @@ def _groups(facts: Sequence[dict[str, Any]]) -> list[tuple[str, list[int]]]:
     for kind in sorted(counts, key=lambda kind: (-counts[kind], repr(kind))):
         chosen.setdefault(str(dict(kind).get("model.name", "")), kind)
     made = []
-    for name, kind in sorted(chosen.items())[:MAX_PANELS]:
+    for name, kind in sorted(chosen.items())[:_MAX_PANELS]:
         rows = [row for row, each in enumerate(kinds) if each == kind]
         made.append((name, sorted(rows, key=lambda row: _size(facts[row]))[:MAX_ROWS]))
     return made

@@ -18,9 +18,9 @@ from sweep.config.trial import key_label
 
 Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
-NUM_CELLS = 60
+_NUM_CELLS = 60
 SEARCH_NAMES = ("search trial (one seed)", "on the search front (one seed)")
-CONFIRMED_NAME = "confirmed: estimate and 95 % interval"
+_CONFIRMED_NAME = "confirmed: estimate and 95 % interval"
 
 
 def describe_search(num_trials: int) -> str:
@@ -96,11 +96,11 @@ def search_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values)
 
 
 def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Density:
-    """Counts of points ``x``, ``y`` (shape ``[n]`` each) in a grid of ``NUM_CELLS`` cells a side, even on the scales
+    """Counts of points ``x``, ``y`` (shape ``[n]`` each) in a grid of ``_NUM_CELLS`` cells a side, even on the scales
     of the axes."""
     finite = np.isfinite(x) & np.isfinite(y)
     moved = [np.log(v[finite]) if scale == "log" else v[finite] for v, scale in ((x, x_scale), (y, y_scale))]
-    counts, x_edges, y_edges = np.histogram2d(moved[0], moved[1], bins=NUM_CELLS)
+    counts, x_edges, y_edges = np.histogram2d(moved[0], moved[1], bins=_NUM_CELLS)
     edges = [np.exp(e) if scale == "log" else e for e, scale in ((x_edges, x_scale), (y_edges, y_scale))]
     cells = tuple(tuple(int(count) for count in row) for row in counts.T)
     return Density(
@@ -122,7 +122,7 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
     chosen = frame.iloc[rows]
     texts = tuple(evidence.confirmed_texts[number] for number in trial_numbers(chosen))
     return Intervals(
-        name=CONFIRMED_NAME,
+        name=_CONFIRMED_NAME,
         role="confirmed",
         x=to_floats(x[rows]),
         y=to_floats(y[rows]),
@@ -233,7 +233,7 @@ def make_rule(axis: Literal["x", "y"], edge: Edge) -> Rule:
 
 
 GLOBAL_BATCH = "global_batch_size"
-JITTER = 0.18
+_JITTER = 0.18
 
 
 def swept_parameters(evidence: Evidence) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ class AxisPosition:
         rows = np.arange(len(frame)) if chosen is None else np.flatnonzero(chosen)
         at = [self.positions.get(_category_key(value), math.nan) for value in frame[self.column_name].iloc[rows]]
         # a fixed spread by trial number, so that equal settings do not hide each other
-        spread = (read_numbers(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * JITTER
+        spread = (read_numbers(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * _JITTER
         positions = np.full(len(frame), np.nan)
         positions[rows] = np.array(at, dtype=np.float64) + spread
         return positions

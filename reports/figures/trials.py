@@ -19,17 +19,17 @@ from sweep.analysis.statistics import hypervolume as volume
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.trial import key_label
 
-FRONT_TITLE = "Pareto fronts"
+_FRONT_TITLE = "Pareto fronts"
 
 
 def make_fronts(evidence: Evidence) -> list[Figure] | Absent:
     """One figure with a panel for each pair of objectives; none with a single objective or nothing complete."""
     if len(evidence.objectives) < 2:
-        return Absent(FRONT_TITLE, "requires at least two objectives; the study has one.")
+        return Absent(_FRONT_TITLE, "requires at least two objectives; the study has one.")
     panels = [panel for pair in combinations(evidence.objectives, 2) if (panel := _front_panel(evidence, *pair))]
     if not panels:
-        return Absent(FRONT_TITLE, "requires a completed search trial.")
-    return [Figure(name="fronts", title=FRONT_TITLE, caption=_front_caption(evidence), panels=tuple(panels))]
+        return Absent(_FRONT_TITLE, "requires a completed search trial.")
+    return [Figure(name="fronts", title=_FRONT_TITLE, caption=_front_caption(evidence), panels=tuple(panels))]
 
 
 def _front_panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
@@ -104,8 +104,8 @@ def _quality_warnings(evidence: Evidence) -> str:
     return f". {format_count(num, 'search trial')} with quality warnings, which their hover texts name"
 
 
-NUM_MOMENTS = 200
-VOLUME_TITLE = "Hypervolume over the search"
+_NUM_MOMENTS = 200
+_VOLUME_TITLE = "Hypervolume over the search"
 
 
 def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
@@ -114,7 +114,7 @@ def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
     scaled = _scaled(evidence)
     rows = np.flatnonzero(np.isfinite(scaled).all(axis=1))
     if len(objectives) < 2 or len(rows) < 2:
-        return Absent(VOLUME_TITLE, "requires two objectives and two search trials with both.")
+        return Absent(_VOLUME_TITLE, "requires two objectives and two search trials with both.")
     chosen, values = frame.iloc[rows], scaled[rows]
     signs = objective_signs(objectives)
     moments, share = _growth(values, np.flatnonzero(non_dominated(values, signs)), signs)
@@ -138,7 +138,7 @@ def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
         "Hypervolume: the space between the current front and a reference point 10 % beyond the worst values, with "
         "objectives scaled to their range on their axes. While the curve still rises, more trials improve the front."
     )
-    return [Figure(name="hypervolume", title=VOLUME_TITLE, caption=caption, panels=tuple(panels))]
+    return [Figure(name="hypervolume", title=_VOLUME_TITLE, caption=caption, panels=tuple(panels))]
 
 
 def _scaled(evidence: Evidence) -> marks.Values:
@@ -157,7 +157,7 @@ def _scaled(evidence: Evidence) -> marks.Values:
 def _growth(values: marks.Values, front: marks.Rows, signs: list[float]) -> tuple[marks.Rows, marks.Values]:
     """Rows at which the volume is computed (shape ``[k]``), and its share of the final volume there (shape ``[k]``)."""
     reference = reference_point(values, signs)
-    moments = np.union1d(np.linspace(0, len(values) - 1, NUM_MOMENTS).astype(np.int64), front[:NUM_MOMENTS])
+    moments = np.union1d(np.linspace(0, len(values) - 1, _NUM_MOMENTS).astype(np.int64), front[:_NUM_MOMENTS])
     best, volumes, begin = values[:0], [], 0
     for moment in moments:
         best = np.concatenate([best, values[begin : moment + 1]])
@@ -174,9 +174,9 @@ def _spent(evidence: Evidence, amounts: marks.Values) -> marks.Values:
     return table
 
 
-MIN_TRIALS = 12
-MAX_GROUPS = 6
-IMPORTANCE_TITLE = "Parameter importance"
+_MIN_TRIALS = 12
+_MAX_GROUPS = 6
+_IMPORTANCE_TITLE = "Parameter importance"
 
 
 def make_importance(evidence: Evidence) -> list[Figure] | Absent:
@@ -184,20 +184,22 @@ def make_importance(evidence: Evidence) -> list[Figure] | Absent:
     keys = swept_parameters(evidence)
     panels = [panel for name in evidence.objectives if keys and (panel := _importance_panel(evidence, name, keys))]
     if not panels:
-        return Absent(IMPORTANCE_TITLE, f"requires {MIN_TRIALS} complete search trials over two values of a parameter.")
+        return Absent(
+            _IMPORTANCE_TITLE, f"requires {_MIN_TRIALS} complete search trials over two values of a parameter."
+        )
     caption = (
         f"{marks.describe_search(len(evidence.search))}. Length: the share of the "
         "variance of an objective's ranks that one parameter explains by itself (Kruskal-Wallis eta squared, "
-        f"corrected for chance; at most {MAX_GROUPS} groups of values). Gray: not significant at 5 %. Interactions "
+        f"corrected for chance; at most {_MAX_GROUPS} groups of values). Gray: not significant at 5 %. Interactions "
         "between parameters are not included."
     )
-    return [Figure(name="importances", title=IMPORTANCE_TITLE, caption=caption, panels=tuple(panels))]
+    return [Figure(name="importances", title=_IMPORTANCE_TITLE, caption=caption, panels=tuple(panels))]
 
 
 def _importance_panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel | None:
     y = read_numbers(evidence.search, objective)
     rows = np.flatnonzero(np.isfinite(y))
-    if len(rows) < MIN_TRIALS:
+    if len(rows) < _MIN_TRIALS:
         return None
     ranks = np.asarray(pd.Series(y[rows]).rank(), dtype=np.float64)
     found = [(key, *explained_variance(_groups(evidence, key)[rows], ranks)) for key in keys]
@@ -242,14 +244,14 @@ def _groups(evidence: Evidence, key: str) -> npt.NDArray[np.int64]:
     frame = evidence.search
     name = key if key == GLOBAL_BATCH else f"config.{key}"
     numeric = read_numbers(frame, name)
-    if np.isfinite(numeric).all() and len(np.unique(numeric)) > MAX_GROUPS:
-        edges = np.quantile(numeric, np.linspace(0, 1, MAX_GROUPS + 1)[1:-1])
+    if np.isfinite(numeric).all() and len(np.unique(numeric)) > _MAX_GROUPS:
+        edges = np.quantile(numeric, np.linspace(0, 1, _MAX_GROUPS + 1)[1:-1])
         return np.asarray(np.searchsorted(np.unique(edges), numeric, side="right"), dtype=np.int64)
     return np.asarray(pd.factorize(frame[name].astype(str))[0], dtype=np.int64)
 
 
 # A slice has many panels; more marks than this in each make a page slow.
-MAX_MARKS = 600
+_MAX_MARKS = 600
 
 
 def make_slices(evidence: Evidence) -> list[Figure] | Absent:
@@ -288,11 +290,11 @@ def _slice_panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
 def _shown(frame: pd.DataFrame) -> Mask:
     """The trials nearest to the front and the latest; shape ``[len(frame)]``."""
     detailed, rank = frame["detailed"].to_numpy(dtype=bool), frame["rank"].to_numpy()
-    if len(frame) <= MAX_MARKS:
+    if len(frame) <= _MAX_MARKS:
         return np.asarray(detailed, dtype=np.bool_)
     chosen = np.zeros(len(frame), dtype=np.bool_)
-    chosen[np.argsort(np.where(rank < 0, np.inf, rank), kind="stable")[: MAX_MARKS // 2]] = True
-    chosen[-(MAX_MARKS // 2) :] = True
+    chosen[np.argsort(np.where(rank < 0, np.inf, rank), kind="stable")[: _MAX_MARKS // 2]] = True
+    chosen[-(_MAX_MARKS // 2) :] = True
     return np.asarray(chosen & detailed, dtype=np.bool_)
 
 
@@ -322,8 +324,8 @@ def _confirmed(evidence: Evidence, place: AxisPosition, objective: str, layer: I
 def _slice_caption(evidence: Evidence) -> str:
     text = f"{marks.describe_search(len(evidence.search))}."
     text = f"{text[:-1]}; other parameters vary too." if len(evidence.swept) > 1 else text
-    if len(evidence.search) > MAX_MARKS:
-        text += f" At most {MAX_MARKS} of them are drawn: those nearest to the front and the latest."
+    if len(evidence.search) > _MAX_MARKS:
+        text += f" At most {_MAX_MARKS} of them are drawn: those nearest to the front and the latest."
     return (
         f"{text} Trials that did not complete are at the time or memory they had used, or, where nothing was measured, "
         "beyond the thin line."
@@ -336,16 +338,16 @@ _VIEWS = (
     ("step", "steps", Axis(label="Optimizer steps")),
     ("epoch", "epochs", Axis(label="Epochs")),
 )
-MAX_FAINT = 300
+_MAX_FAINT = 300
 MAX_MOMENTS = 60  # of one curve
-CURVES_TITLE = "Learning curves"
-NOISE_TITLE = "Gradient noise scale"
+_CURVES_TITLE = "Learning curves"
+_NOISE_TITLE = "Gradient noise scale"
 
 
 def make_curves(evidence: Evidence) -> list[Figure] | Absent:
     """Validation accuracy and loss: the answer's configurations in color, others faint."""
     if not len(evidence.evaluations):
-        return Absent(CURVES_TITLE, "requires a trial with an evaluation.")
+        return Absent(_CURVES_TITLE, "requires a trial with an evaluation.")
     frame = evidence.detailed_evaluations
     panels = []
     for name in _CURVES:
@@ -357,7 +359,7 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
                     Panel(x=axis, y=y_axis, layers=tuple(lines), title=f"{metric_label(name)} by {view}", view=view)
                 )
     if not panels:
-        return Absent(CURVES_TITLE, "requires a finite accuracy or loss in the evaluations.")
+        return Absent(_CURVES_TITLE, "requires a finite accuracy or loss in the evaluations.")
     basis = "every confirming seed" if evidence.num_confirmed else "the one seed of the search"
     num_faint = len(_faint(evidence, frame))
     faint = f" Gray: {format_count(num_faint, 'other trial')}." if num_faint else ""
@@ -365,7 +367,7 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
         f"In color: {format_count(len(_colored(evidence)), 'configuration')} of the front, {basis} a line.{faint} "
         "Training time excludes evaluation."
     )
-    return [Figure(name="curves", title=CURVES_TITLE, caption=caption, panels=tuple(panels))]
+    return [Figure(name="curves", title=_CURVES_TITLE, caption=caption, panels=tuple(panels))]
 
 
 def make_noise(evidence: Evidence) -> list[Figure] | Absent:
@@ -373,7 +375,7 @@ def make_noise(evidence: Evidence) -> list[Figure] | Absent:
     frame = evidence.detailed_evaluations
     rows = np.flatnonzero(read_numbers(frame, "noise_scale") > 0)
     if not len(rows):
-        return Absent(NOISE_TITLE, "requires the noise scale: set diagnostics.noise_scale = true and run the study.")
+        return Absent(_NOISE_TITLE, "requires the noise scale: set diagnostics.noise_scale = true and run the study.")
     measured = frame.iloc[rows]
     layers: list[Layer] = list(_make_chosen_lines(evidence, measured, "epoch", "noise_scale"))
     averages = read_numbers(evidence.detailed, "noise_scale_run")
@@ -392,7 +394,7 @@ def make_noise(evidence: Evidence) -> list[Figure] | Absent:
         )
     caption += "B_simple is not the critical batch, which follows from steps to a target."
     panel = Panel(x=Axis(label="Epochs"), y=Axis(label="Noise scale (samples)", scale="log"), layers=tuple(layers))
-    return [Figure(name="noise_scale", title=NOISE_TITLE, caption=caption, panels=(panel,))]
+    return [Figure(name="noise_scale", title=_NOISE_TITLE, caption=caption, panels=(panel,))]
 
 
 def _make_chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_name: str) -> list[Lines]:
@@ -420,7 +422,7 @@ def _colored(evidence: Evidence) -> list[tuple[tuple[int, ...], str]]:
 def _faint(evidence: Evidence, frame: pd.DataFrame) -> tuple[int, ...]:
     """The others with a curve: the latest of all trials, open and failed ones too."""
     named = {number for numbers, _ in _colored(evidence) for number in numbers}
-    latest = np.setdiff1d(read_numbers(evidence.detailed, "number")[-MAX_FAINT:], list(named))
+    latest = np.setdiff1d(read_numbers(evidence.detailed, "number")[-_MAX_FAINT:], list(named))
     return tuple(int(number) for number in np.intersect1d(latest, read_numbers(frame, "number")))
 
 

@@ -45,9 +45,9 @@ from sweep.config.study import StudySpec
 from sweep.config.trial import key_label
 from sweep.records.quality import name_flags
 
-MAX_CHOICES = 12
+_MAX_CHOICES = 12
 MAX_MOMENTS = 32  # of one curve
-MAX_NOTE = 600
+_MAX_NOTE = 600
 _MORE_METRICS = (
     "images_per_second", "total_seconds", "num_steps", "seconds_to_target", "noise_scale", "sharpness_eigenvalue",
     "gpu_utilization", "energy_joules",
@@ -304,7 +304,7 @@ def _filter(index: int, given: Json) -> Json | None:
     values = sorted(set(given["texts"]), key=lambda value: (_first_key(given, value), value))
     if len(values) < 2:
         return None
-    if len(values) <= MAX_CHOICES:
+    if len(values) <= _MAX_CHOICES:
         return {"column": index, "kind": "choice", "values": values}
     keys = [key for key in given.get("keys", ()) if key is not None]
     return {"column": index, "kind": "range", "low": min(keys), "high": max(keys)} if keys else {
@@ -324,7 +324,7 @@ def _notes(evidence: Evidence) -> list[str]:
     frame = evidence.detailed
     names = ("error", "quality_flags", "reused_from")
     whole = zip(*(read_text(frame, name) for name in names), read_cells(frame, "is_enqueued"), strict=True)
-    return ["\n".join(_note(list(map(str, parts)), bool(by_hand)))[:MAX_NOTE] for *parts, by_hand in whole]
+    return ["\n".join(_note(list(map(str, parts)), bool(by_hand)))[:_MAX_NOTE] for *parts, by_hand in whole]
 
 
 def _note(texts: Sequence[str], is_enqueued: bool) -> Sequence[str]:

@@ -51,7 +51,7 @@ from sweep.config.trial import TrialConfig, flatten_config, key_label
 # One script, in this order; a later file uses what an earlier one declares.
 _SCRIPTS = ("data.js", "plots.js", "filters.js", "tables.js", "choose.js", "limits.js", "page.js")
 _PLOTLY = "vendor/plotly-cartesian.min.js.gz"
-MAX_DESCRIBED_LAYERS = 12  # of a panel, in its alternative text
+_MAX_DESCRIBED_LAYERS = 12  # of a panel, in its alternative text
 
 
 def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str] = (), refresh_seconds: int = 0) -> str:
@@ -237,7 +237,7 @@ def describe_panel(figure: Figure, panel: Panel) -> str:
     parts = [panel.finding, f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
     parts.append(_describe_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
     parts.append(_describe_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
-    counts = [words for layer in panel.layers[:MAX_DESCRIBED_LAYERS] if (words := _describe_layer(layer))]
+    counts = [words for layer in panel.layers[:_MAX_DESCRIBED_LAYERS] if (words := _describe_layer(layer))]
     return " ".join([*filter(None, parts), f"It shows {'; '.join(counts)}." if counts else ""])
 
 
@@ -245,7 +245,7 @@ def _describe_axis(where: str, label: str, values: list[float], shown: DisplayUn
     if not values and not ticks:
         return ""
     if ticks:  # positions beside each other, in which numbers mean nothing
-        return f"{where}: {f'{label}, ' if label else ''}{', '.join(ticks[:MAX_DESCRIBED_LAYERS])}."
+        return f"{where}: {f'{label}, ' if label else ''}{', '.join(ticks[:_MAX_DESCRIBED_LAYERS])}."
     if not label:
         return ""
     low, high = (f"{bound * shown.factor:.4g}" for bound in (min(values), max(values)))

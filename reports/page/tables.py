@@ -35,20 +35,20 @@ _BATCH = "batch.global"
 _USUAL_KEYS = ("model.name", "optimizer.name")
 
 
-class SplitColumns(NamedTuple):
+class _SplitColumns(NamedTuple):
     """Places of the columns that are ``shown``, and label and text of the ``constant`` ones."""
 
     shown: tuple[int, ...]
     constant: tuple[str, ...]
 
 
-def split_columns(labels: Sequence[str], columns: Sequence[Sequence[str]], num_kept: int) -> SplitColumns:
+def split_columns(labels: Sequence[str], columns: Sequence[Sequence[str]], num_kept: int) -> _SplitColumns:
     """Which of ``columns`` to show: the first ``num_kept``, and those that differ between the rows. What is the same in
     all rows is stated once."""
     constant = [
         place for place, texts in enumerate(columns) if place >= num_kept and len(texts) > 1 and len(set(texts)) == 1
     ]
-    return SplitColumns(
+    return _SplitColumns(
         tuple(place for place in range(len(columns)) if place not in constant),
         tuple(f"{labels[place].lower()} {columns[place][0]}" for place in constant),
     )
@@ -68,7 +68,7 @@ def list_common_settings(evidence: Evidence) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UseCell:
+class _UseCell:
     """A value, its interval, its number of trainings, and where it has an interval the bar: where that begins, how wide
     it is and where the value lies, in percent of the column's scale."""
 
@@ -79,29 +79,29 @@ class UseCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UseRow:
+class _UseRow:
     """A configuration: the uses that name it, its effective batch size, a cell for each head, the settings that
     differ between the rows, and the command that trains it."""
 
     cards: tuple[Card, ...]
     trial: int
     batch: str
-    cells: tuple[UseCell, ...]
+    cells: tuple[_UseCell, ...]
     settings: str
     command: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class UsesTable:
+class _UsesTable:
     """``common`` names the settings that are the same in all rows; ``terms`` defines what the uses rest on."""
 
     heads: tuple[str, ...]
-    rows: tuple[UseRow, ...]
+    rows: tuple[_UseRow, ...]
     common: str
     terms: str
 
 
-def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> UsesTable:
+def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> _UsesTable:
     """The table of what the answer names; ``cards`` are its texts in the order of the uses."""
     answer: Answer = evidence.answer
     named = {item.number: item for item in answer.uses.values() if item.number is not None}
@@ -113,7 +113,7 @@ def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> UsesTable:
     scales = {name: _span(name, [item.values[name] for item in items if name in item.values]) for name in metrics}
     trials, numbers = evidence.trials, read_numbers(evidence.trials, "number")
     rows = [
-        UseRow(
+        _UseRow(
             cards=tuple(card for card in cards if card.trial == number),
             trial=number,
             batch=str(item.global_batch_size),
@@ -124,7 +124,7 @@ def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> UsesTable:
         for number, item in named.items()
     ]
     common = [key for key in keys if key not in varied] if varied else []
-    return UsesTable(
+    return _UsesTable(
         heads=tuple(map(metric_label, metrics)),
         rows=tuple(rows),
         common=f"All rows: {_list_settings(items[0], common)}." if common else "",
@@ -148,9 +148,9 @@ def _scale(name: str, value: float) -> float:
     return math.log(value) if value > 0 else math.nan
 
 
-def _make_use_cell(value: Interval | None, name: str, span: tuple[float, float]) -> UseCell:
+def _make_use_cell(value: Interval | None, name: str, span: tuple[float, float]) -> _UseCell:
     if value is None:
-        return UseCell(text="–")
+        return _UseCell(text="–")
     text, interval = format_estimate(name, *value)
     low, middle, high = (_scale(name, part) for part in (value.low, value.median, value.high))
     width = span[1] - span[0]
@@ -158,14 +158,14 @@ def _make_use_cell(value: Interval | None, name: str, span: tuple[float, float])
     if math.isfinite(low + middle + high) and high > low and width > 0:
         left, at, right = (round(100 * (part - span[0]) / width, 2) for part in (low, middle, high))
         bar = left, round(right - left, 2), at
-    return UseCell(text=text, interval=interval, note=f"n = {value.n}", bar=bar)
+    return _UseCell(text=text, interval=interval, note=f"n = {value.n}", bar=bar)
 
 
 # The Pareto front: batch size, accuracy, time and memory first.
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontCell:
+class _FrontCell:
     """A cell of the table: what it shows, what it sorts by, a smaller second line."""
 
     text: str
@@ -175,26 +175,26 @@ class FrontCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontRow:
+class _FrontRow:
     """One configuration of the table; ``trial`` is the first that its values rest on."""
 
-    cells: tuple[FrontCell, ...]
+    cells: tuple[_FrontCell, ...]
     command: str
     confirmed: bool
     trial: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontTable:
+class _FrontTable:
     """The sortable table of the front; ``num_left_out`` rows were too many; ``common`` is what all rows share."""
 
     heads: tuple[str, ...]
-    rows: tuple[FrontRow, ...]
+    rows: tuple[_FrontRow, ...]
     num_left_out: int
     common: str
 
 
-def make_front_table(evidence: Evidence) -> FrontTable:
+def make_front_table(evidence: Evidence) -> _FrontTable:
     """Confirmed configurations and the search front; those of the answer's front first."""
     frame = evidence.configurations
     confirmed, search_front = (frame[name].to_numpy(dtype=bool) for name in ("confirmed", "on_search_front"))
@@ -211,7 +211,7 @@ def make_front_table(evidence: Evidence) -> FrontTable:
     split = split_columns(labels, columns, 2 + len({*metrics} & {*LEADING}))
     commands = train_commands(first, evidence.frames)
     rows = tuple(
-        FrontRow(
+        _FrontRow(
             cells=tuple(cells[place][1] for place in split.shown),
             command=command,
             confirmed=bool(row["confirmed"]),
@@ -219,7 +219,7 @@ def make_front_table(evidence: Evidence) -> FrontTable:
         )
         for cells, command, (_, row) in zip(table, commands, first.iterrows(), strict=True)
     )
-    return FrontTable(
+    return _FrontTable(
         heads=tuple(labels[place] for place in split.shown),
         rows=rows,
         num_left_out=max(0, len(shown) - MAX_ROWS),
@@ -227,8 +227,8 @@ def make_front_table(evidence: Evidence) -> FrontTable:
     )
 
 
-def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]) -> Iterator[tuple[str, FrontCell]]:
-    yield "Trial", FrontCell(text=str(row["number"]), key=float(row["number"]))
+def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]) -> Iterator[tuple[str, _FrontCell]]:
+    yield "Trial", _FrontCell(text=str(row["number"]), key=float(row["number"]))
     yield "Effective batch size", _make_setting(plain_value(row["global_batch_size"]))
     yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name in LEADING)
     share = read_measurement(row, "p_front")
@@ -236,27 +236,27 @@ def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]
     note = "" if math.isnan(share) else f"{format_probability(share)} probability"
     yield (
         "On the Pareto front",
-        FrontCell(text=words, key=-1.0 if math.isnan(share) else share, note=note, is_number=False),
+        _FrontCell(text=words, key=-1.0 if math.isnan(share) else share, note=note, is_number=False),
     )
     failed = f"{row['num_failed_seeds']} failed" if row["num_failed_seeds"] else ""
     seeds = f"{row['num_seeds']} fresh" if row["confirmed"] else "1 (search)"
-    yield "Seeds", FrontCell(text=seeds, key=float(row["num_seeds"]) if row["confirmed"] else 0.0, note=failed)
+    yield "Seeds", _FrontCell(text=seeds, key=float(row["num_seeds"]) if row["confirmed"] else 0.0, note=failed)
     for key in evidence.swept:
         if key != _BATCH:
             yield key_label(key).capitalize(), _make_setting(plain_value(row[f"config.{key}"]))
     yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name not in LEADING)
 
 
-def _make_measured(row: pd.Series, name: str) -> FrontCell:
+def _make_measured(row: pd.Series, name: str) -> _FrontCell:
     value = read_measurement(row, name)
     shown, note = describe_value(row, name)
-    return FrontCell(text=shown, key=value if math.isfinite(value) else "", note=note)
+    return _FrontCell(text=shown, key=value if math.isfinite(value) else "", note=note)
 
 
-def _make_setting(value: object) -> FrontCell:
+def _make_setting(value: object) -> _FrontCell:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return FrontCell(text=format_setting(value), key=float(value))
-    return FrontCell(text=format_setting(value), key=str(value), is_number=False)
+        return _FrontCell(text=format_setting(value), key=float(value))
+    return _FrontCell(text=format_setting(value), key=str(value), is_number=False)
 
 
 # The claims: a row of the forest plot is the measured effect with its interval, over the range that the claim states.
@@ -269,7 +269,7 @@ _ROOM, _ROOM_UNCERTAIN = 3.0, 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimPicture:
+class _ClaimPicture:
     """Pixels from the left. ``claimed`` is the range of the claim, ``interval`` the measured one with ``is_cut`` at the
     ends that lie beyond the axis; ``effect`` is None where it is too uncertain to state. ``lines`` mark the ends of the
     range ("bound") and the value of no effect ("neutral"); ``numbers`` below them do not overlap."""
@@ -285,29 +285,29 @@ class ClaimPicture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimRow:
+class _ClaimRow:
     """A claim as it was tested, its ``effect`` with the ``interval`` as texts; both are "", and there is no picture,
     where it was not tested."""
 
     finding: Finding
     effect: str
     interval: str
-    picture: ClaimPicture | None
+    picture: _ClaimPicture | None
 
 
-def list_claims(claims: Sequence[Finding]) -> list[ClaimRow]:
+def list_claims(claims: Sequence[Finding]) -> list[_ClaimRow]:
     """A row for each of ``claims``, in their order."""
     rows = []
     for item in claims:
         if item.reason:
-            rows.append(ClaimRow(finding=item, effect="", interval="", picture=None))
+            rows.append(_ClaimRow(finding=item, effect="", interval="", picture=None))
             continue
         effect, interval = TOO_UNCERTAIN, ""
         if _is_effect_stated(item):
             effect = format_value(item.unit, item.effect)
             interval = format_interval(item.unit, item.low, item.high, item.effect)
         text = f"{effect} ({interval})" if interval else effect
-        rows.append(ClaimRow(finding=item, effect=effect, interval=interval, picture=draw_claim(item, text)))
+        rows.append(_ClaimRow(finding=item, effect=effect, interval=interval, picture=draw_claim(item, text)))
     return rows
 
 
@@ -354,7 +354,7 @@ def make_claim_axis(found: Finding) -> _ClaimAxis:
     )  # fmt: skip
 
 
-def draw_claim(found: Finding, text: str) -> ClaimPicture:
+def draw_claim(found: Finding, text: str) -> _ClaimPicture:
     """The row of a tested claim; ``text`` is the measured effect in words."""
     axis, is_log = make_claim_axis(found), find_unit(found.unit).scale == "log"
     low, high = found.claimed
@@ -370,7 +370,7 @@ def draw_claim(found: Finding, text: str) -> ClaimPicture:
             numbers.append((at, label))
             taken.append(at)
     is_cut = tuple(not math.isfinite(bound) or axis.is_beyond(bound) for bound in (found.low, found.high))
-    return ClaimPicture(
+    return _ClaimPicture(
         name=f"Claimed: {describe_range(found.unit, *found.claimed)}. Measured: {text}. {found.verdict.capitalize()}.",
         claimed=(
             axis.place(low) if math.isfinite(_transform(low, is_log=is_log)) else 0.0,

@@ -44,10 +44,10 @@ _RESPONSE_SEED = 1
 _MAX_CANDIDATES = 300
 # Draws are rounded to what a page can contain exactly: accuracies to 16-bit multiples of 0.002 points, times and memory
 # to 32-bit floats.
-ACCURACY_STEPS = 50_000
+_ACCURACY_STEPS = 50_000
 MEASURED = ("test_accuracy",)  # medians over a configuration's own trials, because no use is decided by them
 _QUANTILES = (0.025, 0.5, 0.975)
-COMPROMISE_TOLERANCE = 0.2  # of the distance to the ideal point: which compromise is the best is a matter of taste
+_COMPROMISE_TOLERANCE = 0.2  # of the distance to the ideal point: which compromise is the best is a matter of taste
 _SHOWN = (
     "batch.micro", "batch.accumulation", "batch.global", "optimizer.name", "optimizer.lr", "optimizer.weight_decay",
     "schedule.warmup",
@@ -166,7 +166,7 @@ def _find_threads() -> ThreadpoolController:
 def _round_draws(draws: Values, names: tuple[str, ...]) -> None:
     for place, name in enumerate(names):
         if name == ACCURACY:
-            draws[..., place] = np.rint(draws[..., place] * ACCURACY_STEPS) / ACCURACY_STEPS
+            draws[..., place] = np.rint(draws[..., place] * _ACCURACY_STEPS) / _ACCURACY_STEPS
         elif name in (SECONDS, MEMORY):
             held = np.finfo(np.float32)
             draws[..., place] = np.clip(draws[..., place], held.tiny, held.max).astype(np.float32)
@@ -296,7 +296,7 @@ def _widen_best(candidates: Candidates, use: Use, best: Values) -> Values:
     """The score that is no worse than ``best`` by more than the tolerance; of its shape."""
     tolerance = candidates.rules.tolerance
     if use.metric is None:
-        return best + COMPROMISE_TOLERANCE
+        return best + _COMPROMISE_TOLERANCE
     if use.metric == ACCURACY:
         return best + tolerance.accuracy
     return best * (1.0 + (tolerance.memory if METRICS[use.metric].is_memory else tolerance.time))

@@ -104,7 +104,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aligned:
+class _Aligned:
     """One configuration that both studies trained, by its first trial in each, and its ``differences`` by metric.
     Several seeds that both have, ``num_paired``, are compared one by one."""
 
@@ -137,7 +137,7 @@ class Comparison:
     data_a: DataSummary | None
     data_b: DataSummary | None
     data_differ: bool
-    aligned: tuple[Aligned, ...]
+    aligned: tuple[_Aligned, ...]
     overall: dict[str, Difference]
     pace: PaceDifference
     num_without_time: int
@@ -276,14 +276,14 @@ def _find_recipe_keys(a: pd.DataFrame, b: pd.DataFrame) -> set[str]:
 
 def _list_aligned(
     sides: _Sides, pairs: list[tuple[int, int]], differences: dict[str, list[Difference]], keys: tuple[str, ...]
-) -> list[Aligned]:
+) -> list[_Aligned]:
     aligned = []
     for index, pair in enumerate(pairs):
         first, second = (side.done.iloc[side.grouping.first[place]] for side, place in zip(sides, pair, strict=True))
         seeds = [side.seeds_of(place) for side, place in zip(sides, pair, strict=True)]
         found = {name: every[index] for name, every in differences.items()}
         aligned.append(
-            Aligned(
+            _Aligned(
                 number_a=int(first["number"]),
                 number_b=int(second["number"]),
                 config={key: plain_value(first[f"config.{key}"]) for key in keys},

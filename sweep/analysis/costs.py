@@ -50,11 +50,11 @@ def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Nu
 def find_cost_groups(name: str, done: pd.DataFrame) -> Numbers:
     """The same number for trials whose metric ``name`` is to be equal; shape ``[trials]``."""
     # where time depends on the learning itself, as time to a target does, only trials of one configuration are equal
-    is_own = METRICS[name].is_speed and depends_on_learning(done)
+    is_own = METRICS[name].is_speed and _depends_on_learning(done)
     return configuration_groups(done) if is_own else equal_cost_groups(done)
 
 
-def depends_on_learning(done: pd.DataFrame) -> bool:
+def _depends_on_learning(done: pd.DataFrame) -> bool:
     """Whether how long a training takes depends on how well it learns."""
     by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
     return bool(by_target or LEARNED_SCHEDULES & set(read_text(done, "config.batch.schedule")))
@@ -80,7 +80,7 @@ SOURCE_NAMES = {
     EQUAL: "other trials of equal cost",
     PROBED: "solo probes, short runs of the same training step with nothing else on the device",
 }
-MAX_SLOWDOWN = 0.1  # beside another load, against a solo probe
+_MAX_SLOWDOWN = 0.1  # beside another load, against a solo probe
 _MIN_RATIOS = 3
 _SHARED_ERROR = 1.0  # as below, of a time beside other trials, which depends on how many there were
 _UNKNOWN_ERROR = 0.2  # half the width of the interval of a time whose uncertainty is not on record
@@ -110,13 +110,13 @@ class ClockedTrials(NamedTuple):
     varies: bool = False
 
 
-class References(NamedTuple):
+class _References(NamedTuple):
     """Solo probes that nothing disturbed, by shape and device: seconds of an update, and of an image beside it."""
 
     seconds: Mapping[tuple[str, str], tuple[float, float]]
 
 
-class TrialTimes(NamedTuple):
+class _TrialTimes(NamedTuple):
     """The training time to use of each trial, shape ``[n]``. ``sources`` is "" where it cannot be used for certain:
     then it is as measured, and ``errors`` is the standard error of its logarithm (0 elsewhere). ``counts``: the time is
     an observation; the time of equal trials is none, and that of one probe counts once in a group."""
@@ -127,7 +127,7 @@ class TrialTimes(NamedTuple):
     counts: Mask
 
 
-def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
+def estimate_times(trials: ClockedTrials, references: _References) -> _TrialTimes:
     """The training time of each trial: as measured where nothing disturbed it, otherwise by the best of what is known.
 
     That is, in this order: its undisturbed windows; the geometric mean of undisturbed trials of equal cost on its
@@ -143,7 +143,7 @@ def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
     ratios = (trials.seconds / alone)[is_sure & ~is_beside & np.isfinite(alone)]
     if len(ratios) >= _MIN_RATIOS:
         alone = alone * float(np.median(ratios))  # a short probe is often faster than a training
-    is_sure &= ~(is_beside & ~is_short & (trials.seconds > (1 + MAX_SLOWDOWN) * alone))
+    is_sure &= ~(is_beside & ~is_short & (trials.seconds > (1 + _MAX_SLOWDOWN) * alone))
     is_slowed &= is_known & np.isfinite(trials.slowdown) & ~trials.is_fixed
     seconds = np.where(is_slowed, trials.seconds / (1 + trials.slowdown), trials.seconds)
 
@@ -165,7 +165,7 @@ def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
     is_doubtful = sources == ""
     halves = np.where(np.isfinite(trials.errors), trials.errors, _UNKNOWN_ERROR)
     halves = np.where(is_shared, _SHARED_ERROR, halves)
-    return TrialTimes(
+    return _TrialTimes(
         seconds=seconds,
         errors=np.where(is_doubtful, halves / 2, 0.0),
         sources=sources.astype(object),
@@ -173,13 +173,13 @@ def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
     )
 
 
-def predict_alone(trials: ClockedTrials, references: References) -> Values:
+def predict_alone(trials: ClockedTrials, references: _References) -> Values:
     """The training time of each trial by the solo probe of its shape, shape ``[n]``; NaN where there is none. A probe
     by which any trial took less time than alone was itself disturbed, and is not used."""
     keys = list(zip(trials.shapes, trials.devices, strict=True))
     known = np.array([references.seconds.get(key, (np.nan, np.nan)) for key in keys], dtype=np.float64).reshape(-1, 2)
     alone = trials.num_steps * known[:, 0] + trials.num_images * known[:, 1]
-    refuted = {keys[row] for row in np.flatnonzero(alone > (1 + MAX_SLOWDOWN) * trials.seconds)}
+    refuted = {keys[row] for row in np.flatnonzero(alone > (1 + _MAX_SLOWDOWN) * trials.seconds)}
     return np.where([key in refuted for key in keys], np.nan, alone)
 
 
@@ -223,18 +223,18 @@ def clock_trials(done: pd.DataFrame) -> ClockedTrials:
         shapes=read_text(done, "shape_digest"),
         flags=read_text(done, "quality_flags"),
         is_fixed=np.isfinite(read_numbers(done, "config.budget.seconds")),
-        varies=depends_on_learning(done),
+        varies=_depends_on_learning(done),
     )
 
 
-def read_references(probes: pd.DataFrame) -> References:
+def read_references(probes: pd.DataFrame) -> _References:
     """The references in a frame of probes."""
     means, updates = read_numbers(probes, "step_seconds_mean"), read_numbers(probes, "update_seconds")
     nums, texts = read_numbers(probes, "num_train"), read_text(probes, "shape")
     digests, devices = read_text(probes, "shape_digest"), read_text(probes, "device")
     is_complete = read_text(probes, "outcome") == "complete"
     rows = [row for row, flags in enumerate(read_text(probes, "quality_flags")) if _is_undisturbed(flags.split(","))]
-    return References(
+    return _References(
         {
             (digests[row], devices[row]): _split_step(texts[row], means[row], updates[row], nums[row])
             for row in rows
@@ -243,9 +243,9 @@ def read_references(probes: pd.DataFrame) -> References:
     )
 
 
-def list_references(probes: Iterable[ProbeRecord]) -> References:
+def list_references(probes: Iterable[ProbeRecord]) -> _References:
     """The references among ``probes``."""
-    return References(
+    return _References(
         {
             (each.shape_digest, each.device): _split_step(
                 each.shape, each.step_seconds_mean, each.update_seconds or 0.0, each.num_train or np.inf
@@ -270,7 +270,7 @@ def _split_step(shape: str, mean: float, update: float, num_train: float) -> tup
 
 def apply_times(trials: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
     """``trials`` with the training time to use of each complete one, what changes with it, and four columns more:
-    ``time_source``, ``time_error`` and ``time_counts``, the fields of :class:`TrialTimes`, and ``clock_seconds``, the
+    ``time_source``, ``time_error`` and ``time_counts``, the fields of :class:`_TrialTimes`, and ``clock_seconds``, the
     time that was measured."""
     is_complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     clocked = clock_trials(trials if is_complete.all() else trials[is_complete])
@@ -349,7 +349,7 @@ def parse_shapes(probes: pd.DataFrame) -> list[dict[str, Any]]:
 
 # ---------------------------------------------------------------------- throughput by micro batch
 
-KNEE_SHARE = 0.95  # of the best throughput
+_KNEE_SHARE = 0.95  # of the best throughput
 # Whose throughputs have nothing in common: a knee of all of them would be that of none.
 _APART = ("model.name", "model.norm", "precision.dtype", "optimizer.name")
 
@@ -367,11 +367,11 @@ def find_throughput_knee(sizes: Values, rates: Values) -> int:
     ``sizes`` are distinct micro batches, ``rates`` their images per second; both are finite and of shape ``[n]`` with
     ``n >= 1``.
     """
-    rows = np.flatnonzero(rates >= KNEE_SHARE * rates.max())
+    rows = np.flatnonzero(rates >= _KNEE_SHARE * rates.max())
     return int(rows[np.argmin(sizes[rows])])
 
 
-class ThroughputCurve(NamedTuple):
+class _ThroughputCurve(NamedTuple):
     """The median ``rates`` (images per second) at the distinct micro batches ``sizes``, both of shape ``[k]``, of the
     trials of one model, normalization, precision and optimizer, which ``name`` gives; ``num_trials`` is their number,
     ``num_others`` the number of other combinations."""
@@ -388,7 +388,7 @@ class ThroughputCurve(NamedTuple):
         return find_throughput_knee(self.sizes, self.rates)
 
 
-def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> ThroughputCurve | None:
+def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> _ThroughputCurve | None:
     """The throughput of the combination of model, normalization, precision and optimizer with the most micro batches,
     and of these the one with the most trials; None without a measurement. All of shape ``[trials]``."""
     columns = [read_text(trials, f"config.{key}").tolist() for key in _APART]
@@ -399,7 +399,7 @@ def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> Th
     for name in combinations:
         chosen = known & (names == name)
         levels, medians = group_medians(sizes[chosen], rates[chosen])
-        curves.append(ThroughputCurve(name, levels, medians, int(chosen.sum()), len(combinations) - 1))
+        curves.append(_ThroughputCurve(name, levels, medians, int(chosen.sum()), len(combinations) - 1))
     return max(curves, key=lambda curve: (len(curve.sizes), curve.num_trials), default=None)
 
 
@@ -410,29 +410,29 @@ def _name_combination(model: str, norm: str, *others: str) -> str:
 # ---------------------------------------------------------------------- clocks of published benchmarks
 
 # What each clock counts, and its source. A time that is compared with a published one must count the same phases.
-CLOCK_MEANINGS = {
+_CLOCK_MEANINGS = {
     "algoperf": "compiling, first steps and training; no set-up, no evaluation (AlgoPerf's submission time)",
     "airbench": "training alone; no loading, compiling, warm-up or evaluation (cifar10-airbench)",
     "ffcv": "everything from the start to the end, evaluations included (ffcv's wall-clock)",
 }
-COUNTED = {
+_COUNTED = {
     "algoperf": ("compile_seconds", "warmup_seconds", "train_seconds"),
     "airbench": ("train_seconds",),
     "ffcv": ("total_seconds",),
 }
 # Phases of this program alone, which no other clock counts.
-OURS_ALONE = ("memory_seconds", "diagnostics_seconds")
+_OURS_ALONE = ("memory_seconds", "diagnostics_seconds")
 
 
-def sum_published_clocks(measurements: Mapping[str, float]) -> dict[str, float]:
+def _sum_published_clocks(measurements: Mapping[str, float]) -> dict[str, float]:
     """Seconds of a trial by clock, from its ``measurements`` by name of the metric table; a clock with a part that was
     not measured is left out.
 
     airbench also counts the evaluation at the end with test-time augmentation, which no trial runs.
     """
-    ours = sum(measurements.get(name, 0.0) for name in OURS_ALONE)
+    ours = sum(measurements.get(name, 0.0) for name in _OURS_ALONE)
     return {
         clock: sum(measurements[name] for name in names) - (ours if clock == "ffcv" else 0.0)
-        for clock, names in COUNTED.items()
+        for clock, names in _COUNTED.items()
         if all(name in measurements for name in names)
     }

@@ -144,7 +144,7 @@ def _estimate_by_noise(records: ComparableTrials) -> CriticalBatch | str:
     return CriticalBatch(*confidence_interval(estimate), detail)
 
 
-class NoiseScales(NamedTuple):
+class _NoiseScales(NamedTuple):
     """``values`` in samples (B_simple, McCandlish et al. 2018), NaN where there is none: where |G|^2 cannot be told
     from 0 (``is_undefined``), or too few steps were measured (``is_short``). All of shape ``[configurations]``."""
 
@@ -166,12 +166,12 @@ class NoiseScales(NamedTuple):
         )
 
 
-def read_noise_scales(records: ComparableTrials) -> NoiseScales:
+def read_noise_scales(records: ComparableTrials) -> _NoiseScales:
     """The noise scales over the training, each the median of the trials that a configuration's values rest on."""
     values, _ = records.grouping.medians(read_numbers(records.done, "noise_scale_run"))
     steps, _ = records.grouping.medians(read_numbers(records.done, "num_noise_steps"))
     is_enough = steps >= _MIN_NOISE_STEPS
-    return NoiseScales(np.where(is_enough, values, np.nan), is_enough & ~(values > 0), steps < _MIN_NOISE_STEPS)
+    return _NoiseScales(np.where(is_enough, values, np.nan), is_enough & ~(values > 0), steps < _MIN_NOISE_STEPS)
 
 
 def fit_regimes(batches: Values, steps: Values) -> Regimes | None:

@@ -231,7 +231,7 @@ def _fit_response(
     # None where the accuracies have no smooth response
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
     means, counts, squares = _summarize_trainings(records, rows)
-    features = encode_settings(records, rows)
+    features = _encode_settings(records, rows)
     variances = _estimate_variances(counts, squares / posterior.spread.sd**2, features)
     of_images = posterior.covariance(rows) - np.diag((posterior.spread.sd * posterior.errors[rows]) ** 2)
     k = len(rows)
@@ -314,7 +314,7 @@ def _estimate_variances(counts: Values, squares: Values, features: Values) -> Va
     return np.asarray(ratios / counts)
 
 
-def encode_settings(records: ComparableTrials, rows: Numbers) -> Values:
+def _encode_settings(records: ComparableTrials, rows: Numbers) -> Values:
     """The settings of the configurations ``rows`` as numbers from 0 to 1, shape ``[k, d]``: the effective batch size,
     then what was swept beside ``batch.*`` and the model; names are corners of a simplex with sides of 1."""
     frame = records.frame

@@ -47,7 +47,7 @@ def describe_learning_rate(named: Recommendation) -> str:
     return f"learning rate {used:.3g}{source}"
 
 
-def describe_length(named: Recommendation, num_steps: float) -> str:
+def _describe_length(named: Recommendation, num_steps: float) -> str:
     """How long it was trained, as a sentence behind others, because another batch size may be the one to use
     for another length; "" where that is not on record. ``num_steps`` may be NaN."""
     parts = []
@@ -59,12 +59,12 @@ def describe_length(named: Recommendation, num_steps: float) -> str:
     return f" The configuration was trained for {', '.join(parts)}." if parts else ""
 
 
-def has_limits(limits: Limits) -> bool:
+def _has_limits(limits: Limits) -> bool:
     """Whether anything is limited."""
     return any(value is not None for value in vars(limits).values())
 
 
-def describe_eligible(candidates: Candidates, points: str) -> str:
+def _describe_eligible(candidates: Candidates, points: str) -> str:
     """The configurations among which the fastest is named; ``points`` is the tolerance of accuracy in words."""
     limits = candidates.limits
     if limits.min_accuracy is not None:
@@ -74,7 +74,7 @@ def describe_eligible(candidates: Candidates, points: str) -> str:
     return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
 
 
-def explain_exclusion(candidates: Candidates) -> str:
+def _explain_exclusion(candidates: Candidates) -> str:
     """Which limit no configuration that was tried keeps to, by the estimates; "" where one keeps to all of them."""
     if candidates.within_limits().any():
         return ""
@@ -201,7 +201,7 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
         unknown = "Which batch size to use is not known yet: no eligible configuration has enough fresh seeds."
         return Statement(
             name="use",
-            text=explain_exclusion(candidates) or unknown,
+            text=_explain_exclusion(candidates) or unknown,
             batches=(),
             probability=0.0,
             is_settled=False,
@@ -209,9 +209,9 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
         )
     text = (
         f"{describe_use(named)}: it is the fastest, to within {format_share(tolerance.time)}, of the configurations "
-        f"{describe_eligible(candidates, _points(tolerance.accuracy))}."
+        f"{_describe_eligible(candidates, _points(tolerance.accuracy))}."
     )
-    text += describe_length(named, _count_steps(candidates, named))
+    text += _describe_length(named, _count_steps(candidates, named))
     needed = None if named.is_settled else _estimate_needed(candidates, named)
     return Statement(
         name="use",
@@ -289,7 +289,7 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
         return Statement(
             name="largest_without_loss",
             text=f"The largest effective batch size that loses no more than {points} is not known yet."
-            + (f" {OUTSIDE}" if has_limits(candidates.limits) else ""),
+            + (f" {OUTSIDE}" if _has_limits(candidates.limits) else ""),
             batches=(),
             probability=0.0,
             is_settled=False,
@@ -403,7 +403,7 @@ def _range(low: str, high: str) -> str:
 
 
 def _add_remarks(candidates: Candidates, thin: Mapping[int, int]) -> str:
-    remarks = (describe_thin_batches(thin), OUTSIDE if has_limits(candidates.limits) else "")
+    remarks = (describe_thin_batches(thin), OUTSIDE if _has_limits(candidates.limits) else "")
     return "".join(f" {sentence}" for sentence in remarks if sentence)
 
 

@@ -63,7 +63,7 @@ def print_answer(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
         print_lines(lines)
 
 
-class CommandEntry(NamedTuple):
+class _CommandEntry(NamedTuple):
     """Where a command's function is, and the first sentence of its help."""
 
     module: str
@@ -71,26 +71,26 @@ class CommandEntry(NamedTuple):
     summary: str
 
 
-COMMANDS: dict[str, CommandEntry] = {
-    "ask": CommandEntry("ask", "ask", "Write a study from a few questions, and run it within a budget."),
-    "run": CommandEntry("run", "run", "Run a study or resume it, then write its report."),
-    "train": CommandEntry("train", "train", "Train one configuration and print its record."),
-    "check": CommandEntry("check", "check", "Count the images of a study and report its known pitfalls."),
-    "estimate": CommandEntry("estimate", "estimate", "Forecast peak memory by category, without training."),
-    "probe": CommandEntry("probe", "probe", "Measure step time, memory and the largest micro batch."),
-    "trials": CommandEntry("trials", "list_trials", "List the trials of a study."),
-    "enqueue": CommandEntry("trials", "enqueue", "Enqueue a hand-made trial, which is trained first."),
-    "report": CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
-    "export": CommandEntry("records", "export", "Export the records of a study."),
-    "import": CommandEntry("records", "import_folder", "Import exported records as a study."),
-    "columns": CommandEntry("records", "columns", "List the columns of another program's records."),
-    "dashboard": CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
-    "recommend": CommandEntry("recommend", "recommend", "Recommend a batch size and a configuration for each use."),
-    "claims": CommandEntry("claims", "claims", "List claims, test them, or plan the study that settles one."),
-    "compare": CommandEntry("compare", "compare", "Compare two studies."),
-    "list": CommandEntry("look", "list_studies", "List the shipped studies, or all keys of a study file."),
-    "new": CommandEntry("look", "new", "Write a commented study file that runs as it is."),
-    "doctor": CommandEntry("look", "doctor", "Check this machine, or diagnose the trials of a study."),
+COMMANDS: dict[str, _CommandEntry] = {
+    "ask": _CommandEntry("ask", "ask", "Write a study from a few questions, and run it within a budget."),
+    "run": _CommandEntry("run", "run", "Run a study or resume it, then write its report."),
+    "train": _CommandEntry("run", "train", "Train one configuration and print its record."),
+    "check": _CommandEntry("check", "check", "Count the images of a study and report its known pitfalls."),
+    "estimate": _CommandEntry("costs", "estimate", "Forecast peak memory by category, without training."),
+    "probe": _CommandEntry("costs", "probe", "Measure step time, memory and the largest micro batch."),
+    "trials": _CommandEntry("trials", "list_trials", "List the trials of a study."),
+    "enqueue": _CommandEntry("trials", "enqueue", "Enqueue a hand-made trial, which is trained first."),
+    "report": _CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
+    "export": _CommandEntry("records", "export", "Export the records of a study."),
+    "import": _CommandEntry("records", "import_folder", "Import exported records as a study."),
+    "columns": _CommandEntry("records", "columns", "List the columns of another program's records."),
+    "dashboard": _CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
+    "recommend": _CommandEntry("answer", "recommend", "Recommend a batch size and a configuration for each use."),
+    "claims": _CommandEntry("answer", "claims", "List claims, test them, or plan the study that settles one."),
+    "compare": _CommandEntry("answer", "compare", "Compare two studies."),
+    "list": _CommandEntry("look", "list_studies", "List the shipped studies, or all keys of a study file."),
+    "new": _CommandEntry("look", "new", "Write a commented study file that runs as it is."),
+    "doctor": _CommandEntry("look", "doctor", "Check this machine, or diagnose the trials of a study."),
 }
 
 
@@ -147,7 +147,7 @@ def _read_options(
     return
 
 
-class Terminated(BaseException):
+class _Terminated(BaseException):
     """SIGTERM or SIGUSR1 arrived; unwinds like Ctrl-C so that what is running is put on the record."""
 
     def __init__(self, number: int) -> None:
@@ -183,7 +183,7 @@ def _run(arguments: list[str] | None) -> int:
         return _print_error(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except (KeyboardInterrupt, typer.Abort):
         return _print_error("interrupted", 130)
-    except Terminated as ending:
+    except _Terminated as ending:
         return _print_error(ending.cause, ending.exit_code)
     except typer.Exit as ending:  # typer's translation of Ctrl-C
         return _print_error("interrupted", 130) if ending.exit_code == 130 else ending.exit_code
@@ -212,7 +212,7 @@ def _warn_of_passwords(arguments: list[str]) -> None:
 
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
-    raise Terminated(number)
+    raise _Terminated(number)
 
 
 def _print_error(message: str, code: int) -> int:

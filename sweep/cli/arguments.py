@@ -32,11 +32,11 @@ def parse_sets(pairs: list[str]) -> dict[str, Any]:
             raise InputError(f"--set {pair!r}: write it as dotted.key=value, for example --set batch.micro=64.")
         if key in changes:
             raise InputError(f"--set {key}: given twice; keep one.")
-        changes[key] = parse_value(text.strip())
+        changes[key] = _parse_value(text.strip())
     return changes
 
 
-def parse_value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """A TOML value, or the text itself where it is none."""
     try:
         table = tomllib.loads(f"value = {text}")

@@ -59,7 +59,7 @@ class Replies:
     budget_seconds: float | None
 
 
-def check_terminal(*, takes_defaults: bool) -> None:
+def _check_terminal(*, takes_defaults: bool) -> None:
     """Raises ``InputError`` with the options where questions cannot be put."""
     if takes_defaults or sys.stdin.isatty():
         return
@@ -70,7 +70,7 @@ def check_terminal(*, takes_defaults: bool) -> None:
     )
 
 
-def put_question(question: Question, given: str | None, parse: Callable[[str], T], *, takes_defaults: bool) -> T:
+def _put_question(question: Question, given: str | None, parse: Callable[[str], T], *, takes_defaults: bool) -> T:
     """The parsed answer to ``question``: the one ``given`` by its option, the default, or what is typed. What is typed
     and not valid is followed by the reason and the same question.
 
@@ -99,7 +99,7 @@ def collect_replies(
 
     def reply(question: Question, parse: Callable[[str], T]) -> T:
         is_known = takes_defaults or (question is _DEVICES and num_devices == 1)
-        return put_question(question, given.get(question.option), parse, takes_defaults=is_known)
+        return _put_question(question, given.get(question.option), parse, takes_defaults=is_known)
 
     models = tuple(map(_parse_model, models))
     target, weights = reply(_TARGET, _parse_target), reply(_WEIGHTS, _parse_weights)
@@ -110,14 +110,14 @@ def collect_replies(
     devices = reply(_DEVICES, partial(_parse_devices, num_devices))
     batch = reply(_BATCH, partial(_parse_batch, devices))
     budget = reply(_BUDGET, _parse_budget)
-    name, root = find_data(data)
+    name, root = _find_data(data)
     answers = Answers(
         data=name, data_root=root, models=models, target=target, weights=weights, num_devices=devices, batch=batch
     )
     return Replies(answers, budget)
 
 
-def find_data(text: str) -> tuple[str, str | None]:
+def _find_data(text: str) -> tuple[str, str | None]:
     """The data set and its root that ``text`` names: a data set, or a folder of images.
 
     Raises:
@@ -184,33 +184,33 @@ def _parse_batch(devices: int, text: str) -> int | None:
 
 
 _BATCH_KEYS = ("batch.micro", "batch.global", "batch.accumulation")
-NewStudy = Annotated[
+_NewStudy = Annotated[
     Path | None, typer.Argument(help="The study file to create; default: a new one here, named after the data.")
 ]
 Data = Annotated[str | None, typer.Option(help="A data set, or a folder of images.")]
-Models = Annotated[
+_Models = Annotated[
     list[str] | None, typer.Option("--model", help="Model to train; default: by the image size; repeatable.")
 ]
-Target = Annotated[str | None, typer.Option(help="balanced, accuracy, speed or memory.")]
+_Target = Annotated[str | None, typer.Option(help="balanced, accuracy, speed or memory.")]
 Weights = Annotated[str | None, typer.Option(help="File of weights to fine-tune from.")]
-Devices = Annotated[str | None, typer.Option(help="Number of devices that train one model together.")]
+_Devices = Annotated[str | None, typer.Option(help="Number of devices that train one model together.")]
 Batch = Annotated[str | None, typer.Option(help="An effective batch size to compare with the recommended one.")]
 Budget = Annotated[str | None, typer.Option(help="Time for the study, such as 30m; none: only write the file.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Ask no questions: use the options and the defaults.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Write the file, print the forecast, and stop.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Ask no questions: use the options and the defaults.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Write the file, print the forecast, and stop.")]
 
 
 def ask(
-    path: NewStudy = None,
+    path: _NewStudy = None,
     data: Data = None,
-    model: Models = None,
-    target: Target = None,
+    model: _Models = None,
+    target: _Target = None,
     weights: Weights = None,
-    devices: Devices = None,
+    devices: _Devices = None,
     batch: Batch = None,
     budget: Budget = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    yes: _Yes = False,
+    dry_run: _DryRun = False,
     sets: Sets = None,
     root: Root = RUNS,
     device: Device = "auto",
@@ -251,9 +251,9 @@ class _Request:
 def _prepare_task(request: _Request, began: float) -> tuple[Path, "GuideTask"]:
     # the study file, and what the guide is to make a study of; questions are put here
     file, takes_defaults = _check_path(request.path, request.changes, request.root), request.takes_defaults
-    check_terminal(takes_defaults=takes_defaults)
+    _check_terminal(takes_defaults=takes_defaults)
     module = load_plugin(request.plugin)
-    place = put_question(DATA, request.given["--data"], _check_data, takes_defaults=takes_defaults)
+    place = _put_question(DATA, request.given["--data"], _check_data, takes_defaults=takes_defaults)
 
     from sweep.executors.devices import list_devices
     from sweep.search.guided_study import GuideTask  # with Optuna and pandas
@@ -282,7 +282,7 @@ def _make_options(request: _Request, file: Path, module: str | None) -> "Options
 
 
 def _check_data(text: str) -> str:
-    find_data(text)
+    _find_data(text)
     return text
 
 

@@ -108,7 +108,7 @@ def check(
     with show_inspection() as show:
         data = check_study_data(spec, show)
     found = [*find_pitfalls(spec), *_advise_on_objectives(spec), *find_data_pitfalls(spec, data.num_train)]
-    measured = load_settled_findings(spec, root) if found else {}
+    measured = _load_settled_findings(spec, root) if found else {}
     advice = [_document(item, measured.get(item.finding)) for item in found]
     lines = [*_list_advice(spec, found, measured), *format_data(data)]
     print_answer({"study": spec.name, "data": data.document(), "advice": advice}, lines, as_json=as_json)
@@ -154,7 +154,7 @@ def _advise_on_objectives(spec: StudySpec) -> list[Advice]:
     ]
 
 
-def load_settled_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
+def _load_settled_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
     """The settled findings on the study's own records by name; empty where it has none."""
     folder = root / spec.name
     if not (folder / "study.sqlite").exists():

@@ -34,7 +34,7 @@ _MICRO = "batch.micro"
 _DEVICE_TYPES = ("auto", "cpu", "cuda")
 
 
-class Case(NamedTuple):
+class _Case(NamedTuple):
     """A configuration's estimate; ``name`` is its role in the study, ``values`` are its swept keys, ``facts`` those of
     its data."""
 
@@ -60,7 +60,7 @@ def estimate(
     if study is None:
         config = build_config(replace_keys({}, changes), "--set")
         base = _case("configuration", {}, config, device_type, find_facts(config.data))
-        space: list[Case] = []
+        space: list[_Case] = []
     else:
         base, space = _study_cases(load_study(study, changes), device_type)
     step = _measure_step(base, device_type)
@@ -81,13 +81,13 @@ def _device_type(name: str) -> str:
     return resolve_device(name).type
 
 
-def _study_cases(spec: StudySpec, device_type: str) -> tuple[Case, list[Case]]:
+def _study_cases(spec: StudySpec, device_type: str) -> tuple[_Case, list[_Case]]:
     """The base, and of the space each micro batch and the corners that need least and most."""
     from sweep.training.data.sources import find_facts
 
     facts_of = cache(find_facts)  # once for all cases, because a folder of many images is read for it
 
-    def case(name: str, values: dict[str, Any]) -> Case:
+    def case(name: str, values: dict[str, Any]) -> _Case:
         config = spec.config(values)
         return _case(name, values, config, device_type, facts_of(config.data))
 
@@ -106,28 +106,28 @@ def _few(parameter: Parameter) -> Sequence[Scalar]:
     return values if values and len(values) <= _MAX_SIZES else parameter.extremes()
 
 
-def _case(name: str, values: dict[str, Any], config: TrialConfig, device_type: str, facts: "DataFacts") -> Case:
+def _case(name: str, values: dict[str, Any], config: TrialConfig, device_type: str, facts: "DataFacts") -> _Case:
     from sweep.probing.memory import estimate_memory
 
-    return Case(name, values, config, facts, estimate_memory(config, device_type=device_type, facts=facts))
+    return _Case(name, values, config, facts, estimate_memory(config, device_type=device_type, facts=facts))
 
 
 def _figures(estimate: "MemoryEstimate") -> dict[str, int]:
     return {"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)}
 
 
-def _point(case: Case) -> dict[str, Any]:
+def _point(case: _Case) -> dict[str, Any]:
     steps = {"steps_per_epoch": _count_steps(case)}
     return {"name": case.name, "config": case.values, **_figures(case.estimate), **steps}
 
 
-def _count_steps(case: Case) -> int:
+def _count_steps(case: _Case) -> int:
     from sweep.probing.cost_model import count_epoch_steps
 
     return count_epoch_steps(case.config, case.facts.num_train)
 
 
-def _print(base: Case, step: dict[str, Any], space: list[Case]) -> None:
+def _print(base: _Case, step: dict[str, Any], space: list[_Case]) -> None:
     print_lines([f"{base.name}:"])
     parts = [*_part_rows(base.estimate), ("together", base.estimate.peak_memory_bytes)]
     print_table([(label, f"{format_value('bytes', count):>10}") for label, count in parts])
@@ -140,7 +140,7 @@ def _print(base: Case, step: dict[str, Any], space: list[Case]) -> None:
         print_lines([f"unmeasured operations: {unmeasured}; their scratch memory is not included."])
 
 
-def _space_row(case: Case) -> tuple[str, ...]:
+def _space_row(case: _Case) -> tuple[str, ...]:
     return case.name, _settings(case), f"{_count_steps(case):,}", format_value("bytes", case.estimate.peak_memory_bytes)
 
 
@@ -148,7 +148,7 @@ def _part_rows(estimate: "MemoryEstimate") -> list[tuple[str, int]]:
     return [(label, getattr(estimate, f"{part}_bytes")) for part, label in MEMORY_LABELS.items()]
 
 
-def _measure_step(base: Case, device_type: str) -> dict[str, Any]:
+def _measure_step(base: _Case, device_type: str) -> dict[str, Any]:
     """The steps of an epoch, and the bytes by which the peak grows for each sample of a micro batch: against one of
     half the size, None for a single sample."""
     from sweep.probing.memory import estimate_memory
@@ -163,7 +163,7 @@ def _measure_step(base: Case, device_type: str) -> dict[str, Any]:
     return {"steps_per_epoch": _count_steps(base), "bytes_per_sample": measure_bytes_per_sample(peaks)}
 
 
-def _settings(case: Case) -> str:
+def _settings(case: _Case) -> str:
     return " ".join(f"{path}={value}" for path, value in case.values.items())
 
 

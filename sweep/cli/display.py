@@ -48,7 +48,7 @@ _NOTEBOOK_COLUMNS = 110
 _NOTEBOOK_LINES = 40  # of what happened; a cell of thousands makes a notebook slow
 
 
-class Surface(ABC):
+class _Surface(ABC):
     """Lines, one below the other, and below them a panel that is replaced."""
 
     has_panel = True
@@ -71,7 +71,7 @@ class Surface(ABC):
 
 
 @final
-class ConsoleSurface(Surface):
+class _ConsoleSurface(_Surface):
     """Standard error: with a panel on a terminal, lines alone elsewhere."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class ConsoleSurface(Surface):
 
 
 @final
-class NotebookSurface(Surface):
+class NotebookSurface(_Surface):
     """One output of the cell that runs, replaced as a whole: no line is there twice, and no widget is required."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Display:
         records: list[TrialRecord],
         doctor: str = "sweep doctor STUDY",
         resumed_by: str = "the same command again",
-        surface: Surface | None = None,
+        surface: _Surface | None = None,
         recommend: str = "sweep recommend STUDY",
     ) -> None:
         """``doctor`` is the command that names the trials with quality warnings, ``resumed_by`` what resumes the
@@ -174,7 +174,7 @@ class Display:
         self._doctor, self._recommend = doctor, recommend
         self._records = {record.number: record for record in records}
         self._running: dict[int, tuple[TrialStarted, Progress | None, Evaluation | None]] = {}
-        self._surface = surface or ConsoleSurface()
+        self._surface = surface or _ConsoleSurface()
         self._drawn = 0.0
         self._has_ended = False
         self._saved_seconds: list[float] = []

@@ -259,11 +259,11 @@ def _bind(storage: "RDBStorage", port: int) -> WSGIServer:
 # ``sweep report --live``: the page of a study is written again while the study runs.
 
 # A page takes about a second of one core, which the trainings on the same machine lack meanwhile.
-INTERVAL_SECONDS = 30
+_INTERVAL_SECONDS = 30
 
 
 def write_live(
-    folder: Path, out: Path | None, announce: Callable[[str], None], interval_seconds: float = INTERVAL_SECONDS
+    folder: Path, out: Path | None, announce: Callable[[str], None], interval_seconds: float = _INTERVAL_SECONDS
 ) -> None:
     """Writes the page of the study in ``folder`` whenever its records have changed, at most once an interval, until the
     process that runs the study has ended; of a process on another host that is not known, and it follows until it is

@@ -38,8 +38,8 @@ def list_trials(
     place = find_records(study, root)
     frames = load_frames(place)
     rows = [row for row in list_rows(frames, is_running=_may_run(place)) if outcome in (None, row["outcome"])]
-    queue = [] if outcome else list_queue(frames)
-    lines = [describe_row(frames, row) for row in rows] or ["no such trial"]
+    queue = [] if outcome else _list_queue(frames)
+    lines = [_describe_row(frames, row) for row in rows] or ["no such trial"]
     lines += [f"enqueued, number {each['position']} of the queue: {_join_point(each['point'])}" for each in queue]
     print_answer({"trials": rows, "queue": queue}, lines, as_json=as_json)
 
@@ -191,14 +191,14 @@ def list_rows(frames: Frames, *, is_running: bool = True) -> list[Json]:
     return rows
 
 
-def list_queue(frames: Frames) -> list[Json]:
+def _list_queue(frames: Frames) -> list[Json]:
     """The hand-made trials that wait."""
     waiting = frames.queue[frames.queue["number"].isna()]
     rows = zip(waiting["position"], waiting["point"], strict=True)
     return [{"position": int(position), "point": json.loads(point)} for position, point in rows]
 
 
-def describe_row(frames: Frames, row: Json) -> str:
+def _describe_row(frames: Frames, row: Json) -> str:
     """One row of :func:`list_rows` in the words of a running study."""
     swept, objectives = _find_columns(frames)
     outcome = OUTCOME_NAMES.get(row["outcome"], row["outcome"])

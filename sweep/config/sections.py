@@ -87,8 +87,8 @@ def _check(values: tuple[float, ...], unit: Unit) -> Unit:
 T = TypeVar("T")
 Cost = Literal["step", "switch", "derived", "trial", "none"]
 
-PositiveInt = Annotated[int, Field(ge=1, le=2**40)]  # a bound that no training reaches and every database holds
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+_PositiveInt = Annotated[int, Field(ge=1, le=2**40)]  # a bound that no training reaches and every database holds
+_Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Section(BaseModel):
@@ -127,7 +127,7 @@ class DataSection(Section):
     name: DatasetName = key("digits", "data set; plug-ins add more", cost="step")
     root: str = key("data", "folder of the data; of imagefolder: the folder of class folders", cost="derived")
     # A micro batch is no larger than the data, and small sets are fed in another way.
-    subset: PositiveInt | None = key(None, "training images; absent: all", unit="images", cost="step")
+    subset: _PositiveInt | None = key(None, "training images; absent: all", unit="images", cost="step")
     # What is held out is not trained on, so that it changes the number of training images.
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
         None,
@@ -180,20 +180,20 @@ class DataSection(Section):
 
 
 class BatchSection(Section):
-    micro: PositiveInt | Literal["auto"] = key(
+    micro: _PositiveInt | Literal["auto"] = key(
         64,
         "samples of one forward and backward pass; auto: the largest that fits, with batch.global",
         unit="samples",
         cost="derived",
     )
-    accumulation: PositiveInt | None = key(1, "micro batches per optimizer step", unit="micro batches", cost="derived")
-    global_: Annotated[PositiveInt | None, Field(alias="global")] = key(
+    accumulation: _PositiveInt | None = key(1, "micro batches per optimizer step", unit="micro batches", cost="derived")
+    global_: Annotated[_PositiveInt | None, Field(alias="global")] = key(
         None, "samples per optimizer step; replaces `batch.accumulation`", unit="samples", cost="derived"
     )
-    memory_low: Fraction = key(
+    memory_low: _Fraction = key(
         0.6, "share of memory below which an auto micro batch grows", unit="fraction", cost="trial"
     )
-    memory_high: Fraction = key(0.8, "share of memory above which it shrinks", unit="fraction", cost="trial")
+    memory_high: _Fraction = key(0.8, "share of memory above which it shrinks", unit="fraction", cost="trial")
     schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
         "constant",
         "growth of the effective batch size over the budget; plateau: it doubles when the training "
@@ -211,10 +211,10 @@ class BatchSection(Section):
         "learning rate as the batch grows: unchanged, by rules.lr, or falling with the square root of the growth",
         cost="trial",
     )
-    plateau_patience: PositiveInt = key(
+    plateau_patience: _PositiveInt = key(
         2, "evaluations without progress before plateau doubles the batch", unit="evaluations", cost="trial"
     )
-    plateau_threshold: Fraction = key(
+    plateau_threshold: _Fraction = key(
         0.01,
         "fall of the mean training loss that counts as progress",
         unit="fraction",
@@ -273,8 +273,8 @@ class BudgetSection(Section):
     epochs: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
         None, "passes over the training split", unit="passes", cost="trial"
     )
-    steps: PositiveInt | None = key(None, "replaces the other budgets", unit="optimizer steps", cost="trial")
-    samples: PositiveInt | None = key(None, "replaces the other budgets", unit="samples", cost="trial")
+    steps: _PositiveInt | None = key(None, "replaces the other budgets", unit="optimizer steps", cost="trial")
+    samples: _PositiveInt | None = key(None, "replaces the other budgets", unit="samples", cost="trial")
     seconds: Annotated[float, Field(gt=0.0)] | None = key(
         None, "seconds of training; replaces the other budgets", unit="seconds", cost="trial"
     )
@@ -331,10 +331,10 @@ class ModelSection(Section):
         unit="fraction",
         cost="none",
     )
-    ghost_batch: PositiveInt = key(
+    ghost_batch: _PositiveInt = key(
         32, "samples that share statistics with norm = ghost", unit="samples", cost="derived"
     )
-    patch_size: PositiveInt | None = key(
+    patch_size: _PositiveInt | None = key(
         None,
         "side of a ViT's patch, a divisor of the image side; absent: 2 up to 16 pixels, 4 up to "
         "48, 8 up to 112, then 16, or the nearest divisor",
@@ -395,7 +395,7 @@ class RulesSection(Section):
     """How the values of a recipe follow the effective (global) batch size: each value holds as it is written at the
     reference batch, and grows with a power of the ratio to it, which a rule names or which is given as a number."""
 
-    reference_batch: PositiveInt = key(
+    reference_batch: _PositiveInt = key(
         256, "batch size your values were tuned for; rules scale from it", unit="samples", cost="none"
     )
     lr: Literal["none", "linear", "sqrt", "auto"] | Power = key(
@@ -421,7 +421,7 @@ class RulesSection(Section):
         "graded: no warm-up up to 2 times the reference batch, a third at 4, two thirds at 8, all from 16 on",
         cost="none",
     )
-    epochs: Literal["none", "linear", "sqrt"] | Fraction = key(
+    epochs: Literal["none", "linear", "sqrt"] | _Fraction = key(
         "none",
         "growth of budget.epochs; a number is the power: 0 is equal epochs, 1 equal steps",
         cost="trial",
@@ -452,8 +452,8 @@ class ScheduleSection(Section):
     warmup_unit: Unit = key("fraction", "unit of `schedule.warmup`; fraction: of the budget", cost="none")
     milestones: str = key("0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs'", cost="none")
     gamma: Annotated[float, Field(gt=0.0, le=1.0)] = key(0.1, "factor of step at each milestone", cost="none")
-    peak: Fraction = key(0.2, "fraction of the budget at which triangular is highest", unit="fraction", cost="none")
-    final: Fraction = key(
+    peak: _Fraction = key(0.2, "fraction of the budget at which triangular is highest", unit="fraction", cost="none")
+    final: _Fraction = key(
         0.0, "end of cosine, linear, triangular and wsd, over the highest rate", unit="fraction", cost="none"
     )
     decay_share: Annotated[float, Field(gt=0.0, le=1.0)] = key(

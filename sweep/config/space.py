@@ -207,10 +207,10 @@ def explain_point(point: dict[str, Scalar], space: Space) -> str:
     """Why ``point`` does not belong to the ``space``; empty where it does."""
     if missing := [path for path in space if path not in point]:
         return f"it has no {', '.join(missing)}; give a value for every key of the space"
-    return explain_values(point, space)
+    return _explain_values(point, space)
 
 
-def explain_values(point: dict[str, Scalar], space: Space) -> str:
+def _explain_values(point: dict[str, Scalar], space: Space) -> str:
     """Why ``point``, which may lack keys, does not belong to the ``space``; empty where it does."""
     if unknown := [path for path in point if path not in space]:
         return f"{', '.join(unknown)} does not vary; remove it, or add it to [space]"

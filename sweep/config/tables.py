@@ -33,7 +33,7 @@ def find_entry(kind: str, name: str, table: Mapping[str, E]) -> E:
     return table[name]
 
 
-def known_name(kind: str, table: Mapping[str, Any]) -> AfterValidator:
+def _known_name(kind: str, table: Mapping[str, Any]) -> AfterValidator:
     """Refuses a name that ``table`` does not have at the time of validation; a plug-in may have added to it."""
 
     def check(name: str) -> str:
@@ -157,7 +157,7 @@ DATASETS: dict[str, DatasetEntry] = {
         depends_on_root=False,
     ),
 }
-DatasetName = Annotated[str, known_name("data set", DATASETS)]
+DatasetName = Annotated[str, _known_name("data set", DATASETS)]
 
 
 # Every model that a configuration may name; a plug-in adds to the same table.
@@ -195,7 +195,7 @@ MODELS: dict[str, ModelEntry] = {
     "vit_small": _vit("vit_small"),
     "vit_base": _vit("vit_base"),
 }
-ModelName = Annotated[str, known_name("model", MODELS)]
+ModelName = Annotated[str, _known_name("model", MODELS)]
 
 
 def model_family(name: str) -> str:
@@ -258,7 +258,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduleEntry:
+class _ScheduleEntry:
     """A schedule of the learning rate."""
 
     factor: Reference  # (share of the decay in [0, 1), final factor) -> factor of the highest rate
@@ -267,13 +267,13 @@ class ScheduleEntry:
     is_stable_first: bool = False  # the factor's share begins with the last schedule.decay_share of the budget
 
 
-SCHEDULES: dict[str, ScheduleEntry] = {
-    "constant": ScheduleEntry(factor=f"{_SCHEDULES}:constant"),
-    "cosine": ScheduleEntry(factor=f"{_SCHEDULES}:cosine"),
-    "linear": ScheduleEntry(factor=f"{_SCHEDULES}:linear"),
-    "triangular": ScheduleEntry(factor=f"{_SCHEDULES}:linear", has_peak=True),
-    "wsd": ScheduleEntry(factor=f"{_SCHEDULES}:root", is_stable_first=True),
-    "step": ScheduleEntry(factor=f"{_SCHEDULES}:constant", has_milestones=True),
+SCHEDULES: dict[str, _ScheduleEntry] = {
+    "constant": _ScheduleEntry(factor=f"{_SCHEDULES}:constant"),
+    "cosine": _ScheduleEntry(factor=f"{_SCHEDULES}:cosine"),
+    "linear": _ScheduleEntry(factor=f"{_SCHEDULES}:linear"),
+    "triangular": _ScheduleEntry(factor=f"{_SCHEDULES}:linear", has_peak=True),
+    "wsd": _ScheduleEntry(factor=f"{_SCHEDULES}:root", is_stable_first=True),
+    "step": _ScheduleEntry(factor=f"{_SCHEDULES}:constant", has_milestones=True),
 }
-OptimizerName = Annotated[str, known_name("optimizer", OPTIMIZERS)]
-ScheduleName = Annotated[str, known_name("schedule", SCHEDULES)]
+OptimizerName = Annotated[str, _known_name("optimizer", OPTIMIZERS)]
+ScheduleName = Annotated[str, _known_name("schedule", SCHEDULES)]

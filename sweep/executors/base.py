@@ -16,7 +16,7 @@ Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a num
 
 # Named, not imported: these modules import torch, which the supervisor does without.
 RUNNER = "sweep.training.ranks:launch_trial"
-DESCRIBER = "sweep.measurement.device:describe_machine"
+_DESCRIBER = "sweep.measurement.device:describe_machine"
 _OTHER_RUNNERS = {
     "probe": "sweep.probing.probe:run_probe",
     "estimate": "sweep.probing.memory:run_estimate",
@@ -29,7 +29,7 @@ class WorkerProgram:
     """What a trial's process imports and calls; functions are named ``package.module:function``."""
 
     runner: str = RUNNER  # of trials
-    describer: str = DESCRIBER
+    describer: str = _DESCRIBER
     modules: tuple[str, ...] = (  # imported once, before processes are forked
         "torch",
         "sweep.measurement.device",

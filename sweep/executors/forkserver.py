@@ -67,7 +67,7 @@ class ChildRequest:
 
 
 @dataclass(frozen=True)
-class SignalRequest:
+class _SignalRequest:
     key: int
     number: int
     is_alone: bool  # False: to all processes of the child's group
@@ -80,21 +80,21 @@ class Forked:
 
 
 @dataclass(frozen=True)
-class ForkFailed:
+class _ForkFailed:
     key: int
     error: str
 
 
 @dataclass(frozen=True)
-class Exited:
+class _Exited:
     key: int
     exit_code: int  # negative: the signal that killed it
 
 
-Answer = Forked | ForkFailed | Exited
-REQUESTS = TaggedCodec[ChildRequest | SignalRequest](ChildRequest, SignalRequest)
-ANSWERS = TaggedCodec[Answer](Forked, ForkFailed, Exited)
-MAX_REQUEST_BYTES = 200_000
+Answer = Forked | _ForkFailed | _Exited
+_REQUESTS = TaggedCodec[ChildRequest | _SignalRequest](ChildRequest, _SignalRequest)
+_ANSWERS = TaggedCodec[Answer](Forked, _ForkFailed, _Exited)
+_MAX_REQUEST_BYTES = 200_000
 
 
 @final
@@ -202,13 +202,13 @@ class ForkServer:
         while self._is_alive and (data := receive_data(self._control, _READ_BYTES, timeout_seconds)) is not None:
             timeout_seconds = 0.0
             if data:
-                self._update_child(ANSWERS.decode(data))
+                self._update_child(_ANSWERS.decode(data))
             else:
                 self._lose_all()
 
     def signal(self, child: Child, number: int, *, is_alone: bool = False) -> None:
         """Sends a signal to ``child`` and, unless ``is_alone``, all that it started; has no effect if it has ended."""
-        self._send(SignalRequest(child.key, number, is_alone), [])
+        self._send(_SignalRequest(child.key, number, is_alone), [])
 
     def kill(self, children: list[Child]) -> None:
         """Ends ``children`` and all that they started: SIGTERM, then SIGKILL for those that ignore it.
@@ -235,14 +235,14 @@ class ForkServer:
         self._process.wait()
         self._output.close()
 
-    def _send(self, request: ChildRequest | SignalRequest, fds: list[int]) -> None:
+    def _send(self, request: ChildRequest | _SignalRequest, fds: list[int]) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, which the next read finds out
-            socket.send_fds(self._control, [REQUESTS.encode(request)], fds)
+            socket.send_fds(self._control, [_REQUESTS.encode(request)], fds)
 
     def _update_child(self, answer: Answer) -> None:
         if isinstance(answer, Forked):
             self._children[answer.key].pid = answer.pid
-        elif isinstance(answer, ForkFailed):
+        elif isinstance(answer, _ForkFailed):
             self._children.pop(answer.key).lost_error = answer.error
         else:
             self._children.pop(answer.key).exit_code = answer.exit_code
@@ -266,7 +266,7 @@ class ForkServer:
 _OUT_OF_MEMORY_SCORE = "500"
 
 
-def run_child(request: ChildRequest, message_fd: int, output_fd: int, server_pid: int) -> NoReturn:
+def _run_child(request: ChildRequest, message_fd: int, output_fd: int, server_pid: int) -> NoReturn:
     """Carries out ``request`` and exits: code 0, or 1 with a traceback in the output. Never returns."""
     exit_code = 1
     try:
@@ -338,7 +338,7 @@ def _write(fd: int, data: bytes) -> None:
 # ends.
 
 
-def run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> None:
+def _run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> None:
     """The whole life of the forkserver; ends when the supervisor closes its end of the socket, or dies."""
     die_with_parent(supervisor_pid)
     for number in (signal.SIGINT, signal.SIGUSR1):  # the supervisor handles Ctrl-C and preemption
@@ -390,13 +390,13 @@ class _ForkServer:
             if self._woken in ready:
                 self._reap()
             if self._control in ready:
-                data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST_BYTES, 2)
+                data, fds, _, _ = socket.recv_fds(self._control, _MAX_REQUEST_BYTES, 2)
                 if not data:
                     return
-                self._execute(REQUESTS.decode(data), fds)
+                self._execute(_REQUESTS.decode(data), fds)
 
-    def _execute(self, request: ChildRequest | SignalRequest, fds: list[int]) -> None:
-        if not isinstance(request, SignalRequest):
+    def _execute(self, request: ChildRequest | _SignalRequest, fds: list[int]) -> None:
+        if not isinstance(request, _SignalRequest):
             self._fork(request, fds)
             for fd in fds:
                 os.close(fd)
@@ -410,12 +410,12 @@ class _ForkServer:
         try:
             pid = os.fork()
         except OSError as error:
-            self._answer(ForkFailed(request.key, f"cannot fork: {error}"))
+            self._answer(_ForkFailed(request.key, f"cannot fork: {error}"))
             return
         if pid == 0:
             try:
                 self._close_in_child()
-                run_child(request, message_fd=fds[0], output_fd=fds[1], server_pid=server_pid)
+                _run_child(request, message_fd=fds[0], output_fd=fds[1], server_pid=server_pid)
             finally:
                 os._exit(1)  # never back into the server's loop
         # set here and in the child, because either may be first
@@ -441,10 +441,10 @@ class _ForkServer:
                     _send_signal(ended.si_pid, signal.SIGKILL, is_alone=False)
                 _, status = os.waitpid(ended.si_pid, 0)
                 if key is not None:
-                    self._answer(Exited(key, os.waitstatus_to_exitcode(status)))
+                    self._answer(_Exited(key, os.waitstatus_to_exitcode(status)))
 
     def _answer(self, answer: Answer) -> None:
-        self._control.send(ANSWERS.encode(answer))
+        self._control.send(_ANSWERS.encode(answer))
 
 
 def _send_signal(pid: int, number: int, *, is_alone: bool) -> None:

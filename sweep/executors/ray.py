@@ -163,7 +163,7 @@ class RayExecutor(PollingExecutor[_Attempt]):
             self.close()
             raise
         self._world_size = world_size if uses_gpus else 0
-        self._settings = ActorSettings(
+        self._settings = _ActorSettings(
             program=program,
             log_dir=str(log_dir.absolute()) if log_dir else None,
             folder=str(Path.cwd()),
@@ -174,7 +174,7 @@ class RayExecutor(PollingExecutor[_Attempt]):
         self._slots: list[_Slot] = []
         self._device_class: str | None = None
         self._num_excluded: Counter[str] = Counter()  # slots, by node
-        self._code = compute_code_version()
+        self._code = _compute_code_version()
         self._fill_at, self._settle_at = 0.0, float("inf")
         self._pending: dict[Any, tuple[_Slot, _Attempt | None]] = {}  # by Ray's reference to an answer; None: describe
 
@@ -324,7 +324,7 @@ class RayExecutor(PollingExecutor[_Attempt]):
                 max_restarts=0,  # the study decides what is retried
                 max_task_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.key, soft=False),
-            )(TrialActor)
+            )(_TrialActor)
             # a slot's share of the cores; None for a single slot: torch itself distinguishes hyperthreads
             threads = max(1, node.num_cpus // node.num_slots) if node.num_slots > 1 else None
             for _ in range(node.num_slots - taken[node.key] - self._num_excluded[node.key]):
@@ -489,7 +489,7 @@ def _watch_vital(*, is_own: bool) -> "select.poll":
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorSettings:
+class _ActorSettings:
     """What every actor of a study requires. Files are named as the supervisor names them."""
 
     program: WorkerProgram
@@ -500,11 +500,11 @@ class ActorSettings:
 
 
 @final
-class TrialActor:
+class _TrialActor:
     """The actor on one slot for the time of a study: a process executor with its own forkserver. ``threads`` is its
     share of the machine's cores, None all of them. Ray calls its methods one after the other, in one thread."""
 
-    def __init__(self, settings: ActorSettings, threads: int | None) -> None:
+    def __init__(self, settings: _ActorSettings, threads: int | None) -> None:
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to one
         if threads is not None:
             os.environ["OMP_NUM_THREADS"] = str(threads)
@@ -524,8 +524,8 @@ class TrialActor:
         )
 
     def describe(self) -> dict[str, Any]:
-        """``machine`` as :meth:`Executor.describe`, ``code`` as :func:`compute_code_version`."""
-        return {"machine": self._executor.describe(), "code": compute_code_version()}
+        """``machine`` as :meth:`Executor.describe`, ``code`` as :func:`_compute_code_version`."""
+        return {"machine": self._executor.describe(), "code": _compute_code_version()}
 
     def start(self, text: str) -> None:
         """Begins an attempt at the encoded task ``text``."""
@@ -560,6 +560,6 @@ def _exit_with(raylet_pid: int) -> None:
     os._exit(1)
 
 
-def compute_code_version() -> str:
+def _compute_code_version() -> str:
     """A digest of the code that a trial's results depend on; must be the same on all machines."""
     return digest_code()[:12]

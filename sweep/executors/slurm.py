@@ -135,7 +135,7 @@ def check_slurm() -> None:
 # ---------------------------------------------------------------------- the cluster
 
 
-class SubmitError(RuntimeError):
+class _SubmitError(RuntimeError):
     """The cluster accepted no job; the message is that of the cluster."""
 
 
@@ -166,7 +166,7 @@ class SlurmCluster:
             with _without_secrets(), redirect_stderr(StringIO()):  # the error contains the output of sbatch too
                 return [job.job_id for job in self._submitter.map_array(slurm_job.run_job, texts)]
         except (FailedJobError, FailedSubmissionError, OSError) as error:
-            raise SubmitError(str(error).strip()) from None
+            raise _SubmitError(str(error).strip()) from None
 
     def query_states(self, ids: Sequence[str]) -> dict[str, str] | None:
         """The states as Slurm names them, or ``gone``, by id; None if the cluster does not answer."""
@@ -320,7 +320,7 @@ class SlurmExecutor(PollingExecutor[Job]):
                     messages += [message for _, message in self._follow([job])]
                 if ending := next((message for message in messages if isinstance(message, Ending)), None):
                     raise RuntimeError(f"the machine could not be described: {ending.error}")
-        except SubmitError as error:
+        except _SubmitError as error:
             raise InputError(f"--executor slurm: no job was accepted: {error}; change the file of --slurm.") from None
         finally:
             if job.machine is None:
@@ -415,7 +415,7 @@ class SlurmExecutor(PollingExecutor[Job]):
             try:
                 self._submit(waiting)
                 self._refused_since = 0.0
-            except SubmitError as error:
+            except _SubmitError as error:
                 self._refused_since = self._refused_since or now
                 self._submit_at = now + QUERY_SECONDS
                 if now - self._refused_since > _REFUSED_SECONDS:

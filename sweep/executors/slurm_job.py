@@ -72,9 +72,9 @@ class JobOver:
     """The last line of a job: no process of it is left."""
 
 
-JobLine = Message | JobBegan | MachineDescribed | JobOver
+_JobLine = Message | JobBegan | MachineDescribed | JobOver
 JOB_REQUESTS = TaggedCodec[JobRequest](JobRequest)
-JOB_LINES = TaggedCodec[JobLine](
+JOB_LINES = TaggedCodec[_JobLine](
     Progress, Heartbeat, Evaluation, Ending, JobBegan, MachineDescribed, JobOver, max_bytes=MAX_MESSAGE_BYTES
 )
 
@@ -153,7 +153,7 @@ def run_job(text: str) -> None:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # for the children, which a signal to the whole job reaches too
     sys.path[:] = request.path
 
-    def write(*lines: JobLine) -> None:
+    def write(*lines: _JobLine) -> None:
         if lines:
             with (folder / MESSAGES_FILE).open("ab") as file:
                 file.write(b"".join(JOB_LINES.encode(line) + b"\n" for line in lines))

@@ -115,7 +115,7 @@ def device_type(settings: ExecutorSettings) -> str:
     return "cuda" if select_gpus(settings.device, 1, EXECUTORS[settings.name].devices(settings)) else "cpu"
 
 
-def read_sensors(settings: ExecutorSettings) -> frozenset[Sensor]:
+def _read_sensors(settings: ExecutorSettings) -> frozenset[Sensor]:
     """The sensors that every device of the executor has. No cluster is contacted: its GPUs are taken to have all."""
     kind = EXECUTORS[settings.name]
     devices = kind.devices(settings)
@@ -216,7 +216,7 @@ def list_measurable(spec: StudySpec, settings: ExecutorSettings) -> list[str]:
 
 
 def _find_lacking(names: Iterable[str], spec: StudySpec, settings: ExecutorSettings) -> dict[str, Requirement]:
-    sensors = cache(partial(read_sensors, settings))  # a GPU is asked only where an objective depends on it
+    sensors = cache(partial(_read_sensors, settings))  # a GPU is asked only where an objective depends on it
     required = {name: each for name in names if (each := METRICS[name].requires)}
     return {
         name: each

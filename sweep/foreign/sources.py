@@ -29,7 +29,7 @@ from sweep.records.frames import MAX_FILE_BYTES, refuse_oversized, refuse_too_ma
 from sweep.records.schema import VERSIONS
 
 Cell = str | int | float | bool | None
-CURVE_COLUMNS = ["row", "column", "step", "value"]
+_CURVE_COLUMNS = ["row", "column", "step", "value"]
 # The words for how a run ended, of W&B, MLflow and Optuna, in lower case; "" for a run that has not ended.
 STATES = {
     "finished": "complete", "complete": "complete", "pruned": "pruned", "failed": "crashed", "fail": "crashed",
@@ -52,7 +52,7 @@ _KNOWN = (
 class ForeignTable:
     """``cells`` has a row per run in the order of the source and Python objects as cells, None where nothing is
     recorded; of a series, its last value. ``curves`` are the series that were read, with the columns
-    ``CURVE_COLUMNS``: row of ``cells``, column, step and value. ``state`` is the column of how a run ended, or ""."""
+    ``_CURVE_COLUMNS``: row of ``cells``, column, step and value. ``state`` is the column of how a run ended, or ""."""
 
     program: str
     place: str
@@ -408,13 +408,13 @@ def _tabulate(found: _Read, program: str, place: str, digest: str) -> ForeignTab
     names = [str(name) for name in cells.columns]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InputError(f"{place}: column {min(twice)!r} occurs twice; rename one of them.")
-    refuse_too_many(Path(place), len(found.curves), len(CURVE_COLUMNS))
+    refuse_too_many(Path(place), len(found.curves), len(_CURVE_COLUMNS))
     columns = {name: cells.iloc[:, index].astype(object) for index, name in enumerate(names)}
     nested = [name for name, column in columns.items() if column.map(pd.api.types.is_list_like).any()]
     read = {name: [_simplify_cell(cell) for cell in columns[name]] for name in columns if name not in nested}
     if sum(len(cell) for column in read.values() for cell in column if isinstance(cell, str)) > MAX_FILE_BYTES:
         raise InputError(f"{place}: more than {MAX_FILE_BYTES} characters in its cells.")
-    curves = pd.DataFrame(list(found.curves), columns=CURVE_COLUMNS).astype({"step": "float64", "value": "float64"})
+    curves = pd.DataFrame(list(found.curves), columns=_CURVE_COLUMNS).astype({"step": "float64", "value": "float64"})
     is_known = curves["value"].notna()
     notes = list(found.notes)
     if nested:

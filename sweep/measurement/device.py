@@ -47,7 +47,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 @contextmanager
-def blame_others_for_memory() -> Iterator[None]:
+def _blame_others_for_memory() -> Iterator[None]:
     """Where memory runs out in the block, which is before anything of a trial is on the device, others hold it.
 
     Raises:
@@ -72,7 +72,7 @@ def reach_gpu(device: torch.device) -> None:
     """
     if device.type != "cuda":
         return
-    with blame_others_for_memory():
+    with _blame_others_for_memory():
         torch.cuda.set_device(device)
         torch.zeros(1, device=device)
         torch.cuda.synchronize(device)
@@ -166,7 +166,7 @@ def measure_reference_seconds(device: torch.device) -> float:
         DeviceFullError: other programs hold all memory of the GPU.
     """
     synchronize = make_synchronizer(device)
-    with blame_others_for_memory():
+    with _blame_others_for_memory():
         values = torch.linspace(0.0, 1.0, _ELEMENTS["cuda" if device.type == "cuda" else "cpu"], device=device)
 
     def repeat(seconds: float) -> float:

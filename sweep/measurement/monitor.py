@@ -364,7 +364,7 @@ def _guest(times: object) -> float:
     return float(getattr(times, "guest", 0.0)) + float(getattr(times, "guest_nice", 0.0))
 
 
-def list_own_pids(root_pid: int | None = None) -> frozenset[int]:
+def _list_own_pids(root_pid: int | None = None) -> frozenset[int]:
     """The process tree under ``root_pid``, itself included; this process's when None."""
     root = psutil.Process(root_pid or os.getpid())
     return frozenset({root.pid, *(child.pid for child in root.children(recursive=True))})
@@ -484,7 +484,7 @@ class NvmlSource(SensorSource):
         Exception: of the library, when it is missing, does not fit the driver or does not know the device.
     """
 
-    def __init__(self, entry: str, library: Any = None, ours: Callable[[], Collection[int]] = list_own_pids) -> None:
+    def __init__(self, entry: str, library: Any = None, ours: Callable[[], Collection[int]] = _list_own_pids) -> None:
         self._library, self._ours, self._entry = library or import_module("pynvml"), ours, entry
         library = self._library
         library.nvmlInit()

@@ -35,7 +35,7 @@ Sizes = tuple[tuple[int, float], ...]  # of micro batches in samples on one rank
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class _Workload:
     """The work of one training."""
 
     epochs: float
@@ -46,7 +46,7 @@ class Workload:
     seconds: float | None = None  # of training, where the budget is in seconds; the epochs then follow from it
 
 
-def compute_workload(config: TrialConfig, num_train: int) -> Workload:
+def compute_workload(config: TrialConfig, num_train: int) -> _Workload:
     """The work of a trial of ``config`` on ``num_train`` images; a growing batch counts with its average size."""
     micro, ranks = config.micro_batch, config.distributed.world_size
     schedule = BatchSchedule(config.batch, config.global_batch_size, micro * ranks)
@@ -56,7 +56,7 @@ def compute_workload(config: TrialConfig, num_train: int) -> Workload:
     budget = Budget(config.apply_rules().budget, num_train, average, steps, is_growing=False)
     epochs = budget.num_steps / steps
     is_target = config.budget.target_accuracy is not None
-    return Workload(
+    return _Workload(
         epochs=epochs,
         steps_per_epoch=steps,
         micro_batches=tuple((math.ceil(size / ranks), count) for size, count in sizes),
@@ -258,7 +258,7 @@ def _predict_setup(config: TrialConfig, probes: list[ProbeRecord], by_size: Mapp
 
 
 def _predict_evaluations(
-    work: Workload, epochs: float, probes: list[ProbeRecord], num_train: int, *, read_test: bool
+    work: _Workload, epochs: float, probes: list[ProbeRecord], num_train: int, *, read_test: bool
 ) -> float:
     size = _typical(probe.num_validation for probe in probes)
     count = work.num_evaluations if work.seconds is None else count_evaluations(epochs)

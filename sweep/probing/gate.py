@@ -13,7 +13,7 @@ from sweep.records.messages import Ending
 
 _log = logging.getLogger(__name__)
 _CHECKED_EVERY = 20  # one of so many trial numbers is launched although it is refused
-PredictBytes = Callable[[TrialConfig], int | None]
+_PredictBytes = Callable[[TrialConfig], int | None]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class MemoryGate:
     def __init__(
         self,
         limit_bytes: int,
-        predict: PredictBytes,
+        predict: _PredictBytes,
         largest: int = 0,
         resident: Callable[[TrialConfig], int] = lambda _config: 0,
     ) -> None:

@@ -61,7 +61,7 @@ def use_fake_tensors() -> Iterator[None]:
         yield
 
 
-def read_zero_values() -> AbstractContextManager[object]:
+def _read_zero_values() -> AbstractContextManager[object]:
     """Inside, reading a fake tensor's value gives 0; some initializations of weights read values."""
     return _Replacement(frozenset({"aten::_local_scalar_dense"}), 0)
 
@@ -79,7 +79,7 @@ class _Replacement(TorchDispatchMode):
         return self._result if func.name() in self._names else func(*args, **(kwargs or {}))
 
 
-def convert_frozen_to_buffers(model: nn.Module) -> None:
+def _convert_frozen_to_buffers(model: nn.Module) -> None:
     """Makes buffers of the parameters that are not trained; the tracker requires a gradient of every parameter."""
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -144,7 +144,7 @@ _MOST_SCRATCH = 12  # times the arguments of an operation: unfolded images are 9
 _KEPT = 256  # traces: a study has many configurations of one shape
 
 
-class StepPeak(NamedTuple):
+class _StepPeak(NamedTuple):
     """What one step holds when it holds most."""
 
     held: HeldBytes
@@ -161,7 +161,7 @@ class MicroSizes(NamedTuple):
     with_statistics: tuple[int, ...]  # batch normalization requires two samples or more
 
 
-def find_step_peak(config: TrialConfig, facts: DataFacts, device_type: str = "cpu") -> StepPeak:
+def _find_step_peak(config: TrialConfig, facts: DataFacts, device_type: str = "cpu") -> _StepPeak:
     """What one step of ``config`` holds at most on a device of ``device_type``, without taking the step.
 
     For a CPU each distinct operation is run once on zeros, for its scratch memory; for a GPU that is left out.
@@ -207,7 +207,7 @@ def _essence(config: TrialConfig) -> TrialConfig:
 @lru_cache(maxsize=_KEPT)
 def _find_peak(
     config: TrialConfig, shape: ImageShape, sizes: MicroSizes, is_ready: bool, device_type: str, num_threads: int
-) -> StepPeak:
+) -> _StepPeak:
     del num_threads  # scratch memory depends on it
     with use_fake_tensors():
         step = _make_step(config, shape)
@@ -226,7 +226,9 @@ def _find_peak(
         average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()])
 
     held, scratch, num_unmeasured = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
-    return StepPeak(held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0, num_unmeasured)
+    return _StepPeak(
+        held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0, num_unmeasured
+    )
 
 
 def _find_worst(worst: Mapping[Operation | None, HeldBytes], *, has_scratch: bool) -> tuple[HeldBytes, int, int]:
@@ -261,9 +263,9 @@ def _make_step(config: TrialConfig, shape: ImageShape) -> Step:
         section = section.model_copy(update={"dtype": "fp32"})
     # a loss scaler reads values
     precision = replace(make_precision(section, _CPU), scaler=None)
-    with _default_dtype(precision.weights), read_zero_values():  # fake parameters cannot be converted
+    with _default_dtype(precision.weights), _read_zero_values():  # fake parameters cannot be converted
         model = arrange_model(build_model(config.model, shape), section)
-    convert_frozen_to_buffers(model)
+    _convert_frozen_to_buffers(model)
     levels = torch.ones(shape.channels, 1, 1, dtype=precision.weights)
     return Step(
         forward=model,
@@ -383,7 +385,7 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: Dat
         raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
     check_precision(config.precision, device_type)
     facts = facts or find_facts(config.data)
-    estimate = _divide(find_step_peak(config, facts, device_type))
+    estimate = _divide(_find_step_peak(config, facts, device_type))
     if device_type == "cpu":
         return estimate
     kept = _kept_bytes(config, facts) if is_ready(config, facts) else 0
@@ -404,7 +406,7 @@ def run_estimate(task: EstimateTask) -> Iterator[Message]:
     yield Ending(outcome="complete", measurements={"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)})
 
 
-def _divide(peak: StepPeak) -> MemoryEstimate:
+def _divide(peak: _StepPeak) -> MemoryEstimate:
     held = peak.held
     # during the optimizer's step its temporaries are counted with its state
     passing = max(0, held.optimizer_bytes - peak.state_bytes)

@@ -10,7 +10,7 @@ from sweep.analysis.costs import find_throughput_knee
 from sweep.records.records import ProbeRecord
 
 FIRST = 8
-RESOLUTION = 0.05  # of the size: how exactly the largest that fits is found
+_RESOLUTION = 0.05  # of the size: how exactly the largest that fits is found
 _TOO_LARGE = frozenset({"out_of_memory", "not_fitting"})
 
 
@@ -52,7 +52,7 @@ class MicroBatchSearch:
 
 
 def search_micro_batch(
-    try_size: Callable[[int], ProbeRecord], most: int, first: int = FIRST, resolution: float = RESOLUTION
+    try_size: Callable[[int], ProbeRecord], most: int, first: int = FIRST, resolution: float = _RESOLUTION
 ) -> MicroBatchSearch:
     """Doubles from ``first`` until a size does not fit or is ``most``, then halves the gap until it is smaller than
     ``resolution`` of the size (0: until there is none). Where ``first`` does not fit it is halved until one does.

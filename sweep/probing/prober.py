@@ -63,7 +63,7 @@ def is_disturbed(record: TrialRecord) -> bool:
     return bool(find_time_doubts(record.quality_flags) or LOADS_BESIDE & set(record.quality_flags))
 
 
-def requires_reference(record: TrialRecord) -> bool:
+def _requires_reference(record: TrialRecord) -> bool:
     """Whether a solo probe of its shape can change the training time to use of ``record``."""
     flags = set(record.quality_flags)
     doubts = find_time_doubts(flags)
@@ -71,7 +71,7 @@ def requires_reference(record: TrialRecord) -> bool:
     return bool(doubts and not has_windows) or bool(not doubts and LOADS_BESIDE & flags)
 
 
-def has_reference(record: TrialRecord, probes: Iterable[ProbeRecord]) -> bool:
+def _has_reference(record: TrialRecord, probes: Iterable[ProbeRecord]) -> bool:
     """Whether one of ``probes`` states the training time of ``record`` alone on its device."""
     return bool(np.isfinite(predict_alone(_clock([record]), list_references(probes)))[0])
 
@@ -110,7 +110,7 @@ _MAX_SHARE = 0.1  # of the time of the trials that is spent on such probes
 _USUAL_SECONDS = 2.0  # of a probe
 
 _log = logging.getLogger(__name__)
-RunQuery = Callable[[Task], Ending]
+_RunQuery = Callable[[Task], Ending]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class ProbeSettings:
 class Prober:
     """Looks shapes up in ``book``, which all studies of a root share, and has ``run_query`` probe the others."""
 
-    def __init__(self, run_query: RunQuery, settings: ProbeSettings, book: ProbeBook | None = None) -> None:
+    def __init__(self, run_query: _RunQuery, settings: ProbeSettings, book: ProbeBook | None = None) -> None:
         self._run_query, self._settings, self._book = run_query, settings, book
         self._code = digest_code(settings.plugin, PROBE)
         recorded = book.of_device(settings.device_class) if book else []
@@ -245,12 +245,12 @@ class SoloProbes:
         self._trial_seconds += float(record.measurements.get("total_seconds", 0.0))
         config, shape = record.config, record.shape_digest
         is_comparable = record.outcome == "complete" and record.device == self._device_class and shape
-        if not is_comparable or config.budget.seconds is not None or not requires_reference(record):
+        if not is_comparable or config.budget.seconds is not None or not _requires_reference(record):
             return
         self._prober.find(config)  # it then counts as used
         is_affordable = self._probe_seconds + _USUAL_SECONDS <= _MAX_SHARE * self._trial_seconds
         may_probe = self._can_probe and is_idle and is_affordable and self._num_tries[shape] < _MAX_TRIES
-        if may_probe and not has_reference(record, self.list_used()):
+        if may_probe and not _has_reference(record, self.list_used()):
             self._num_tries[shape] += 1
             began = time.monotonic()
             self._prober.probe(config, _TIMED_SECONDS)

@@ -455,7 +455,7 @@ def _is_outage(error: Exception) -> bool:
 
 # One supervisor per study: a lock that the kernel (or the database server) releases when its holder dies.
 
-LOCK_FILE = "study.lock"
+_LOCK_FILE = "study.lock"
 _IDENTITY_SECONDS = 2.0
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")
 # names are those of :func:`sweep.records.database.server_arguments`; others' start may be hidden from this user
@@ -476,7 +476,7 @@ def study_lock(folder: Path) -> Iterator[None]:
         InputError: another process holds it; the message says which, where and since when.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -492,7 +492,7 @@ def is_held(folder: Path) -> bool:
     """Whether the process that the lock file names may still run, without taking the lock: a study that starts at this
     moment is not refused."""
     try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder / _LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:

@@ -79,7 +79,7 @@ def _check_complete(path: Path, column: FrameColumn, cells: Mapping[str, Sequenc
         raise InputError(f"{path}: column {column.name}: a cell is missing; every row needs a value.")
 
 
-def column_names(path: Path) -> list[str]:
+def _column_names(path: Path) -> list[str]:
     """The names of the columns in ``path``; errors as :func:`read_table`."""
     try:
         if path.suffix == ".parquet":
@@ -217,10 +217,10 @@ def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list
     for name in names:
         if not _type_fits(table.schema.field(name).type, known[name].kind):
             raise InputError(f"{path}: column {name} holds {table.schema.field(name).type}, not {known[name].kind}.")
-    return {name: convert_parquet_column(table.column(name), f"{path}: column {name}") for name in names}
+    return {name: _convert_parquet_column(table.column(name), f"{path}: column {name}") for name in names}
 
 
-def convert_parquet_column(column: Any, where: str) -> list[Any]:
+def _convert_parquet_column(column: Any, where: str) -> list[Any]:
     """The cells of a column of pyarrow's; of texts that were read as a dictionary only where all of them together are
     not too long. Raises ``InputError`` otherwise."""
     from pyarrow import compute, types
@@ -365,7 +365,7 @@ def _check_num_rows(frames: dict[str, Any], counts: dict[str, Any], folder: Path
 
 def _refuse_unknown_keys(path: Path) -> None:
     known = {column.name for column in CONFIG_COLUMNS}
-    unknown = [name for name in column_names(path) if name.startswith(CONFIG_PREFIX) and name not in known]
+    unknown = [name for name in _column_names(path) if name.startswith(CONFIG_PREFIX) and name not in known]
     if unknown:
         raise InputError(f"{path}: {describe_unknown('key', unknown[0].removeprefix(CONFIG_PREFIX), config_keys())}")
 

@@ -77,14 +77,14 @@ def _load(place: str | Path, study: str | None, left_out: Sequence[Table]) -> Fr
     place, named = split_study(place)
     study = study or named
     if (folder := _find_export(place)) is not None:
-        return select_study(read_export(folder, left_out), study, str(place))
+        return _select_study(read_export(folder, left_out), study, str(place))
     return _read_database(place, lambda connection, where: _read(connection, where, study, left_out))
 
 
 def _find_correct(place: str | Path, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
     place, _ = split_study(place)
     if (folder := _find_export(place)) is not None:
-        rows = select_study(read_export(folder, (EVALUATIONS,)), study, str(place)).correct_images
+        rows = _select_study(read_export(folder, (EVALUATIONS,)), study, str(place)).correct_images
         assert rows is not None
         rows = rows[rows["number"].isin(list(numbers))]
         texts = dict(zip(rows["number"].tolist(), rows["correct_images"].tolist(), strict=True))
@@ -123,7 +123,7 @@ def _read_checked(database: Database, read: Callable[[Connection], T]) -> T:
         raise InputError(f"{database.where}: its records are damaged: {error}.") from None
 
 
-def select_study(frames: Frames, study: str | None, where: str) -> Frames:
+def _select_study(frames: Frames, study: str | None, where: str) -> Frames:
     """``frames`` with the rows of one study. Raises ``InputError`` where there is none of that name."""
     if study is None:
         return frames

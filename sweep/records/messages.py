@@ -42,26 +42,26 @@ class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
-Document = TypeVar("Document", bound=_Dataclass)
+_Document = TypeVar("Document", bound=_Dataclass)
 
 
 @final
-class TaggedCodec(Generic[Document]):
+class TaggedCodec(Generic[_Document]):
     """Encodes and decodes instances of ``classes``; ``kind`` is the name of the class in lower case.
 
     Values are validated when they arrive: another process, or another version of this program, has written them.
     """
 
-    def __init__(self, *classes: type[Document], max_bytes: int = 1 << 30) -> None:
+    def __init__(self, *classes: type[_Document], max_bytes: int = 1 << 30) -> None:
         self._classes = {_kind_of(each): each for each in classes}
         self._max_bytes = max_bytes
 
-    def encode(self, document: Document) -> bytes:
+    def encode(self, document: _Document) -> bytes:
         """JSON without a line end; NaN and infinities stay as Python's JSON writes them."""
         fields = {"kind": _kind_of(type(document)), **asdict(document)}
         return json.dumps(fields, default=_dump_model).encode()
 
-    def decode(self, data: bytes) -> Document:
+    def decode(self, data: bytes) -> _Document:
         """The inverse of :meth:`encode`.
 
         Raises:
@@ -79,7 +79,7 @@ class TaggedCodec(Generic[Document]):
         form = self._classes[kind]
         if unknown := fields.keys() - form.__dataclass_fields__.keys():
             raise ValueError(f"a message of kind {kind!r} with the unknown key {min(unknown)!r:.200}")
-        document: Document = _validator(form).validate_python(fields)
+        document: _Document = _validator(form).validate_python(fields)
         return document
 
 

@@ -17,7 +17,7 @@ MAX_TIME_ERROR = 0.1
 MAX_WAIT_SLOWDOWN = 0.05
 
 FEW_STEPS, PROCESSOR_WAIT, BUSY_HOST = "few_steps", "processor_wait", "busy_host"
-BATCH_CHANGED = "micro_batch_changed"
+_BATCH_CHANGED = "micro_batch_changed"
 UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED = "uncertain_time", "slowed_by_others", "packed"
 # Every quality flag and its meaning.
 MEANINGS = {
@@ -35,7 +35,7 @@ MEANINGS = {
     PROCESSOR_WAIT: f"it waited for a processor for over {MUCH:.0%} of the time, in nearly every timed window",
     BUSY_HOST: f"other programs used {MUCH:.0%} of the cores, or more",
     "reference_drift": f"a fixed piece of work took {MUCH:.0%} more or less time than before the study's other trials",
-    BATCH_CHANGED: "the micro batch was changed during the trial, so times are of several sizes",
+    _BATCH_CHANGED: "the micro batch was changed during the trial, so times are of several sizes",
     "global_batch_larger_than_train_split": "a step holds the whole training split, which is smaller than configured",
     "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, which is smaller",
 }
@@ -54,7 +54,7 @@ SHORT_NAMES = {
     PROCESSOR_WAIT: "waited for processors",
     BUSY_HOST: "other programs used the cores",
     "reference_drift": "machine faster or slower than before",
-    BATCH_CHANGED: "micro batch changed",
+    _BATCH_CHANGED: "micro batch changed",
     "global_batch_larger_than_train_split": "step larger than the training split",
     "micro_batch_larger_than_train_split": "micro batch larger than the training split",
 }

@@ -341,7 +341,7 @@ def enqueue_point(store: Store, study: str, point: dict[str, Any]) -> EnqueuedPo
     spec = store.load_spec(study)
     if spec is None:
         raise InputError(f"study {study!r}: it is not on record; run it, or enqueue by its file.")
-    config = check_point(spec, point)
+    config = _check_point(spec, point)
     if config is not None:
         _refuse_known(store.trial_records(study), config)
     for waiting in list_waiting(store.database, study):
@@ -359,7 +359,7 @@ def enqueue_point(store: Store, study: str, point: dict[str, Any]) -> EnqueuedPo
     return EnqueuedPoint(position=position, point=point, created_at=created_at)
 
 
-def check_point(spec: StudySpec, point: dict[str, Any]) -> TrialConfig | None:
+def _check_point(spec: StudySpec, point: dict[str, Any]) -> TrialConfig | None:
     """The configuration at ``point``; None where it lacks keys of the space, which are chosen later. Errors as
     :func:`enqueue_point`."""
     if not point:

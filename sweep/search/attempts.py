@@ -79,7 +79,7 @@ class RunPlan:
         return None if self.checkpoint_root is None else str((self.checkpoint_root / str(number)).absolute())
 
 
-MAX_RETRIES = 3  # of one trial, over all runs of the study
+_MAX_RETRIES = 3  # of one trial, over all runs of the study
 _POLL_SECONDS = 0.5  # a listener may redraw this often; messages of a trial are returned at once
 _NEVER = float("inf")
 
@@ -227,7 +227,7 @@ class Attempts:
         attempt = self._running[number]
         is_lost = ending.cause in FAULTS_OF_THE_MACHINE
         # an attempt that left before it was preempted got the signal before the supervisor did
-        if ending.cause == LEFT or (is_lost and (attempt.preempt_cause or len(attempt.faults) < MAX_RETRIES)):
+        if ending.cause == LEFT or (is_lost and (attempt.preempt_cause or len(attempt.faults) < _MAX_RETRIES)):
             self._close(attempt, attempt.preempt_cause or ending.cause)
             return None
         if is_lost:

@@ -118,7 +118,7 @@ class RepeatedCrashes(NamedTuple):
     to_repeat: tuple[TrialRecord, ...] = ()  # one for each configuration that was not tried again yet
 
 
-def find_repeated_crashes(records: Sequence[TrialRecord], find_cause: Callable[[int], str]) -> RepeatedCrashes:
+def _find_repeated_crashes(records: Sequence[TrialRecord], find_cause: Callable[[int], str]) -> RepeatedCrashes:
     """Two or more crashes alike at the end of the ``records``; and those that were at the end once and were tried
     again: a later trial of the same phase has their configuration.
 
@@ -181,4 +181,4 @@ def _shorten(message: str) -> str:
 
 def list_repeated_crashes(store: Store, study: str, records: Sequence[TrialRecord]) -> RepeatedCrashes:
     """Those of ``records`` that crashed in the same way, whose next run tries them again."""
-    return find_repeated_crashes(records, lambda number: next(reversed(store.attempts(study, number)), ("", None))[0])
+    return _find_repeated_crashes(records, lambda number: next(reversed(store.attempts(study, number)), ("", None))[0])

@@ -27,8 +27,8 @@ from sweep.records.database import parse_url, server_arguments, server_engine, s
 from sweep.records.messages import INFEASIBLE
 from sweep.records.records import TrialRecord
 
-CONSTRAINT = "infeasible"  # Optuna: <= 0 is feasible
-NUMBER_ATTRIBUTE = "number"  # user attribute: the number of the trial on record
+_CONSTRAINT = "infeasible"  # Optuna: <= 0 is feasible
+_NUMBER_ATTRIBUTE = "number"  # user attribute: the number of the trial on record
 
 
 def make_optuna_name(path: str, parameter: Parameter) -> str:
@@ -100,7 +100,7 @@ def from_optuna_params(space: Space, params: Mapping[str, Any]) -> dict[str, Any
     return values
 
 
-def read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None:
+def _read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None:
     """The record's objectives in order; None where one was not measured or is not finite."""
     values = [record.measurements.get(name) for name in spec.objectives]
     finite = [float(value) for value in values if value is not None and math.isfinite(value)]
@@ -109,11 +109,11 @@ def read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None:
 
 def find_worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
     """The worst value of each objective among complete ``records``; that of its metric where there is none."""
-    rows = [values for record in records if record.outcome == "complete" and (values := read_objectives(record, spec))]
-    return pick_worst(rows, spec) if rows else [METRICS[name].worst for name in spec.objectives]
+    rows = [values for record in records if record.outcome == "complete" and (values := _read_objectives(record, spec))]
+    return _pick_worst(rows, spec) if rows else [METRICS[name].worst for name in spec.objectives]
 
 
-def pick_worst(rows: Sequence[list[float]], spec: StudySpec) -> list[float]:
+def _pick_worst(rows: Sequence[list[float]], spec: StudySpec) -> list[float]:
     """The worst value of each objective among ``rows``, shape ``[n, objectives]``."""
     columns = zip((METRICS[name].sign for name in spec.objectives), zip(*rows, strict=True), strict=True)
     return [max(column, key=lambda value: sign * value) for sign, column in columns]
@@ -138,7 +138,7 @@ def make_frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) 
         params=to_optuna_params(spec.space, record.values),
         distributions=make_distributions(spec.space),
         user_attrs=_list_attributes(record),
-        constraints=None if constraint is None else {CONSTRAINT: constraint},
+        constraints=None if constraint is None else {_CONSTRAINT: constraint},
     )
 
 
@@ -149,7 +149,7 @@ def _convert_outcome(
         return TrialState.COMPLETE, list(worst), 1.0
     if record.outcome == "pruned":
         return TrialState.PRUNED, None, 0.0
-    values = read_objectives(record, spec)
+    values = _read_objectives(record, spec)
     if record.outcome != "complete" or values is None:
         return TrialState.FAIL, None, None
     return TrialState.COMPLETE, values, 0.0
@@ -157,7 +157,7 @@ def _convert_outcome(
 
 def _list_attributes(record: TrialRecord) -> dict[str, Any]:
     attributes: dict[str, Any] = {
-        NUMBER_ATTRIBUTE: record.number,
+        _NUMBER_ATTRIBUTE: record.number,
         "outcome": record.outcome,
         "phase": record.phase,
         "seed": record.values.get("seed"),
@@ -233,8 +233,8 @@ class Mirror:
         self._storage = self._study = None
 
     def _write(self, study: optuna.Study, record: TrialRecord) -> None:
-        if record.outcome == "complete" and (values := read_objectives(record, self._spec)):
-            self._worst = pick_worst([self._worst, values], self._spec)
+        if record.outcome == "complete" and (values := _read_objectives(record, self._spec)):
+            self._worst = _pick_worst([self._worst, values], self._spec)
         study.add_trial(make_frozen_trial(record, self._spec, self._worst))
         self._mirrored.add(record.number)
 
@@ -249,7 +249,7 @@ class Mirror:
             load_if_exists=True,
         )
         with self._storage.engine.connect() as connection:
-            key = {"study": self._spec.name, "key": NUMBER_ATTRIBUTE}
+            key = {"study": self._spec.name, "key": _NUMBER_ATTRIBUTE}
             self._mirrored = {int(json.loads(row[0])) for row in connection.execute(_MIRRORED_NUMBERS, key)}
         self._worst = find_worst_values(self._waiting, self._spec)
         with warnings.catch_warnings():

@@ -159,7 +159,7 @@ class EarlierResult:
     quality_flags: tuple[str, ...] = ()
 
 
-def select_fitting(results: Iterable[EarlierResult], spec: StudySpec, place: str) -> list[EarlierResult]:
+def _select_fitting(results: Iterable[EarlierResult], spec: StudySpec, place: str) -> list[EarlierResult]:
     """The results in the study's space that were made with its base, their values converted to those of the study.
 
     Raises:
@@ -238,7 +238,7 @@ def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device
 # Finished trials of a study in a storage of Optuna, as earlier results.
 
 
-def read_storage(url: str, study: str | None, spec: StudySpec) -> list[EarlierResult]:
+def _read_storage(url: str, study: str | None, spec: StudySpec) -> list[EarlierResult]:
     """The finished trials of ``study`` (None: the only one there) in the storage ``url``.
 
     Raises:
@@ -332,7 +332,7 @@ def read_earlier(place: str, spec: StudySpec) -> list[EarlierResult]:
         InputError: nothing is there, it cannot be read, or nothing of it fits the study.
     """
     where, _, study = place.partition("#")
-    return select_fitting(_read_place(where, study or None, spec), spec, hide_credentials(place))
+    return _select_fitting(_read_place(where, study or None, spec), spec, hide_credentials(place))
 
 
 def _read_place(where: str, study: str | None, spec: StudySpec) -> Iterable[EarlierResult]:
@@ -342,7 +342,7 @@ def _read_place(where: str, study: str | None, spec: StudySpec) -> Iterable[Earl
     if path is not None and path.is_dir():
         files = [] if is_export(path) else list_study_files(path)
         return [result for place in (files or [path]) for result in _read_records(str(place), study)]
-    return _read_records(where, study) if _holds_records(where) else read_storage(_make_url(where), study, spec)
+    return _read_records(where, study) if _holds_records(where) else _read_storage(_make_url(where), study, spec)
 
 
 def _make_url(where: str) -> str:

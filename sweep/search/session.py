@@ -95,7 +95,7 @@ class Options:
 # The checks before anything runs or is written. Every kind of run makes them in the same order.
 
 
-def check_run(
+def _check_run(
     spec: StudySpec, options: Options, on_progress: OnProgress | None = None, *, may_download: bool = False
 ) -> DataSummary:
     """Checks whether ``spec`` can run with ``options``; what its data set holds.
@@ -119,7 +119,7 @@ def check_run(
 
 
 def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
-    """Checks whether ``config`` alone can run; raises ``InputError`` as :func:`check_run`. What its data set holds."""
+    """Checks whether ``config`` alone can run; raises ``InputError`` as :func:`_check_run`. What its data set holds."""
     check_executor(executor)
     check_ranks(executor, config.distributed.world_size)
     return _check_configs([config], [config], device_type(executor), partial(check_data, may_download=True))
@@ -166,7 +166,7 @@ def study_file(spec: StudySpec, options: Options) -> Path:
 
 
 @contextlib.contextmanager
-def open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store | None]:
+def _open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store | None]:
     """The study's records, read only; None where there are none, or where ``--fresh`` would set them aside.
 
     Raises:
@@ -186,7 +186,7 @@ def open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) -> 
 
 
 @contextlib.contextmanager
-def open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store]:
+def _open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store]:
     """The study's records, for this supervisor alone; the study is recorded if it is new.
 
     Raises:
@@ -280,13 +280,13 @@ def open_session(
             elsewhere or has changed, or the store is not one of this program.
     """
     inputs = StudyInputs(
-        data=check_run(spec, options, on_progress, may_download=not preview),
+        data=_check_run(spec, options, on_progress, may_download=not preview),
         plugin=digest_plugin(options.plugin),
         origin=options.origin,
     )
     places = () if preview else options.warm_start
     earlier = tuple(result for place in places for result in read_earlier(place, spec))
-    open_records = open_for_preview if preview else open_for_writing
+    open_records = _open_for_preview if preview else _open_for_writing
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_records(spec, options, inputs))
         reuse_index = None

@@ -176,7 +176,7 @@ _MOST_COMPARED = 1000  # the latest trials, by which the time of a disturbed one
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
 
 
-class Proposal(NamedTuple):
+class _Proposal(NamedTuple):
     """The next trial; ``position`` is its place in the queue of hand-made ones, 0 where it is none of these."""
 
     phase: Phase
@@ -196,7 +196,7 @@ class Tuner:
         self._trials = TrialIndex(recorded, crashes.numbers)
         self._attempts = Attempts(spec, store, executor, plan)
         # search trials that crashed alike; those of the confirmation are missing there and so are listed again
-        self._to_repeat = [Proposal("search", each.config) for each in crashes.to_repeat if each.phase == "search"]
+        self._to_repeat = [_Proposal("search", each.config) for each in crashes.to_repeat if each.phase == "search"]
         self._circuit_breaker = CircuitBreaker(spec, has_complete=any(each.outcome == "complete" for each in recorded))
         self._search_end = SearchEnd(spec)
         self._confirmations: list[TrialConfig] = []
@@ -258,7 +258,7 @@ class Tuner:
         elif num_counted < self._spec.trials:
             yield Stopped(f"every point of the space has been tried: {num_counted} instead of {self._spec.trials}.")
 
-    def _choose(self) -> Proposal | None:
+    def _choose(self) -> _Proposal | None:
         proposal = self._propose()
         if proposal is not None:
             return proposal
@@ -269,9 +269,9 @@ class Tuner:
             frames = read_frames(self._store.database, self._spec.name)
             self._confirmations = list_confirmations(frames, self._trials.counted_records(), self._spec)
         running = [attempt.record.config for attempt in self._attempts]
-        return next((Proposal("confirm", config) for config in self._confirmations if config not in running), None)
+        return next((_Proposal("confirm", config) for config in self._confirmations if config not in running), None)
 
-    def _propose(self) -> Proposal | None:
+    def _propose(self) -> _Proposal | None:
         if self._trials.num_counted >= self._spec.trials:
             return None
         if self._to_repeat:
@@ -283,15 +283,15 @@ class Tuner:
             return None
         values = first[index] if index < len(first) else self._sampler.propose(index - len(first))
         config = None if values is None else self._make_distinct(values, index)
-        return None if config is None else Proposal("search", config)
+        return None if config is None else _Proposal("search", config)
 
-    def _complete(self, waiting: EnqueuedPoint, index: int) -> Proposal:
+    def _complete(self, waiting: EnqueuedPoint, index: int) -> _Proposal:
         """A hand-made trial; the sampler chooses the values that its maker left open."""
         open_keys = self._spec.space.keys() - waiting.point.keys()
         values = self._sampler.propose(max(index - len(self._spec.first), 0)) if open_keys else None
         if open_keys and values is None:
             values = draw_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS)
-        return Proposal("search", self._spec.config((values or {}) | waiting.point), waiting.position)
+        return _Proposal("search", self._spec.config((values or {}) | waiting.point), waiting.position)
 
     def _has_settled(self) -> bool:
         if self._search_end.is_due(self._trials.counted_records()):
@@ -314,7 +314,7 @@ class Tuner:
 
     # ------------------------------------------------------------------ start of a trial
 
-    def _reuse_or_launch(self, proposal: Proposal) -> Event:
+    def _reuse_or_launch(self, proposal: _Proposal) -> Event:
         """Records a new trial, and takes an earlier result for it, refuses it, or launches it.
 
         A configuration that is predicted not to fit is refused, but for a few that check the prediction: they are

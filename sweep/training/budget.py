@@ -136,7 +136,7 @@ def _stepwise(section: BatchSection, share: float) -> float:
     return float(section.schedule_factor ** (bisect_right(milestones, share) / len(milestones)))
 
 
-GROWTHS: dict[str, Callable[[BatchSection, float], float]] = {
+_GROWTHS: dict[str, Callable[[BatchSection, float], float]] = {
     # the factor of the first global batch at a share of the budget in [0, 1)
     "constant": lambda _section, _share: 1.0,
     "linear": lambda section, share: 1.0 + (section.schedule_factor - 1.0) * share,
@@ -161,7 +161,7 @@ class BatchSchedule:
         self.follows_noise = section.schedule == "noise_scale"
         self._section = section
         self._quantum = quantum
-        self._growth = GROWTHS.get(section.schedule, GROWTHS["constant"])
+        self._growth = _GROWTHS.get(section.schedule, _GROWTHS["constant"])
         self._doublings = 0
         self._lowest_loss, self._num_stalled = math.inf, 0
 
@@ -173,7 +173,7 @@ class BatchSchedule:
     @property
     def is_known_ahead(self) -> bool:
         """Whether the size depends on the share of the budget alone."""
-        return self._section.schedule in GROWTHS
+        return self._section.schedule in _GROWTHS
 
     @property
     def largest(self) -> int:

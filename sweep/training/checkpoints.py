@@ -225,7 +225,7 @@ def save_model(model: nn.Module, facts: ModelFacts, path: str) -> None:
 
 
 @final
-class SavedModel(nn.Module):
+class _SavedModel(nn.Module):
     """A trained model with the normalization of its training images, in evaluation mode and 32 bits.
 
     Call it with uint8 images (n, side, side, channels) of 0 to 255; it returns logits (n, classes) in the order of
@@ -268,7 +268,7 @@ class SavedModel(nn.Module):
         return torch.from_numpy(np.stack([decode_image(str(path), shape.side, self.facts.resize) for path in paths]))
 
 
-def load_model(path: str | Path) -> SavedModel:
+def load_model(path: str | Path) -> _SavedModel:
     """The model that ``sweep train --save`` wrote to the file ``path``, on the CPU.
 
     It takes uint8 images (n, side, side, channels) and returns logits (n, classes) in the order of its ``class_names``;
@@ -284,7 +284,7 @@ def load_model(path: str | Path) -> SavedModel:
     except RuntimeError as error:  # torch lists the names of the tensors that differ
         reason = " ".join(str(error).split()).rstrip(".")
         raise InputError(f"{path}: the weights are not those of {facts.model.name}: {reason}.") from None
-    return SavedModel(model, facts)
+    return _SavedModel(model, facts)
 
 
 def _encode_facts(facts: ModelFacts) -> str:

@@ -118,7 +118,7 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def list_children(pid: int) -> list[int]:
+def _list_children(pid: int) -> list[int]:
     """The processes whose parent is ``pid``."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(word) for task in tasks for word in (task / "children").read_text().split()]
@@ -157,7 +157,7 @@ PROGRESS_SECONDS = 0.5  # between two messages of progress, at least
 
 
 @final
-class SupervisorLink:
+class _SupervisorLink:
     """While it is not connected, heartbeats go nowhere and cost nothing."""
 
     def __init__(self) -> None:
@@ -203,4 +203,4 @@ class SupervisorLink:
         return self._is_preempted
 
 
-SUPERVISOR_LINK = SupervisorLink()
+SUPERVISOR_LINK = _SupervisorLink()

@@ -87,7 +87,7 @@ def _launch_ranks(task: TrialTask, fd: int) -> None:
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),  # their output goes where the agent's goes
     )
     try:
-        elastic_launch(config, run_rank)(task, fd, os.getpid())
+        elastic_launch(config, _run_rank)(task, fd, os.getpid())
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         _send_report(fd, RankDied(rank, failure.exitcode))
@@ -103,7 +103,7 @@ def _silence_launcher() -> None:
     warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
 
 
-def run_rank(task: TrialTask, fd: int, agent_pid: int) -> None:
+def _run_rank(task: TrialTask, fd: int, agent_pid: int) -> None:
     """The life of one rank. After a failure it waits to be ended, so that the agent reports only ranks that died."""
     die_with_parent(agent_pid)  # the launcher has set a signal that is ignored here
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the agent's handler would wait for the end of a collective

@@ -20,7 +20,7 @@ from sweep.training.processes import SUPERVISOR_LINK
 from sweep.training.setup import TrainingSetup, pick_train_images
 from sweep.training.world import SOLO, World
 
-WeightVector = NDArray[np.float64]  # all trained weights in one vector
+_WeightVector = NDArray[np.float64]  # all trained weights in one vector
 
 _IMAGES = 1024  # of the train split that the loss is the mean over, at most
 _BATCH = 64  # differentiating twice requires several times the activations of a step
@@ -84,15 +84,15 @@ class LossLandscape:
                 parameter.data.copy_(value)
                 parameter.requires_grad_(requires_grad)
 
-    def weights(self) -> WeightVector:
+    def weights(self) -> _WeightVector:
         return self._flat(self._parameters).detach().double().cpu().numpy()
 
-    def set_weights(self, weights: WeightVector) -> None:
+    def set_weights(self, weights: _WeightVector) -> None:
         values = torch.split(torch.from_numpy(weights), [parameter.numel() for parameter in self._parameters])
         for parameter, value in zip(self._parameters, values, strict=True):
             parameter.data.copy_(value.view_as(parameter))
 
-    def loss_and_gradient(self) -> tuple[float, WeightVector]:
+    def loss_and_gradient(self) -> tuple[float, _WeightVector]:
         """The loss at the present weights, and its gradient."""
         loss, total = torch.zeros((), dtype=torch.float64, device=self._device), self._zeros()
         for part in self._parts():
@@ -185,7 +185,7 @@ def measure_keskar_sharpness(landscape: LossLandscape, epsilon: float = 1e-3) ->
     reach = epsilon * (np.abs(start) + 1.0)
     losses: list[float] = []
 
-    def descent(offset: WeightVector) -> tuple[float, WeightVector]:
+    def descent(offset: _WeightVector) -> tuple[float, _WeightVector]:
         landscape.set_weights(start + offset)
         value, gradient = landscape.loss_and_gradient()
         losses.append(value)

@@ -22,7 +22,7 @@ from sweep.training.world import SOLO, World
 
 _CUDA: Any = torch.cuda  # torch leaves streams untyped
 _WARM_UP_CALLS = 3  # in which libraries choose algorithms and allocate workspaces
-MicroStep = Callable[[Tensor, Tensor, Tensor], Tensor]
+_MicroStep = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class _Capture(NamedTuple):
@@ -41,7 +41,7 @@ class GraphedMicroStep:
     allocated.
     """
 
-    def __init__(self, call: MicroStep, model: nn.Module) -> None:
+    def __init__(self, call: _MicroStep, model: nn.Module) -> None:
         self._call = call
         self._model = model
         self._captures: dict[tuple[object, ...], _Capture] = {}
@@ -88,7 +88,7 @@ class GraphedMicroStep:
         return snapshot_pass((*self._model.buffers(), *gradients), device)
 
 
-def ignore_lap(_lap: Lap) -> None:
+def _ignore_lap(_lap: Lap) -> None:
     """For steps whose time is not split."""
 
 
@@ -129,7 +129,7 @@ class Step:
     noise: NoiseMeter | None = None
     ema: Ema | None = None
     graphs: GraphedMicroStep | None = None  # of micro_step
-    lap: Callable[[Lap], None] = ignore_lap  # called with what the time since its last call was spent on
+    lap: Callable[[Lap], None] = _ignore_lap  # called with what the time since its last call was spent on
 
     def accumulate(self, micro_batches: Iterable[Batch], samples: int) -> Tensor:
         """Adds the gradient of the mean loss over a window of ``samples`` to the parameters; returns that loss.

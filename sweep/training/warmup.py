@@ -26,7 +26,7 @@ from sweep.training.step import set_lr
 # The sizes of micro batches that a growing batch brings, found before the training.
 
 
-def list_last_micro_sizes(planner: BatchPlanner, schedule: BatchSchedule, budget: Budget) -> frozenset[int]:
+def _list_last_micro_sizes(planner: BatchPlanner, schedule: BatchSchedule, budget: Budget) -> frozenset[int]:
     """Samples of the last micro batches of the epochs of a training, by going through its windows.
 
     They differ from epoch to epoch where the first global batch is no multiple of the micro batch and grows. Empty
@@ -71,10 +71,10 @@ def warm_up_trial(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     """Warms up; an automatic micro batch is changed until it fits and uses the configured share of the memory."""
     auto_micro = setup.auto_micro
     if auto_micro is None:
-        return warm_up_once(setup, ledger)
+        return _warm_up_once(setup, ledger)
     restore, is_settled = _snapshot(setup), False
     while True:
-        result = catch_out_of_memory(lambda: warm_up_once(setup, ledger))
+        result = catch_out_of_memory(lambda: _warm_up_once(setup, ledger))
         if isinstance(result, str):
             restore()
             release_memory(auto_micro.device)
@@ -86,7 +86,7 @@ def warm_up_trial(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         setup.planner.set_micro(auto_micro.micro)
 
 
-def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
+def _warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     """Takes a few steps, so that one-time costs do not count as training time, and measures the memory of a step and
     of an evaluation, whose batch it sets.
 
@@ -95,7 +95,7 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     restore = _snapshot(setup)
     set_lr(setup.step.optimizer, 0.0)
     windows = setup.planner.windows_of_epoch(setup.schedule.first)
-    later_sizes = list_last_micro_sizes(setup.planner, setup.schedule, setup.budget)
+    later_sizes = _list_last_micro_sizes(setup.planner, setup.schedule, setup.budget)
     first, *others = _warmup_windows(windows, setup.planner.windows_of_epoch(setup.schedule.largest)[0], later_sizes)
     device = setup.step.normalize.mean.device
     # read before the first step, because the workspaces that it allocates belong to the training

@@ -21,7 +21,7 @@ from sweep.config.trial import TrialConfig
 from sweep.training.data.images import Indices, Pixels
 
 # rows, top, left and flip, each (b,) -> uint8 (b, s, s, c)
-CropFunction = Callable[[Indices, Indices, Indices, NDArray[np.bool_]], Tensor]
+_CropFunction = Callable[[Indices, Indices, Indices, NDArray[np.bool_]], Tensor]
 _MIRRORED_BYTES = 2**30  # of a set with its mirror images; a larger one is mirrored batch by batch
 _STREAM = 2  # of an epoch's random numbers; 0 is the plan's, 1 RandAugment's
 
@@ -59,14 +59,14 @@ def crop_flip_on_cpu(
     return images
 
 
-def make_crops(pixels: Pixels, pad: int, *, channels_last: bool) -> CropFunction:
+def make_crops(pixels: Pixels, pad: int, *, channels_last: bool) -> _CropFunction:
     """The fastest function on a CPU that computes :func:`crop_flip` of ``pixels`` (n, s, s, c).
 
     ``channels_last`` is the memory format that the step requires; it changes the strides and no value.
     """
     count, side, _, channels = pixels.shape
     if 2 * count * (side + 2 * pad) ** 2 * channels <= _MIRRORED_BYTES:
-        return MirroredCrops(pixels, pad, channels_last=channels_last).take
+        return _MirroredCrops(pixels, pad, channels_last=channels_last).take
     padded = pad_images(torch.tensor(pixels), pad).numpy()
     return partial(_crop_batch, padded, side)
 
@@ -78,7 +78,7 @@ def _crop_batch(
 
 
 @final
-class MirroredCrops:
+class _MirroredCrops:
     """All images with a black border, and all of them mirrored, in one array.
 
     A window is copied as one piece, from its first byte to its last, including the bytes between its rows. The batch is
@@ -115,7 +115,7 @@ class MirroredCrops:
         return padded.flatten()
 
     def take(self, rows: Indices, top: Indices, left: Indices, flip: NDArray[np.bool_]) -> Tensor:
-        """The windows, as :data:`CropFunction`."""
+        """The windows, as :data:`_CropFunction`."""
         images = rows + flip * self._count
         columns = np.where(flip, 2 * self._pad - left, left)
         step = self._channels if self._channels_last else 1

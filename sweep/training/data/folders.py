@@ -58,11 +58,11 @@ def load_document(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, An
         os.utime(path)
     except (OSError, ValueError):
         document = make()
-        write_file(path, json.dumps(document, separators=(",", ":")).encode(), _KEPT_DOCUMENTS)
+        _write_file(path, json.dumps(document, separators=(",", ":")).encode(), _KEPT_DOCUMENTS)
     return document
 
 
-def write_file(path: Path, content: bytes, num_kept: int) -> None:
+def _write_file(path: Path, content: bytes, num_kept: int) -> None:
     """Writes a file of the cache at once, and deletes the oldest of its kind beyond ``num_kept``. Does nothing where
     the cache cannot be written."""
     _write(path, lambda file: file.write(content), num_kept)
@@ -124,7 +124,7 @@ def decode_image(path: str, side: int, resize: Resize | None) -> Pixels:
             raise InputError(f"{path} cannot be decoded: {error}.") from None
 
 
-class ImageHeader(NamedTuple):
+class _ImageHeader(NamedTuple):
     """What an image file states of itself."""
 
     width: int
@@ -133,7 +133,7 @@ class ImageHeader(NamedTuple):
     traits: tuple[str, ...]  # I: 16 bits a pixel; rotated: by EXIF; frames: more than one
 
 
-def inspect_image(name: str, content: bytes) -> ImageHeader:
+def inspect_image(name: str, content: bytes) -> _ImageHeader:
     """The header of the image file ``name``, after decoding all of its ``content``.
 
     Raises:
@@ -153,7 +153,7 @@ def inspect_image(name: str, content: bytes) -> ImageHeader:
             raise InputError(f"{name} has pixels of 32 bits, whose range is unknown; save it with 8 bits.")
         is_rotated = image.getexif().get(_ORIENTATION, 1) != 1
         traits = {"I": mode.startswith("I"), "rotated": is_rotated, "frames": getattr(image, "is_animated", False)}
-        return ImageHeader(image.width, image.height, mode, tuple(name for name, has in traits.items() if has))
+        return _ImageHeader(image.width, image.height, mode, tuple(name for name, has in traits.items() if has))
 
 
 def _has_16_bits(image: Image.Image) -> bool:
@@ -206,14 +206,14 @@ def _bring_to_size(image: Image.Image, side: int, resize: Resize) -> Image.Image
 
 # All files below a folder: images, and what is no image with the reason. No torch here.
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 # Folders that programs leave behind and that hold no images of a user; in small letters.
 _LEFT_BEHIND = frozenset(
     {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "system volume information", "lost+found"}
 )
 
 
-class ScannedFile(NamedTuple):
+class _ScannedFile(NamedTuple):
     """A file with an image's suffix; ``path`` is relative to the root, with slashes."""
 
     path: str
@@ -228,16 +228,16 @@ class ScannedFile(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FolderScan:
+class _FolderScan:
     """What lies below ``root``. Each file is either in ``images`` or, under one reason, in ``ignored``."""
 
     root: Path
-    images: tuple[ScannedFile, ...]  # sorted by path
+    images: tuple[_ScannedFile, ...]  # sorted by path
     folders: frozenset[str]  # relative paths of those that may be a split or a class
     ignored: dict[str, list[str]] = field(default_factory=dict)  # reason -> relative paths
 
 
-def scan_folder(root: Path) -> FolderScan:
+def scan_folder(root: Path) -> _FolderScan:
     """All files below ``root``; links to folders are followed, except to a folder that holds the link.
 
     Raises:
@@ -248,7 +248,7 @@ def scan_folder(root: Path) -> FolderScan:
             f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders: give it by --set "
             "data.root=FOLDER, or in the study file."
         )
-    images: list[ScannedFile] = []
+    images: list[_ScannedFile] = []
     folders: set[str] = set()
     ignored: dict[str, list[str]] = {}
     for path, status, reason in _walk(root):
@@ -257,8 +257,8 @@ def scan_folder(root: Path) -> FolderScan:
         elif reason:
             ignored.setdefault(reason, []).append(path)
         else:
-            images.append(ScannedFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    return FolderScan(root=root, images=tuple(sorted(images)), folders=frozenset(folders), ignored=ignored)
+            images.append(_ScannedFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return _FolderScan(root=root, images=tuple(sorted(images)), folders=frozenset(folders), ignored=ignored)
 
 
 def _walk(root: Path) -> Iterator[tuple[str, os.stat_result | None, str]]:
@@ -303,7 +303,7 @@ def _is_left_behind(name: str) -> bool:
 def _reason_to_ignore(name: str, status: os.stat_result) -> str:
     if name.startswith("."):
         return "hidden"
-    if not name.lower().endswith(SUFFIXES):
+    if not name.lower().endswith(_SUFFIXES):
         return f"no image by its suffix ({Path(name).suffix.lower() or 'none'})"
     return "" if stat.S_ISREG(status.st_mode) else "no file"
 
@@ -330,13 +330,13 @@ class ImageFacts(NamedTuple):
     traits: Sequence[str]  # what of its content no trial uses, see inspect_image
     error: str
 
-    def is_of(self, file: ScannedFile) -> bool:
+    def is_of(self, file: _ScannedFile) -> bool:
         """Whether ``file`` has not been written since."""
         return (self.num_bytes, self.modified_ns, self.changed_ns) == file[1:]
 
 
 def inspect_files(
-    root: Path, files: Sequence[ScannedFile], on_progress: OnProgress | None = None
+    root: Path, files: Sequence[_ScannedFile], on_progress: OnProgress | None = None
 ) -> dict[str, ImageFacts]:
     """The facts of ``files`` below ``root`` by path. Those that were not written since they were inspected last are
     taken from the cache; the others are read and decoded."""
@@ -352,14 +352,14 @@ def inspect_files(
             on_progress(num_done, len(files))
     if missing or len(known) != len(fresh):
         content = json.dumps({"format": _FORMAT, "images": fresh}, separators=(",", ":"))
-        write_file(cached_file, content.encode(), _KEPT_FILES)  # without it every process decodes the images again
+        _write_file(cached_file, content.encode(), _KEPT_FILES)  # without it every process decodes the images again
     return fresh
 
 
-def _inspect_all(root: Path, files: Sequence[ScannedFile]) -> Iterator[tuple[str, ImageFacts]]:
+def _inspect_all(root: Path, files: Sequence[_ScannedFile]) -> Iterator[tuple[str, ImageFacts]]:
     spans = [files[start : start + _SPAN] for start in range(0, len(files), _SPAN)]
 
-    def inspect_span(span: Iterable[ScannedFile]) -> list[tuple[str, ImageFacts]]:
+    def inspect_span(span: Iterable[_ScannedFile]) -> list[tuple[str, ImageFacts]]:
         return [(file.path, _inspect(root, file)) for file in span]
 
     is_small = sum(file.num_bytes for file in files) < _SMALL_BYTES * len(files)
@@ -368,8 +368,8 @@ def _inspect_all(root: Path, files: Sequence[ScannedFile]) -> Iterator[tuple[str
             yield from found
 
 
-def _inspect(root: Path, file: ScannedFile) -> ImageFacts:
-    digest, header, error = "", ImageHeader(0, 0, "", ()), ""
+def _inspect(root: Path, file: _ScannedFile) -> ImageFacts:
+    digest, header, error = "", _ImageHeader(0, 0, "", ()), ""
     try:
         content = (root / file.path).read_bytes()
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()
@@ -410,7 +410,7 @@ _SPLIT_NAMES = {
     "test": "test",
     "testing": "test",
 }
-KNOWN_LAYOUTS = (
+_KNOWN_LAYOUTS = (
     "known layouts: ROOT/CLASS/image.png, or ROOT/train/CLASS/image.png with ROOT/val/CLASS/ and ROOT/test/CLASS/ "
     "where they exist (also training; valid, validation, dev; testing; in any case of letters); subfolders of a class "
     "belong to it"
@@ -421,7 +421,7 @@ class Listing(NamedTuple):
     """The images of one split in the order of their paths, class by class."""
 
     folder: str  # relative to the root; "" for the root itself
-    files: tuple[ScannedFile, ...]
+    files: tuple[_ScannedFile, ...]
     labels: Indices
 
     def pick(self, indices: Indices) -> "Listing":
@@ -438,7 +438,7 @@ class FolderLayout:
     ignored: dict[str, list[str]]  # reason -> paths relative to the root
 
 
-def arrange_folder(scan: FolderScan) -> FolderLayout:
+def arrange_folder(scan: _FolderScan) -> FolderLayout:
     """Splits and classes of the images of ``scan``.
 
     Raises:
@@ -455,13 +455,13 @@ def arrange_folder(scan: FolderScan) -> FolderLayout:
     if unlabeled := sorted(named.keys() & with_images):
         raise InputError(
             f"data.root = {str(scan.root)!r}: {_join(unlabeled)} could be a split or a class, and has images but no "
-            f"class folders in it; put the images into class folders, or give the class another name; {KNOWN_LAYOUTS}."
+            f"class folders in it; put the images into class folders, or give the class another name; {_KNOWN_LAYOUTS}."
         )
     _refuse_folder_above(scan, top)
     return _arrange_splits(scan, {"train": ""})
 
 
-def _check_splits(scan: FolderScan, split_folders: Mapping[str, str]) -> dict[str, str]:
+def _check_splits(scan: _FolderScan, split_folders: Mapping[str, str]) -> dict[str, str]:
     # folder by split
     by_split: dict[str, list[str]] = {}
     for name, split in split_folders.items():
@@ -469,19 +469,19 @@ def _check_splits(scan: FolderScan, split_folders: Mapping[str, str]) -> dict[st
     if twice := next((names for names in by_split.values() if len(names) > 1), None):
         raise InputError(
             f"data.root = {str(scan.root)!r}: {_join(twice)} are names of the same split; keep one of them; "
-            f"{KNOWN_LAYOUTS}."
+            f"{_KNOWN_LAYOUTS}."
         )
     if "train" not in by_split:
         beside = sorted(path for path in scan.folders if "/" not in path and path not in split_folders)
         found = f", beside {_join(beside)}" if beside else ""
         raise InputError(
             f"data.root = {str(scan.root)!r} has {_join(split_folders)}{found} and no train/; name the folder of the "
-            f"training images train; {KNOWN_LAYOUTS}."
+            f"training images train; {_KNOWN_LAYOUTS}."
         )
     return {split: names[0] for split, names in by_split.items()}
 
 
-def _refuse_folder_above(scan: FolderScan, top: Sequence[str]) -> None:
+def _refuse_folder_above(scan: _FolderScan, top: Sequence[str]) -> None:
     with_images = {file.parts[0] for file in scan.images if len(file.parts) > 1}
     if len(with_images) == 1 and len(top) == 1:
         (only,) = with_images
@@ -489,16 +489,16 @@ def _refuse_folder_above(scan: FolderScan, top: Sequence[str]) -> None:
         if len(inner) > 1:
             raise InputError(
                 f"data.root = {str(scan.root)!r} holds the folder {only}/ alone, with "
-                f"{_join(sorted(inner)[:5])} in it; set data.root = {str(scan.root / only)!r}; {KNOWN_LAYOUTS}."
+                f"{_join(sorted(inner)[:5])} in it; set data.root = {str(scan.root / only)!r}; {_KNOWN_LAYOUTS}."
             )
 
 
-def _arrange_splits(scan: FolderScan, folders: Mapping[str, str]) -> FolderLayout:
+def _arrange_splits(scan: _FolderScan, folders: Mapping[str, str]) -> FolderLayout:
     train = folders["train"]
     classes = _find_classes(scan, train)
     ignored = {reason: list(paths) for reason, paths in scan.ignored.items()}
     by_folder = {folder: split for split, folder in folders.items()}
-    found: dict[str, list[tuple[str, ScannedFile]]] = {split: [] for split in folders}
+    found: dict[str, list[tuple[str, _ScannedFile]]] = {split: [] for split in folders}
     for file in scan.images:
         top, *below = ("", *file.parts) if train == "" else file.parts
         if top in by_folder and len(below) > 1:
@@ -514,7 +514,7 @@ def _arrange_splits(scan: FolderScan, folders: Mapping[str, str]) -> FolderLayou
     return FolderLayout(splits=splits, classes=classes, ignored=ignored)
 
 
-def _find_classes(scan: FolderScan, train: str) -> tuple[str, ...]:
+def _find_classes(scan: _FolderScan, train: str) -> tuple[str, ...]:
     prefix = f"{train}/" if train else ""
     below = (path.removeprefix(prefix) for path in scan.folders if path.startswith(prefix) and path != train)
     classes = tuple(sorted(name for name in below if "/" not in name))
@@ -522,12 +522,14 @@ def _find_classes(scan: FolderScan, train: str) -> tuple[str, ...]:
         found = f": {_join(classes)}" if classes else ""
         raise InputError(
             f"{scan.root / train} holds {len(classes)} class folders{found}; imagefolder requires two or more; "
-            f"{KNOWN_LAYOUTS}."
+            f"{_KNOWN_LAYOUTS}."
         )
     return classes
 
 
-def _label(scan: FolderScan, folder: str, found: Sequence[tuple[str, ScannedFile]], classes: Sequence[str]) -> Listing:
+def _label(
+    scan: _FolderScan, folder: str, found: Sequence[tuple[str, _ScannedFile]], classes: Sequence[str]
+) -> Listing:
     labels = {name: label for label, name in enumerate(classes)}
     if strange := sorted({name for name, _ in found} - labels.keys()):
         raise InputError(
@@ -536,7 +538,7 @@ def _label(scan: FolderScan, folder: str, found: Sequence[tuple[str, ScannedFile
         )
     if not found:
         raise InputError(
-            f"{scan.root / folder} holds no images ({', '.join(SUFFIXES)}); put them into its class folders."
+            f"{scan.root / folder} holds no images ({', '.join(_SUFFIXES)}); put them into its class folders."
         )
     ordered = sorted(found, key=lambda each: (labels[each[0]], each[1].path))
     return Listing(
@@ -553,7 +555,7 @@ def explain_empty_classes(root: Path, layout: FolderLayout) -> str:
         return ""
     return (
         f"{root / train.folder}: {_join(empty)} {'has' if len(empty) == 1 else 'have'} no images "
-        f"({', '.join(SUFFIXES)}) and would count as a class; add images, or move it out of data.root."
+        f"({', '.join(_SUFFIXES)}) and would count as a class; add images, or move it out of data.root."
     )
 
 

@@ -40,7 +40,7 @@ _MAX_SIZES = 100  # on record
 _BAD = "cannot be decoded (data.on_bad_image = 'skip')"
 
 
-class ImageFolder(NamedTuple):
+class _ImageFolder(NamedTuple):
     """A folder whose images were all decoded once: those that trials use, and the facts of each file by path."""
 
     root: Path
@@ -53,7 +53,7 @@ class ImageFolder(NamedTuple):
         return [self.facts[file.path] for listing in self.layout.splits.values() for file in listing.files]
 
 
-def open_folder(section: DataSection, on_progress: OnProgress | None = None) -> ImageFolder:
+def _open_folder(section: DataSection, on_progress: OnProgress | None = None) -> _ImageFolder:
     """The folder ``data.root``, each of its images decoded once, now or by an earlier process.
 
     Raises:
@@ -70,7 +70,7 @@ def open_folder(section: DataSection, on_progress: OnProgress | None = None) -> 
         complaints.append(_explain_bad_images(section, bad, len(files)))
     if any(complaints):
         raise InputError("\n".join(filter(None, complaints)))
-    return ImageFolder(root, _leave_out(layout, bad), facts)
+    return _ImageFolder(root, _leave_out(layout, bad), facts)
 
 
 def _explain_bad_images(section: DataSection, bad: dict[str, str], num_files: int) -> str:
@@ -103,7 +103,7 @@ def load_imagefolder(section: DataSection) -> Source:
     ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, of which validation and test
     are held out. Without ``data.image_size`` all images must be squares of one size.
     """
-    folder = open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())
+    folder = _open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())
     side, resize = _find_side(folder, section), section.resize if section.image_size is not None else None
     load = partial(_load, folder.root, side=side, resize=resize, in_memory=section.placement == "device")
     splits = folder.layout.splits
@@ -119,13 +119,13 @@ def load_imagefolder(section: DataSection) -> Source:
 
 def find_folder_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images."""
-    folder = open_folder(section)
+    folder = _open_folder(section)
     return DataFacts(
         ImageShape(3, _find_side(folder, section), len(folder.layout.classes)), _count_train(folder.layout, section)
     )
 
 
-def _digest(folder: ImageFolder) -> str:
+def _digest(folder: _ImageFolder) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for split, listing in sorted(folder.layout.splits.items()):
         for file, label in zip(listing.files, listing.labels, strict=True):
@@ -140,10 +140,10 @@ def summarize_folder(
     """The images by split, class, size and mode, and every file that is not used.
 
     Raises:
-        InputError: as :func:`open_folder`, for images of several sizes without ``data.image_size``, or too large a
+        InputError: as :func:`_open_folder`, for images of several sizes without ``data.image_size``, or too large a
             ``data.subset``.
     """
-    folder = open_folder(section, on_progress)
+    folder = _open_folder(section, on_progress)
     layout, used = folder.layout, folder.used
     _find_side(folder, section)
     check_subset(section, _count_train(layout, section))
@@ -177,7 +177,7 @@ def _count_sizes(used: Sequence[ImageFacts]) -> dict[str, int]:
     return most | ({"others": rest} if rest else {})
 
 
-def _find_notes(folder: ImageFolder) -> list[str]:
+def _find_notes(folder: _ImageFolder) -> list[str]:
     splits, notes = folder.layout.splits, _find_lossy_files(folder)
     in_train = {folder.facts[file.path].digest for file in splits["train"].files}
     for split in ("val", "test"):
@@ -197,7 +197,7 @@ def _find_notes(folder: ImageFolder) -> list[str]:
     return notes
 
 
-def _find_lossy_files(folder: ImageFolder) -> list[str]:
+def _find_lossy_files(folder: _ImageFolder) -> list[str]:
     found = {
         "of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark": "I",
         "with an EXIF rotation, which is not applied": "rotated",
@@ -212,7 +212,7 @@ def _count_train(layout: FolderLayout, section: DataSection) -> int:
     return count_train(layout.splits["train"].labels, section, has_validation=has_validation, has_test=has_test)
 
 
-def _find_side(folder: ImageFolder, section: DataSection) -> int:
+def _find_side(folder: _ImageFolder, section: DataSection) -> int:
     if section.image_size is not None:
         return section.image_size
     sizes = Counter((each.width, each.height) for each in folder.used)

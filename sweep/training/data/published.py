@@ -51,7 +51,7 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
         )
     if not is_unpacked(section):
         summarize_source(section)  # downloads and unpacks it
-    published, folder = get_published_files(section), _find_folder(section)
+    published, folder = _get_published_files(section), _find_folder(section)
     stamps = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name in published.files
               for status in ((folder / name).stat(),)]  # fmt: skip
     key = hashlib.sha256(
@@ -63,7 +63,7 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
 
 def _summarize_files(section: DataSection) -> DataSummary:
     summary, digest = summarize_source(section), hashlib.blake2b(digest_size=16)
-    for name in get_published_files(section).files:
+    for name in _get_published_files(section).files:
         with (_find_folder(section) / name).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     # the rounding of the hold-out by class depends on the share, the sum does not
@@ -95,7 +95,7 @@ def _count_published(section: DataSection) -> int:
 
 def find_idx_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images of a set in IDX files, from its labels where they are there."""
-    facts, published = find_published_facts(section), get_published_files(section)
+    facts, published = find_published_facts(section), _get_published_files(section)
     name = next(name for name in published.files if name.startswith("train-labels"))
     try:
         content = (_find_folder(section) / name).read_bytes()
@@ -107,7 +107,7 @@ def find_idx_facts(section: DataSection) -> DataFacts:
 
 
 def _find_folder(section: DataSection) -> Path:
-    return Path(section.root) / get_published_files(section).folder
+    return Path(section.root) / _get_published_files(section).folder
 
 
 def check_published(section: DataSection) -> None:
@@ -116,7 +116,7 @@ def check_published(section: DataSection) -> None:
     Raises:
         InputError: with the files to put where.
     """
-    published = get_published_files(section)
+    published = _get_published_files(section)
     archives = (Path(section.root) / name for name in published.archives)
     is_present = is_unpacked(section) or all(path.is_file() for path in archives)
     if not is_present and not is_reachable(published.address):
@@ -125,11 +125,11 @@ def check_published(section: DataSection) -> None:
 
 def is_unpacked(section: DataSection) -> bool:
     """Whether the files that torchvision reads are all there."""
-    published = get_published_files(section)
+    published = _get_published_files(section)
     return all((Path(section.root) / published.folder / name).is_file() for name in published.files)
 
 
-def get_published_files(section: DataSection) -> Published:
+def _get_published_files(section: DataSection) -> Published:
     """The files of the set that ``section`` names, which must be a published one."""
     published = DATASETS[section.name].published
     assert published is not None, section.name
@@ -138,7 +138,7 @@ def get_published_files(section: DataSection) -> Published:
 
 def describe_missing(section: DataSection) -> str:
     """Which files to put where."""
-    published, root = get_published_files(section), Path(section.root).absolute()
+    published, root = _get_published_files(section), Path(section.root).absolute()
     return (
         f"data {section.name} is not under data.root = {section.root!r} and could not be downloaded. "
         f"Put {', '.join(published.files)} into {root / published.folder}, or {', '.join(published.archives)} into "

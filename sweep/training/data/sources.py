@@ -38,7 +38,7 @@ from sweep.training.data.images import (
 _MAX_OVERLAP = 0.01  # of a held-out split; published sets have some images twice
 
 
-def load_checked(load: Callable[[DataSection], Any], section: DataSection) -> Source:
+def _load_checked(load: Callable[[DataSection], Any], section: DataSection) -> Source:
     """The images that ``load`` returns for ``section``, checked.
 
     Raises:
@@ -58,7 +58,7 @@ def load_checked(load: Callable[[DataSection], Any], section: DataSection) -> So
     return source
 
 
-def read_test_images(source: Source, name: str) -> Images | None:
+def _read_test_images(source: Source, name: str) -> Images | None:
     """The images of the set's own test split, checked; None where it has none."""
     if source.read_test is None:
         return None
@@ -138,7 +138,7 @@ def _advise_on_labels(low: int, high: int, num_classes: int) -> str:
     return f"give num_classes = {high + 1}, or mend the labels"
 
 
-def check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
+def _check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
     """Notes on images of the splits ``parts`` that are in two of them.
 
     Raises:
@@ -164,7 +164,7 @@ def check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
     return notes
 
 
-def find_doubtful_pixels(parts: dict[str, Images]) -> list[str]:
+def _find_doubtful_pixels(parts: dict[str, Images]) -> list[str]:
     """Notes on pixels in memory that are hardly those of images, and on equal images from which a split is held out."""
     train, notes = parts["train"], list[str]()
     if not isinstance(train, ArrayImages):
@@ -190,13 +190,13 @@ def _digest_each(images: ArrayImages) -> list[bytes]:
 _MAX_BYTES = 64 * 2**20  # of pixels that every trial digests, which takes 0.3 s at most
 
 
-def read_parts(source: Source, name: str) -> dict[str, Images]:
+def _read_parts(source: Source, name: str) -> dict[str, Images]:
     """The images of each split that ``source`` has of its own: train, val, test."""
-    own = {"train": source.train, "val": source.validation, "test": read_test_images(source, name)}
+    own = {"train": source.train, "val": source.validation, "test": _read_test_images(source, name)}
     return {split: images for split, images in own.items() if images is not None}
 
 
-def digest_entry(section: DataSection) -> str:
+def _digest_entry(section: DataSection) -> str:
     """The digest that the set's entry gives; empty where it gives none."""
     given = DATASETS[section.name].digest
     if given is None:
@@ -204,7 +204,7 @@ def digest_entry(section: DataSection) -> str:
     return hashlib.blake2b(str(resolve(given)(section)).encode(), digest_size=16).hexdigest()
 
 
-def digest_pixels(parts: Mapping[str, Images]) -> str:
+def _digest_pixels(parts: Mapping[str, Images]) -> str:
     """The digest of all pixels and labels; empty where they are not in memory."""
     digest = hashlib.blake2b(digest_size=16)
     for split, images in sorted(parts.items()):
@@ -216,7 +216,7 @@ def digest_pixels(parts: Mapping[str, Images]) -> str:
     return digest.hexdigest()
 
 
-def check_unchanged(source: Source, section: DataSection, expected: ExpectedData) -> None:
+def _check_unchanged(source: Source, section: DataSection, expected: ExpectedData) -> None:
     """Compares the digest of ``source`` with that of the images which were counted before, where finding it is cheap.
 
     Raises:
@@ -229,7 +229,7 @@ def check_unchanged(source: Source, section: DataSection, expected: ExpectedData
     same_again = "let the load function return the same at every call, by a generator with a seed"
     remedy = same_again if is_in_memory else "restore them"
     where = f" in {section.root!r}" if DATASETS[section.name].depends_on_root else ""
-    num_images = sum(map(len, read_parts(source, section.name).values()))
+    num_images = sum(map(len, _read_parts(source, section.name).values()))
     raise InputError(
         f"data {section.name}{where}: its images have changed since they were counted: "
         f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {found[:12]}); "
@@ -242,11 +242,11 @@ def _find_digest_of_trial(source: Source, section: DataSection) -> str:
     if source.find_digest is not None:
         return source.find_digest()
     if entry.digest is not None:
-        return digest_entry(section)
+        return _digest_entry(section)
     if entry.summarize is not None or not _is_small(source.train, source.validation):
         return ""
-    parts = read_parts(source, section.name)
-    return digest_pixels(parts) if _is_small(*parts.values()) else ""
+    parts = _read_parts(source, section.name)
+    return _digest_pixels(parts) if _is_small(*parts.values()) else ""
 
 
 def _is_small(*parts: Images | None) -> bool:
@@ -265,20 +265,20 @@ def load_splits(section: DataSection, expected: ExpectedData | None = None) -> S
     Raises:
         InputError: for an unknown set, missing files, too few images, or others than expected.
     """
-    source = load_source(section)
+    source = _load_source(section)
     if expected is not None:
-        check_unchanged(source, section, expected)
+        _check_unchanged(source, section, expected)
     return split_source(source, section)
 
 
-def load_source(section: DataSection) -> Source:
+def _load_source(section: DataSection) -> Source:
     """The images of the data set that ``section`` names, before anything is held out; raises as :func:`load_splits`."""
     load = find_entry("data set", section.name, DATASETS).load
     if load is None:
         raise InputError(
             f"data set {section.name!r} is known from records alone; give the file of its plug-in: --plugin."
         )
-    return load_checked(resolve(load), section)
+    return _load_checked(resolve(load), section)
 
 
 def find_facts(section: DataSection) -> DataFacts:
@@ -390,12 +390,12 @@ def _find_absent_classes(summary: DataSummary) -> list[str]:
 
 def summarize_source(section: DataSection) -> DataSummary:
     """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
-    source = load_source(section)
-    parts = read_parts(source, section.name)
-    notes = [*check_overlap(section.name, parts), *find_doubtful_pixels(parts)]
+    source = _load_source(section)
+    parts = _read_parts(source, section.name)
+    notes = [*_check_overlap(section.name, parts), *_find_doubtful_pixels(parts)]
     splits = split_source(source, section)
     labels = share_of({split: images.labels for split, images in parts.items()}, section)
-    digest = digest_entry(section) or digest_pixels(parts)
+    digest = _digest_entry(section) or _digest_pixels(parts)
     if not digest:
         notes.append(
             "its digest is not known, so that changed images cannot be noticed and no trial is taken from earlier "

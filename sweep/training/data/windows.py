@@ -80,7 +80,7 @@ def count_budget_epochs(budget: BudgetSection) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochPlan:
+class _EpochPlan:
     """The order of an epoch and the augmentation draws of each sample, all (n,), by position in the order.
 
     The draws belong to the sample and not to a batch, so that they do not depend on the micro batch.
@@ -92,18 +92,18 @@ class EpochPlan:
     flip: NDArray[np.bool_]
 
 
-def plan_epoch(config: TrialConfig, num_samples: int, pad: int, epoch: int) -> EpochPlan:
+def plan_epoch(config: TrialConfig, num_samples: int, pad: int, epoch: int) -> _EpochPlan:
     """A permutation with offsets in [0, 2 * pad] and mirrorings, from the trial's seed and the epoch alone."""
     generator = np.random.default_rng((config.seed, epoch))
     order = generator.permutation(num_samples)
     if config.data.augment == "none":  # without draws, which take as long as a step for a small set
         nothing = np.zeros(num_samples, dtype=np.int64)
-        return EpochPlan(order=order, top=nothing, left=nothing, flip=nothing.astype(bool))
+        return _EpochPlan(order=order, top=nothing, left=nothing, flip=nothing.astype(bool))
     offsets = generator.integers(0, 2 * pad + 1, (2, num_samples))
     flip = generator.random(num_samples) < 0.5
     if config.data.augment in {"alternating_flip", "crop_alternating_flip"}:
         flip = _alternating(config, order, epoch)
-    return EpochPlan(order=order, top=offsets[0], left=offsets[1], flip=flip)
+    return _EpochPlan(order=order, top=offsets[0], left=offsets[1], flip=flip)
 
 
 def _alternating(config: TrialConfig, order: Indices, epoch: int) -> NDArray[np.bool_]:

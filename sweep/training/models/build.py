@@ -128,7 +128,7 @@ _PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.co
 _MAX_NAMED = 5
 
 
-def load_pretrained(model: nn.Module, path: str) -> None:
+def _load_pretrained(model: nn.Module, path: str) -> None:
     """Loads the weights of the file ``path`` into ``model``; a head with another number of classes is not loaded.
 
     Raises:
@@ -237,7 +237,7 @@ def build_model(section: ModelSection, shape: ImageShape) -> nn.Module:
     if section.stochastic_depth:
         add_stochastic_depth(model, section.stochastic_depth, section.name)
     if section.weights is not None:
-        load_pretrained(model, section.weights)
+        _load_pretrained(model, section.weights)
     if section.freeze_stages:
         freeze_stages(model, section.freeze_stages, section.name)
     return model

@@ -17,7 +17,7 @@ from sweep.training.vision import resnet
 
 # Normalization layers of the convolutional models.
 
-NormLayer = Callable[[int], nn.Module]
+_NormLayer = Callable[[int], nn.Module]
 
 
 @final
@@ -42,7 +42,7 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
         return torch.cat([nn.BatchNorm2d.forward(self, ghost) for ghost in ghosts])
 
 
-def make_group_norm(channels: int) -> nn.Module:
+def _make_group_norm(channels: int) -> nn.Module:
     """Groups of at least 4 channels, at most 32 groups (Wu and He 2018, arXiv:1803.08494)."""
     groups = max(1, min(32, channels // 4))
     while channels % groups:
@@ -50,17 +50,17 @@ def make_group_norm(channels: int) -> nn.Module:
     return nn.GroupNorm(groups, channels)
 
 
-def choose_norm_layer(section: ModelSection) -> NormLayer:
+def choose_norm_layer(section: ModelSection) -> _NormLayer:
     """The function that makes the norm of ``section`` for a number of channels.
 
     ``sync`` is batch norm here; it is converted later, where several ranks train together.
     """
     momentum = section.norm_momentum
-    layers: dict[str, NormLayer] = {
+    layers: dict[str, _NormLayer] = {
         "batch": partial(nn.BatchNorm2d, momentum=momentum),
         "sync": partial(nn.BatchNorm2d, momentum=momentum),
         "ghost": partial(GhostBatchNorm2d, ghost_batch=section.ghost_batch, momentum=momentum),
-        "group": make_group_norm,
+        "group": _make_group_norm,
         "layer": partial(nn.GroupNorm, 1),  # the mean and variance of all channels and pixels of an image
     }
     return layers[section.norm]
@@ -89,7 +89,7 @@ def override_attributes(norms: Iterable[nn.Module], **values: Any) -> Iterator[N
 _SMALL_SIDE = 64  # images up to this side keep their resolution in the stem
 
 
-def is_channels_last(images: Tensor) -> bool:
+def _is_channels_last(images: Tensor) -> bool:
     """Whether ``images`` (n, c, h, w) are in channels_last memory format, and only in that one."""
     return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
 
@@ -104,7 +104,7 @@ class GlobalPool(nn.Module):
     """The mean over all pixels, as ``AdaptiveAvgPool2d(1)``: (n, c, h, w) -> (n, c, 1, 1)."""
 
     def forward(self, images: Tensor) -> Tensor:
-        if is_channels_last(images):
+        if _is_channels_last(images):
             return images.permute(0, 2, 3, 1).mean((1, 2))[:, :, None, None]
         return functional.adaptive_avg_pool2d(images, 1)
 
@@ -123,7 +123,7 @@ class PadShortcut(nn.Module):
         """(n, c, h, w) -> (n, c + added, ceil(h / 2), ceil(w / 2))."""
         before = self.added_channels // 2
         after = self.added_channels - before
-        if is_channels_last(images):
+        if _is_channels_last(images):
             last = images.permute(0, 2, 3, 1)
             return functional.pad(last[:, ::2, ::2], (before, after)).permute(0, 3, 1, 2)
         return functional.pad(images[:, :, ::2, ::2], (0, 0, 0, 0, before, after))
@@ -152,7 +152,7 @@ def _cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShap
     return model
 
 
-def _cifar_stage(norm: NormLayer, width: int, blocks: int) -> nn.Module:
+def _cifar_stage(norm: _NormLayer, width: int, blocks: int) -> nn.Module:
     if width == 16:
         first = resnet.BasicBlock(16, 16, norm_layer=norm)
     else:

@@ -26,7 +26,7 @@ def choose_patch_size(side: int) -> int:
     return min(divisors, key=lambda size: (abs(math.log(size / preferred)), size))
 
 
-def find_patch_size(section: ModelSection, side: int) -> int:
+def _find_patch_size(section: ModelSection, side: int) -> int:
     """``model.patch_size``, or the size that :func:`choose_patch_size` gives for images of ``side`` pixels.
 
     Raises:
@@ -46,7 +46,7 @@ def find_patch_size(section: ModelSection, side: int) -> int:
 def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: ImageShape) -> nn.Module:
     """A ViT; without ``model.patch_size`` the patch follows the image size. The MLP is 4 times as wide, ``model.norm``
     is always layer."""
-    patch_size = find_patch_size(section, shape.side)
+    patch_size = _find_patch_size(section, shape.side)
     model: nn.Module = vision_transformer.VisionTransformer(
         image_size=shape.side,
         patch_size=patch_size,

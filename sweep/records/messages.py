@@ -42,7 +42,7 @@ class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
-_Document = TypeVar("Document", bound=_Dataclass)
+_Document = TypeVar("_Document", bound=_Dataclass)
 
 
 @final

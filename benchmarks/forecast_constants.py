@@ -98,7 +98,7 @@ def _replay(table: RecordedTable, spec: StudySpec) -> ReplayedStudy:
 
 
 def find_lean(sample: Sequence[float], mean: float) -> float:
-    """The degree t at which :func:`sweep.search.forecast.study_costs.draw_sums` expects this mean; at most 15 either
+    """The degree t at which :func:`sweep.search.study_forecast.draw_sums` expects this mean; at most 15 either
     way."""
     ordered = np.sort(sample)
     ranks, low, high = np.linspace(0.0, 1.0, len(ordered)), -_MOST_LEAN, _MOST_LEAN

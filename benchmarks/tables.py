@@ -27,16 +27,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sweep.measurement.environment import describe_environment
-from sweep.records.correct_images import decode_correct
-from sweep.records.frames.exchange import export_frames
-from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import Frames
-from sweep.records.store.reading import find_correct_texts
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.training.loop.trial import run_trial
-
 from benchmarks.datasets import ARCHIVE, offer_cifar, require_archive
 from benchmarks.harness import CPU, TABLES
 from benchmarks.rules import fix_settings, scale_recipe
@@ -46,7 +36,15 @@ from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.config.study_file import find_differences, load_study
 from sweep.config.trial import TrialConfig, build_config, flatten_config, replace_keys
+from sweep.measurement.device import describe_environment
+from sweep.records.files import export_frames
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
+from sweep.records.reading import find_correct_texts
+from sweep.records.records import TrialRecord, decode_correct
+from sweep.records.store import Store, open_store
+from sweep.training.trial import run_trial
 
 DESIGNS = tuple(
     TABLES / f"{name}.toml" for name in ("gratings", "dots", "mixtures", "digits_blended", "cifar10_animals")

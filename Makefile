@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0 torchvision==0.28.0
 ENDS := answer cli dashboard exchange frames image_folders migrations mirror models monitor paper_pictures pareto \
 	ray report run_trial samplers slurm store study terminal versions
 
-.PHONY: setup demo check docs security lock test test-slow test-oldest test-newest faults test-import test-browser test-gpu bench bench-peers bench-gpu rehearse-gpu clean
+.PHONY: setup demo check docs security lock test test-all test-slow test-oldest test-newest faults test-import test-browser test-gpu bench bench-peers bench-gpu rehearse-gpu clean
 
 setup: $(VENV)/.ready
 
@@ -47,15 +47,19 @@ lock: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lock]'
 	$(BIN)/python tests/lock_versions.py
 
+# The product on one machine; `make test-all` adds clusters, PostgreSQL, a browser, storms, the wheel and the benchmarks.
 test: setup
-	$(BIN)/python -m pytest -n 3 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 -m "not wide and not slow and not gpu"
+
+test-all: setup
+	$(BIN)/python -m pytest -n 2 -m "wide and not slow and not gpu"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu"
 
 # A part of the suite that uses every dependency, with the oldest and the newest versions of the ranges in pyproject.toml.
 test-oldest test-newest: test-%: .venv-%/.ready
-	.venv-$*/bin/python -m pytest -n 2 -m "not slow and not gpu and not postgres" $(ENDS:%=tests/test_%.py)
+	.venv-$*/bin/python -m pytest -n 2 -m "not wide and not slow and not gpu" $(ENDS:%=tests/test_%.py)
 
 .PRECIOUS: .venv-%/.ready
 .venv-%/.ready: pyproject.toml constraints-%.txt
@@ -73,7 +77,7 @@ test-import: setup
 	$(BIN)/python -m pytest tests/test_foreign_sources.py
 
 test-browser: setup
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest tests/browser
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu tests/gpu

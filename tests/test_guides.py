@@ -188,7 +188,7 @@ def test_figures_and_tables_for_a_paper_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.postgres
+@pytest.mark.wide
 @pytest.mark.timeout(900)
 def test_a_team_reads_what_one_of_it_ran(tmp_path: Path, postgres: Server) -> None:
     small = {"sweep run my_study.toml": f"sweep run my_study.toml {_SMALL}", _DATABASE: postgres.url}

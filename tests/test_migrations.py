@@ -56,7 +56,7 @@ def test_the_tables_are_made_whole_or_not_at_all_and_stand_beside_optunas(tmp_pa
         assert connection.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)  # Optuna's
 
 
-@pytest.mark.postgres
+@pytest.mark.wide
 def test_the_same_on_a_server(postgres: Server) -> None:
     _assert_a_kill_leaves_nothing(postgres.url)
     with closing(open_store(postgres.url, create=True)) as store:

@@ -24,7 +24,7 @@ from sweep.records.loading import load_frames
 from sweep.records.store import Store, open_store
 from sweep.search.optuna import open_read_only
 
-pytestmark = pytest.mark.postgres
+pytestmark = pytest.mark.wide
 
 __all__ = ["postgres", "postgres_server"]
 

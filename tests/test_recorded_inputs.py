@@ -166,7 +166,7 @@ def url(postgres_server: str) -> Iterator[str]:
         connection.execute(text("CREATE SCHEMA public"))
 
 
-@pytest.mark.postgres
+@pytest.mark.wide
 def test_a_server_keeps_what_trials_read(url: str, tmp_path: Path) -> None:
     with closing(open_store(url, create=True)) as store:
         store.create_study(make_spec())

@@ -111,7 +111,7 @@ def watched_processes() -> Iterator[list[bytes]]:
 
 
 @pytest.mark.slow
-@pytest.mark.postgres
+@pytest.mark.wide
 @pytest.mark.timeout(900)
 def test_a_password_in_the_variable_is_nowhere_afterwards(
     postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

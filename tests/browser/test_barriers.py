@@ -11,7 +11,7 @@ from visiting import Visit
 
 from reports.writing import write_frames_report
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.wide
 
 VENDOR = Path(__file__).resolve().parent / "vendor"
 MAX_STOPS = 60  # before the first table

@@ -14,7 +14,7 @@ from reports.writing import write_frames_report
 from sweep.analysis.recommendation import recommend
 from sweep.cli.arguments import parse_bytes, parse_duration
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.wide
 READ = """(positions) => {
   const inputs = [...document.querySelectorAll("[data-limit]")];
   inputs.forEach((input, index) => { input.value = positions[index]; });

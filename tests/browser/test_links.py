@@ -14,7 +14,7 @@ from reports.labels import format_estimate
 from sweep.analysis.recommendation import recommend
 from sweep.config.study_file import load_study
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.wide
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from reports.figure import Bars, Density, Heat, Intervals, Lines, Points
 from reports.figures.all_figures import make_figures
 from reports.writing import write_frames_report
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.wide
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from visiting import Visit
 
 from reports.writing import write_frames_report
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.wide
 
 MAX_SHEETS = 8
 ON_SCREEN_ONLY = (

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("material", reason="the extra [docs] is not installed: make docs")
 pytest.importorskip("mkdocstrings", reason="the extra [docs] is not installed: make docs")
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.wide
 ROOT = Path(__file__).resolve().parents[2]
 
 

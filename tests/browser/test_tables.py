@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.wide
 
 
 @pytest.mark.parametrize("table", ["#front-table", "#trials", "#costs"])

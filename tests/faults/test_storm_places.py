@@ -74,7 +74,7 @@ def _fill(ballast: Path) -> None:
             return
 
 
-@pytest.mark.postgres
+@pytest.mark.wide
 def test_a_server_that_restarts_costs_no_record(postgres: Server, tmp_path: Path, tally: Tally) -> None:
     wanted, generator, num_restarts = rounds(20), random.Random(0), 0
     with storm(tmp_path, trials=6 * wanted, ledger=_server_ledger(postgres.url), store=postgres.url) as study:

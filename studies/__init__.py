@@ -11,5 +11,5 @@ def shipped_studies() -> dict[str, Path]:
 
 
 def template() -> str:
-    """The commented study that ``sweep new`` writes."""
+    """The commented study that ``sweep list template`` prints."""
     return (_FOLDER / "template.toml").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from sweep.analysis.recommendation import recommend
     from sweep.analysis.statistics import Interval
-    from sweep.cli.python_run import run_study
+    from sweep.cli.display import run_study
     from sweep.config.errors import InputError
     from sweep.config.study import StudySpec
     from sweep.config.study_file import load_study
@@ -96,7 +96,7 @@ _HOMES = {
     "load_plugin": "sweep.training.processes",
     "load_study": "sweep.config.study_file",
     "recommend": "sweep.analysis.recommendation",
-    "run_study": "sweep.cli.python_run",
+    "run_study": "sweep.cli.display",
     "train_trial": "sweep.search.single",
 }
 

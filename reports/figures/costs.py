@@ -167,7 +167,7 @@ def make_memory_breakdown(evidence: Evidence) -> list[Figure] | Absent:
         return Absent(
             _MEMORY_TITLE,
             "requires memory estimates, which a run adds at its end where training took a minute or longer: run the "
-            "study again. sweep estimate shows them without a study.",
+            "study again. sweep cost shows them without a study.",
         )
     limits = read_numbers(evidence.frames.environments, "device_memory_bytes")
     limits = np.unique(limits[limits > 0])  # a processor has none of its own

@@ -1,5 +1,4 @@
-"""``sweep claims``: what is commonly claimed about batch sizes, what a study's records show of it, and the smallest
-study that settles one claim."""
+"""The commands that answer from records: ``recommend``, ``compare`` and ``claims``."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,18 +12,23 @@ import typer
 
 from sweep.cli.app import print_answer, print_lines
 from sweep.cli.arguments import (
+    RUNS,
+    AsJson,
+    Plugin,
+    RecordedStudy,
+    Root,
+    Sets,
     find_records,
     load_plugin,
     load_records,
     parse_bytes,
     parse_duration,
     parse_sets,
-    write_new_study,
+    write_new_file,
 )
-from sweep.cli.options import RUNS, AnyRecords, AsJson, Columns, Plugin, Root, Sets
 from sweep.config.commands import StudyCommands
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import format_count
+from sweep.config.metrics import METRICS, format_count
 
 if TYPE_CHECKING:
     from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
@@ -36,377 +40,11 @@ if TYPE_CHECKING:
     from sweep.records.inputs import DataSummary
     from sweep.search.study_forecast import Forecast
 
-
-def claims(
-    subject: Annotated[
-        str | None,
-        typer.Argument(metavar="[STUDY | CLAIM]", help="A study's file, folder, name or URL, or the name of a claim."),
-    ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Write the smallest study that settles the claim.")] = False,
-    data: Annotated[str | None, typer.Option(help="With --plan: the data set of that study; default: digits.")] = None,
-    sets: Sets = None,
-    out: Annotated[Path | None, typer.Option(help="With --plan: the file to write; default: claim_NAME.toml.")] = None,
-    root: Root = RUNS,
-    plugin: Plugin = None,
-    as_json: AsJson = False,
-) -> int:
-    """List claims, test them, or plan the study that settles one. Claims are tested on the records of a study; --plan
-    writes the smallest study for one of them, which `sweep run` runs."""
-    from sweep.analysis.claim_table import CLAIMS
-    from sweep.analysis.findings import find_claim, write_plan
-
-    claim = find_claim(subject) if subject else None
-    if plan:
-        if subject is None:
-            raise InputError("sweep claims --plan: the name of a claim is required; `sweep claims` lists all of them.")
-        if claim is None:
-            raise InputError(describe_unknown("claim", subject, [each.name for each in CLAIMS]))
-        load_plugin(plugin)
-        text = write_plan(claim, data or "digits", parse_sets(sets or []))
-        return _plan(claim, text, _lead_to_plan(claim, out, root, plugin), root, as_json)
-    if given := [name for name, value in {"--data": data, "--set": sets, "--out": out}.items() if value]:
-        raise InputError(f"sweep claims: {given[0]} requires --plan, with the name of a claim.")
-    if subject and claim is None:
-        return _test(_find_study(subject, root), as_json)
-    chosen = CLAIMS if claim is None else (claim,)
-    print_answer([_describe(each) for each in chosen], _list_lines(chosen), as_json=as_json)
-    return 0
-
-
-def _find_study(subject: str, root: Path) -> str:
-    from sweep.analysis.claim_table import CLAIMS
-
-    try:
-        return find_records(subject, root)
-    except InputError as error:
-        near = get_close_matches(subject, [claim.name for claim in CLAIMS])
-        raise InputError(f"{error} Claims of a similar name: {', '.join(near)}." if near else str(error)) from None
-
-
-def _describe(claim: "Claim") -> dict[str, Any]:
-    from sweep.analysis.findings import count_planned, count_tested
-
-    repetitions = count_planned(claim)
-    return {
-        "name": claim.name,
-        "statement": claim.statement,
-        "source": claim.published,
-        "varies": list(claim.varies),
-        "sets": list(claim.sets),
-        "metrics": list(claim.metrics),
-        "unit": claim.unit,
-        "claimed": [bound if math.isfinite(bound) else None for bound in claim.region],
-        "matters": claim.matters,
-        "assumed_spread": claim.design.spread,
-        "num_tested": count_tested(claim),
-        "repetitions": repetitions,
-        "trainings": claim.design.count_trainings(repetitions),
-    }
-
-
-def _list_lines(chosen: Sequence["Claim"]) -> Iterator[str]:
-    from reports.labels import describe_range, format_margin
-
-    for claim in chosen:
-        facts = _describe(claim)
-        yield claim.name
-        yield f"    {claim.statement}"
-        yield f"    source: {claim.published}"
-        yield f"    a study has to {claim.needs}"
-        yield (
-            f"    claimed: {describe_range(claim.unit, *claim.region)}; difference that matters: "
-            f"{format_margin(claim.unit, claim.matters)}; trainings for power 0.8: {facts['trainings']:,}"
-        )
-
-
-def _test(place: str, as_json: bool) -> int:
-    from sweep.analysis.findings import evaluate_claims, findings_document
-    from sweep.records.loading import load_frames
-
-    frames = load_frames(place, evaluations=True)
-    found = evaluate_claims(frames)
-    document = {"study": list(frames.studies["study"]), "findings": findings_document(found)}
-    print_answer(document, _finding_lines(found), as_json=as_json)
-    return 0
-
-
-def _finding_lines(found: Sequence["Finding"]) -> Iterator[str]:
-    from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
-    from sweep.analysis.statistics import Verdict
-
-    order = get_args(Verdict)
-    for item in sorted(found, key=lambda each: order.index(each.verdict)):
-        yield f"{item.verdict}: {item.name}"
-        yield f"    {item.statement}"
-        if item.reason:
-            yield f"    {item.reason}"
-            yield from _list_remedies(item)
-            continue
-        is_vague = is_too_uncertain(item.unit, item.low, item.high)
-        effect = TOO_UNCERTAIN if is_vague else format_effect(item.unit, item.effect, item.low, item.high)
-        yield f"    {effect}; n = {item.n}; p = {item.p:.2g}, corrected for all tested claims"
-        if item.verdict == "undecided":
-            yield f"    trainings for power 0.8 by the spread of these records: {item.trainings:,}"
-        yield from _list_remedies(item)
-
-
-def _list_remedies(item: "Finding") -> Iterator[str]:
-    # the command has a line of its own, so that it can be pasted
-    if item.settle:
-        yield "    to settle it:"
-        yield f"      {item.settle}"
-    if item.remark:
-        yield f"    note: {item.remark}"
-
-
-def _lead_to_plan(claim: "Claim", out: Path | None, root: Path, plugin: Path | None) -> StudyCommands:
-    path = out or Path(f"claim_{claim.name}.toml")
-    if path.suffix != ".toml":
-        raise InputError(f"--out {path}: the name of a study file ends in .toml.")
-    options = () if root == RUNS else ("--root", str(root))
-    return StudyCommands(
-        name=f"claim_{claim.name}", argument=str(path), changes={}, options=options, plugin=str(plugin or "")
-    )
-
-
-def _plan(claim: "Claim", text: str, commands: StudyCommands, root: Path, as_json: bool) -> int:
-    import tomllib
-
-    from sweep.config.study_file import build_study
-
-    spec = build_study(tomllib.loads(text), f"the study of {claim.name}")
-    write_new_study(Path(commands.argument), text)
-    forecast, command = _forecast(spec, root), commands.run()
-    lines = [
-        f"wrote {commands.argument}: {spec.trials:,} trainings; {_describe_price(forecast, command, root)}",
-        f"run it with: {command}",
-        f"then: {commands.read_claims()}",
-    ]
-    document = {
-        "claim": claim.name,
-        "file": commands.argument,
-        "trainings": spec.trials,
-        "seconds": forecast and forecast.expected_total_seconds,
-        "seconds_low": forecast and forecast.expected_total_seconds_low,
-        "seconds_high": forecast and forecast.expected_total_seconds_high,
-        "command": command,
-    }
-    print_answer(document, lines, as_json=as_json)
-    return 0
-
-
-def _describe_price(forecast: "Forecast | None", command: str, root: Path) -> str:
-    if forecast is None:
-        return f"its time requires probes, which `{command} --dry-run` makes"
-    from sweep.cli.study_run import describe_time  # with Optuna and pandas
-
-    return f"{describe_time(forecast)} by the probes under {root}"
-
-
-def _forecast(spec: "StudySpec", root: Path) -> "Forecast | None":
-    """The forecast of the study by the probes on record; None where there are none for it. Probes nothing."""
-    from sweep.records.store import PROBES_FILE
-
-    if not (root / PROBES_FILE).is_file():
-        return None
-    from sweep.search.session import (
-        Options,
-        open_session,  # with torch and Optuna
-    )
-
-    try:
-        with open_session(spec, Options(root=root), preview=True) as session:
-            forecast = session.forecaster.forecast_other(spec, math.inf)
-    except InputError:  # what the study requires is not here yet: data, or weights to start from
-        return None
-    return None if forecast.expected_total_seconds is None else forecast
-
-
-# ``sweep compare``: two studies side by side, such as two devices, two versions or two recipes.
-
-_MAX_LINES = 20
-
-
-def compare(
-    run_a: AnyRecords,
-    run_b: Annotated[str, typer.Argument(help="The study to compare with it.")],
-    columns_a: Annotated[
-        Path | None,
-        typer.Option("--columns-a", help="Map (TOML) of the columns of the first, if it is of another program."),
-    ] = None,
-    columns_b: Annotated[
-        Path | None,
-        typer.Option("--columns-b", help="Map (TOML) of the columns of the second, if it is of another program."),
-    ] = None,
-    root: Root = RUNS,
-    as_json: AsJson = False,
-) -> int:
-    """Compare two studies. Shows configurations that both have, their Pareto fronts, and what changed in settings and
-    environment."""
-    from sweep.analysis.comparison import compare_studies
-
-    given = ((run_a, columns_a), (run_b, columns_b))
-    a, b = (load_records(place, root, columns, evaluations=False) for place, columns in given)
-    for place, frames in ((run_a, a), (run_b, b)):
-        _require_data_name(place, frames)
-    found = compare_studies(a, b)
-    sources = {"a": a.source, "b": b.source}
-    document = _document(found)
-    document["source"] = {side: source.to_document() if source else None for side, source in sources.items()}
-    origin = [f"{side.upper()}: {line}" for side, source in sources.items() if source for line in source.describe()]
-    print_answer(document, chain(origin, _lines(found)), as_json=as_json)
-    return 0
-
-
-def _require_data_name(place: str, frames: "Frames") -> None:
-    from sweep.analysis.statistics import read_text
-
-    # without it the fronts of two data sets would be compared
-    if frames.source is not None and not any(read_text(frames.trials, "config.data.name")):
-        raise InputError(
-            f"{place}: its data set is not stated, and results on different data are never compared; map a column as "
-            'data.name, or add "data.name" = "..." to [constants].'
-        )
-
-
-def _document(found: "Comparison") -> dict[str, Any]:
-    return {
-        "a": found.study_a,
-        "b": found.study_b,
-        "data": {"a": _data(found.data_a), "b": _data(found.data_b), "differ": found.data_differ},
-        "num_aligned": len(found.aligned),
-        "overall": {name: _difference(value) for name, value in found.overall.items()},
-        "times": _times(found),
-        "units": found.units,
-        "aligned": [
-            {
-                "number_a": item.number_a,
-                "number_b": item.number_b,
-                "config": item.config,
-                "num_paired_seeds": item.num_paired,
-                **{name: _difference(value) for name, value in item.differences.items()},
-            }
-            for item in found.aligned
-        ],
-        "front_a": asdict(found.front_a),
-        "front_b": asdict(found.front_b),
-        "changed": {name: {"a": a, "b": b} for name, (a, b) in found.changed.items()},
-    }
-
-
-def _data(data: "DataSummary | None") -> dict[str, str | int | None] | None:
-    names = ("name", "num_train", "num_val", "num_test", "digest")
-    return {name: getattr(data, name) for name in names} if data else None
-
-
-def _difference(item: "Difference") -> dict[str, float | int | str | None]:
-    return {key: _finite(part) for key, part in item.interval._asdict().items()} | {"verdict": item.verdict}
-
-
-def _times(found: "Comparison") -> dict[str, Any]:
-    pace = found.pace
-    return {
-        "reference_ratio": _finite(pace.ratio),
-        "log_error": _finite(pace.error),
-        "num_references": {"a": pace.num_references[0], "b": pace.num_references[1]},
-        "num_probes": pace.num_probes,
-        "num_without": found.num_without_time,
-        "reason": pace.reason,
-        "commands": list(found.commands) if pace.reason else [],
-    }
-
-
-def _finite(value: float) -> float | None:
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _lines(found: "Comparison") -> Iterator[str]:
-    from reports.labels import format_difference, format_setting, metric_label
-    from sweep.config.trial import key_label
-
-    yield f"A: {found.study_a}   B: {found.study_b}"
-    yield from _describe_basis(found)
-    for name, value in found.overall.items():
-        difference = format_difference(found.units[name], *value.interval[:3])
-        n = format_count(value.interval.n, "configuration")
-        yield f"  {metric_label(name)}: {difference}, n = {n}{_describe_verdict(name, value)}"
-    yield from _describe_times(found)
-    for item in found.aligned[:_MAX_LINES]:
-        settings = ", ".join(f"{key_label(key)} {format_setting(value)}" for key, value in item.config.items())
-        yield f"  A's trial {item.number_a}, B's trial {item.number_b} ({settings})"
-        for name, value in item.differences.items():
-            difference = format_difference(found.units[name], *value.interval[:3])
-            yield f"    {metric_label(name)}: {difference}{_describe_verdict(name, value)}"
-    if len(found.aligned) > _MAX_LINES:
-        yield f"  and {len(found.aligned) - _MAX_LINES} more: --json has all"
-    if _budgets_differ(found) and not found.data_differ:
-        yield "The budgets differ (see below), so that each volume is what a study reached with its own budget:"
-    for label, front in (("A", found.front_a), ("B", found.front_b)):
-        numbers = ", ".join(map(str, front.numbers[:_MAX_LINES])) or "none"
-        volume = "" if front.volume is None else f"{front.volume:.1%} of the volume behind both; "
-        yield f"Front of {label}: {volume}trials {numbers}"
-    yield "Changed:" if found.changed else "Settings and environment are equal."
-    for name, (a, b) in found.changed.items():
-        yield f"  {name}: {a} -> {b}"
-
-
-def _describe_verdict(name: str, item: "Difference") -> str:
-    from sweep.config.metrics import METRICS
-
-    if item.verdict == "undecided":
-        return ": no difference beyond chance"
-    if item.verdict == "not_known":
-        return ": not known"
-    if not METRICS[name].is_speed:
-        return f": {item.verdict} in B"
-    is_better = (item.verdict == "higher") == (METRICS[name].direction == "maximize")
-    return f": B is {'faster' if is_better else 'slower'}"
-
-
-def _describe_times(found: "Comparison") -> Iterator[str]:
-    names = {"train_seconds", "images_per_second"} & found.overall.keys()
-    pace = found.pace
-    if found.num_without_time:
-        n = format_count(found.num_without_time, "configuration")
-        yield f"  {n} without a time of its own that can be used: disturbed, or of a reused trial"
-    if not names:
-        return
-    if pace.reason:
-        yield f"  Whether the code makes times differ is not known: {pace.reason}."
-        for command in found.commands:
-            yield f"    to settle it: {command}"
-        return
-    yield f"  The machine: {_describe_pace(pace)}. The intervals of times contain this."
-
-
-def _describe_pace(pace: "PaceDifference") -> str:
-    counts = " and ".join(map(str, pace.num_references))
-    reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times)"
-    probes = f"{format_count(pace.num_probes, 'shape')} probed for each of them"
-    parts = [reference] * all(pace.num_references) + [probes] * bool(pace.num_probes)
-    return f"{', '.join(parts)}; times of equal code may differ by +-{pace.half_width:.1%} (95 % interval)"
-
-
-def _describe_basis(found: "Comparison") -> Iterator[str]:
-    if found.data_differ:
-        yield "The data differ, so that no results are compared:"
-        for label, data in (("A", found.data_a), ("B", found.data_b)):
-            yield f"  {label}: {data.describe() if data else 'not counted; see data.name below'}"
-        return
-    yield f"{len(found.aligned)} configurations in both; differences are B - A, ratios B / A"
-    if not found.aligned and _budgets_differ(found):
-        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
-
-
-def _budgets_differ(found: "Comparison") -> bool:
-    return any(name.startswith("budget.") for name in found.changed)
-
-
-# ``sweep recommend``: which configuration to take for which use, and how sure that is.
+_MAX_LINES = 20  # configurations, or trials of a front, that are listed
 
 
 def recommend(
-    study: AnyRecords,
+    study: RecordedStudy,
     max_memory: Annotated[str | None, typer.Option(help="Upper limit of peak memory, such as 24GiB.")] = None,
     max_seconds: Annotated[str | None, typer.Option(help="Upper limit of training time: 600, 90s, 10m, 2h.")] = None,
     min_accuracy: Annotated[
@@ -422,7 +60,6 @@ def recommend(
     latex: Annotated[
         bool, typer.Option("--latex", help="Print the tuned batch sizes as a LaTeX table (package booktabs).")
     ] = False,
-    columns: Columns = None,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
@@ -438,7 +75,7 @@ def recommend(
         raise InputError("sweep recommend: --latex and --json are two formats of one output; choose one of them.")
     max_memory_bytes = parse_bytes(max_memory, "--max-memory")
     limit_seconds = parse_duration(max_seconds, "--max-seconds")
-    frames = load_records(study, root, columns)
+    frames = load_records(study, root)
     answer = answer_for(
         frames,
         max_memory_bytes=max_memory_bytes,
@@ -571,3 +208,360 @@ def describe_use(item: "Recommendation") -> Iterator[str]:
     yield f"  evidence: {'; '.join(item.evidence)}"
     if item.missing:
         yield f"  to increase confidence: {item.missing}"
+
+
+# ---------------------------------------------------------------------- compare
+
+
+def compare(
+    study_a: RecordedStudy,
+    study_b: Annotated[str, typer.Argument(help="Study to compare with it.")],
+    root: Root = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """Compare two studies. Shows configurations that both have, their Pareto fronts, and what changed in settings and
+    environment."""
+    from sweep.analysis.comparison import compare_studies
+
+    frames = {study: load_records(study, root, evaluations=False) for study in (study_a, study_b)}
+    for study, each in frames.items():
+        _require_data_name(study, each)
+    comparison = compare_studies(frames[study_a], frames[study_b])
+    sources = {"a": frames[study_a].source, "b": frames[study_b].source}
+    document = _document_comparison(comparison)
+    document["source"] = {side: source.to_document() if source else None for side, source in sources.items()}
+    origin = [f"{side.upper()}: {line}" for side, source in sources.items() if source for line in source.describe()]
+    print_answer(document, chain(origin, _describe_comparison(comparison)), as_json=as_json)
+    return 0
+
+
+def _require_data_name(study: str, frames: "Frames") -> None:
+    from sweep.analysis.statistics import read_text
+
+    # without it the fronts of two data sets would be compared
+    if frames.source is not None and not any(read_text(frames.trials, "config.data.name")):
+        raise InputError(
+            f"{study}: its data set is not stated, and results on different data are never compared; map a column as "
+            'data.name, or add "data.name" = "..." to [constants].'
+        )
+
+
+def _document_comparison(comparison: "Comparison") -> dict[str, Any]:
+    return {
+        "a": comparison.study_a,
+        "b": comparison.study_b,
+        "data": {
+            "a": _document_data(comparison.data_a),
+            "b": _document_data(comparison.data_b),
+            "differ": comparison.data_differ,
+        },
+        "num_aligned": len(comparison.aligned),
+        "overall": {name: _document_difference(value) for name, value in comparison.overall.items()},
+        "times": _document_times(comparison),
+        "units": comparison.units,
+        "aligned": [
+            {
+                "number_a": item.number_a,
+                "number_b": item.number_b,
+                "config": item.config,
+                "num_paired_seeds": item.num_paired,
+                **{name: _document_difference(value) for name, value in item.differences.items()},
+            }
+            for item in comparison.aligned
+        ],
+        "front_a": asdict(comparison.front_a),
+        "front_b": asdict(comparison.front_b),
+        "changed": {name: {"a": a, "b": b} for name, (a, b) in comparison.changed.items()},
+    }
+
+
+def _document_data(data: "DataSummary | None") -> dict[str, str | int | None] | None:
+    names = ("name", "num_train", "num_val", "num_test", "digest")
+    return {name: getattr(data, name) for name in names} if data else None
+
+
+def _document_difference(item: "Difference") -> dict[str, float | int | str | None]:
+    return {key: _finite(part) for key, part in item.interval._asdict().items()} | {"verdict": item.verdict}
+
+
+def _document_times(comparison: "Comparison") -> dict[str, Any]:
+    pace = comparison.pace
+    return {
+        "reference_ratio": _finite(pace.ratio),
+        "log_error": _finite(pace.error),
+        "num_references": {"a": pace.num_references[0], "b": pace.num_references[1]},
+        "num_probes": pace.num_probes,
+        "num_without": comparison.num_without_time,
+        "reason": pace.reason,
+        "commands": list(comparison.commands) if pace.reason else [],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _describe_comparison(comparison: "Comparison") -> Iterator[str]:
+    from reports.labels import format_difference, format_setting, metric_label
+    from sweep.config.trial import key_label
+
+    yield f"A: {comparison.study_a}   B: {comparison.study_b}"
+    yield from _describe_basis(comparison)
+    for name, value in comparison.overall.items():
+        difference = format_difference(comparison.units[name], *value.interval[:3])
+        n = format_count(value.interval.n, "configuration")
+        yield f"  {metric_label(name)}: {difference}, n = {n}{_describe_verdict(name, value)}"
+    yield from _describe_times(comparison)
+    for item in comparison.aligned[:_MAX_LINES]:
+        settings = ", ".join(f"{key_label(key)} {format_setting(value)}" for key, value in item.config.items())
+        yield f"  A's trial {item.number_a}, B's trial {item.number_b} ({settings})"
+        for name, value in item.differences.items():
+            difference = format_difference(comparison.units[name], *value.interval[:3])
+            yield f"    {metric_label(name)}: {difference}{_describe_verdict(name, value)}"
+    if len(comparison.aligned) > _MAX_LINES:
+        yield f"  and {len(comparison.aligned) - _MAX_LINES} more: --json has all"
+    if _budgets_differ(comparison) and not comparison.data_differ:
+        yield "The budgets differ (see below), so that each volume is what a study reached with its own budget:"
+    for label, front in (("A", comparison.front_a), ("B", comparison.front_b)):
+        numbers = ", ".join(map(str, front.numbers[:_MAX_LINES])) or "none"
+        volume = "" if front.volume is None else f"{front.volume:.1%} of the volume behind both; "
+        yield f"Front of {label}: {volume}trials {numbers}"
+    yield "Changed:" if comparison.changed else "Settings and environment are equal."
+    for name, (a, b) in comparison.changed.items():
+        yield f"  {name}: {a} -> {b}"
+
+
+def _describe_verdict(name: str, item: "Difference") -> str:
+    if item.verdict == "undecided":
+        return ": no difference beyond chance"
+    if item.verdict == "not_known":
+        return ": not known"
+    if not METRICS[name].is_speed:
+        return f": {item.verdict} in B"
+    is_better = (item.verdict == "higher") == (METRICS[name].direction == "maximize")
+    return f": B is {'faster' if is_better else 'slower'}"
+
+
+def _describe_times(comparison: "Comparison") -> Iterator[str]:
+    names = {"train_seconds", "images_per_second"} & comparison.overall.keys()
+    pace = comparison.pace
+    if comparison.num_without_time:
+        n = format_count(comparison.num_without_time, "configuration")
+        yield f"  {n} without a time of its own that can be used: disturbed, or of a reused trial"
+    if not names:
+        return
+    if pace.reason:
+        yield f"  Whether the code makes times differ is not known: {pace.reason}."
+        for command in comparison.commands:
+            yield f"    to settle it: {command}"
+        return
+    yield f"  The machine: {_describe_pace(pace)}. The intervals of times contain this."
+
+
+def _describe_pace(pace: "PaceDifference") -> str:
+    counts = " and ".join(map(str, pace.num_references))
+    reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times)"
+    probes = f"{format_count(pace.num_probes, 'shape')} probed for each of them"
+    parts = [reference] * all(pace.num_references) + [probes] * bool(pace.num_probes)
+    return f"{', '.join(parts)}; times of equal code may differ by +-{pace.half_width:.1%} (95 % interval)"
+
+
+def _describe_basis(comparison: "Comparison") -> Iterator[str]:
+    if comparison.data_differ:
+        yield "The data differ, so that no results are compared:"
+        for label, data in (("A", comparison.data_a), ("B", comparison.data_b)):
+            yield f"  {label}: {data.describe() if data else 'not counted; see data.name below'}"
+        return
+    yield f"{len(comparison.aligned)} configurations in both; differences are B - A, ratios B / A"
+    if not comparison.aligned and _budgets_differ(comparison):
+        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
+
+
+def _budgets_differ(comparison: "Comparison") -> bool:
+    return any(name.startswith("budget.") for name in comparison.changed)
+
+
+# ---------------------------------------------------------------------- claims
+
+
+def claims(
+    subject: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY | CLAIM]", help="A study's file, folder, name or URL, or the name of a claim."),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Write the smallest study that settles the claim.")] = False,
+    data: Annotated[str | None, typer.Option(help="With --plan: the data set of that study; default: digits.")] = None,
+    sets: Sets = None,
+    out: Annotated[Path | None, typer.Option(help="With --plan: the file to write; default: claim_NAME.toml.")] = None,
+    root: Root = RUNS,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> int:
+    """List claims, test them, or plan the study that settles one. Claims are tested on the records of a study; --plan
+    writes the smallest study for one of them, which `sweep run` runs."""
+    from sweep.analysis.claim_table import CLAIMS
+    from sweep.analysis.findings import find_claim, write_plan
+
+    claim = find_claim(subject) if subject else None
+    if plan:
+        if subject is None:
+            raise InputError("sweep claims --plan: the name of a claim is required; `sweep claims` lists all of them.")
+        if claim is None:
+            raise InputError(describe_unknown("claim", subject, [each.name for each in CLAIMS]))
+        load_plugin(plugin)
+        text = write_plan(claim, data or "digits", parse_sets(sets))
+        return _plan(claim, text, _lead_to_plan(claim, out, root, plugin), root, as_json)
+    if given := [name for name, value in {"--data": data, "--set": sets, "--out": out}.items() if value]:
+        raise InputError(f"sweep claims: {given[0]} requires --plan, with the name of a claim.")
+    if subject and claim is None:
+        return _test_claims(subject, root, as_json)
+    listed = CLAIMS if claim is None else (claim,)
+    print_answer([_document_claim(each) for each in listed], _describe_claims(listed), as_json=as_json)
+    return 0
+
+
+def _document_claim(claim: "Claim") -> dict[str, Any]:
+    from sweep.analysis.findings import count_planned, count_tested
+
+    repetitions = count_planned(claim)
+    return {
+        "name": claim.name,
+        "statement": claim.statement,
+        "source": claim.published,
+        "varies": list(claim.varies),
+        "sets": list(claim.sets),
+        "metrics": list(claim.metrics),
+        "unit": claim.unit,
+        "claimed": [bound if math.isfinite(bound) else None for bound in claim.region],
+        "matters": claim.matters,
+        "assumed_spread": claim.design.spread,
+        "num_tested": count_tested(claim),
+        "repetitions": repetitions,
+        "trainings": claim.design.count_trainings(repetitions),
+    }
+
+
+def _describe_claims(claims: Sequence["Claim"]) -> Iterator[str]:
+    from reports.labels import describe_range, format_margin
+
+    for claim in claims:
+        facts = _document_claim(claim)
+        yield claim.name
+        yield f"    {claim.statement}"
+        yield f"    source: {claim.published}"
+        yield f"    a study has to {claim.needs}"
+        yield (
+            f"    claimed: {describe_range(claim.unit, *claim.region)}; difference that matters: "
+            f"{format_margin(claim.unit, claim.matters)}; trainings for power 0.8: {facts['trainings']:,}"
+        )
+
+
+def _test_claims(study: str, root: Path, as_json: bool) -> int:
+    from sweep.analysis.claim_table import CLAIMS
+    from sweep.analysis.findings import evaluate_claims, findings_document
+
+    try:
+        find_records(study, root)
+    except InputError as error:
+        near = get_close_matches(study, [claim.name for claim in CLAIMS])
+        raise InputError(f"{error} Claims of a similar name: {', '.join(near)}." if near else str(error)) from None
+    frames = load_records(study, root)
+    findings = evaluate_claims(frames)
+    document = {
+        "study": list(frames.studies["study"]) or sorted(set(frames.trials["study"])),
+        "findings": findings_document(findings),
+    }
+    print_answer(document, _describe_findings(findings), as_json=as_json)
+    return 0
+
+
+def _describe_findings(findings: Sequence["Finding"]) -> Iterator[str]:
+    from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
+    from sweep.analysis.statistics import Verdict
+
+    order = get_args(Verdict)
+    for item in sorted(findings, key=lambda finding: order.index(finding.verdict)):
+        yield f"{item.verdict}: {item.name}"
+        yield f"    {item.statement}"
+        if item.reason:
+            yield f"    {item.reason}"
+            yield from _list_remedies(item)
+            continue
+        is_vague = is_too_uncertain(item.unit, item.low, item.high)
+        effect = TOO_UNCERTAIN if is_vague else format_effect(item.unit, item.effect, item.low, item.high)
+        yield f"    {effect}; n = {item.n}; p = {item.p:.2g}, corrected for all tested claims"
+        if item.verdict == "undecided":
+            yield f"    trainings for power 0.8 by the spread of these records: {item.trainings:,}"
+        yield from _list_remedies(item)
+
+
+def _list_remedies(item: "Finding") -> Iterator[str]:
+    # the command has a line of its own, so that it can be pasted
+    if item.settle:
+        yield "    to settle it:"
+        yield f"      {item.settle}"
+    if item.remark:
+        yield f"    note: {item.remark}"
+
+
+def _lead_to_plan(claim: "Claim", out: Path | None, root: Path, plugin: Path | None) -> StudyCommands:
+    path = out or Path(f"claim_{claim.name}.toml")
+    if path.suffix != ".toml":
+        raise InputError(f"--out {path}: the name of a study file ends in .toml.")
+    options = () if root == RUNS else ("--root", str(root))
+    return StudyCommands(
+        name=f"claim_{claim.name}", argument=str(path), changes={}, options=options, plugin=str(plugin or "")
+    )
+
+
+def _plan(claim: "Claim", text: str, commands: StudyCommands, root: Path, as_json: bool) -> int:
+    import tomllib
+
+    from sweep.config.study_file import build_study
+
+    spec = build_study(tomllib.loads(text), f"the study of {claim.name}")
+    write_new_file(Path(commands.argument), text)
+    forecast, command = _forecast(spec, root), commands.run()
+    lines = [
+        f"wrote {commands.argument}: {spec.trials:,} trainings; {_describe_price(forecast, command, root)}",
+        f"run it with: {command}",
+        f"then: {commands.read_claims()}",
+    ]
+    document = {
+        "claim": claim.name,
+        "file": commands.argument,
+        "trainings": spec.trials,
+        "seconds": forecast and forecast.expected_total_seconds,
+        "seconds_low": forecast and forecast.expected_total_seconds_low,
+        "seconds_high": forecast and forecast.expected_total_seconds_high,
+        "command": command,
+    }
+    print_answer(document, lines, as_json=as_json)
+    return 0
+
+
+def _describe_price(forecast: "Forecast | None", command: str, root: Path) -> str:
+    if forecast is None:
+        return f"its time requires probes, which `{command} --dry-run` makes"
+    from sweep.cli.study_run import describe_time  # with Optuna and pandas
+
+    return f"{describe_time(forecast)} by the probes under {root}"
+
+
+def _forecast(spec: "StudySpec", root: Path) -> "Forecast | None":
+    """The forecast of the study by the probes on record; None where there are none for it. Probes nothing."""
+    from sweep.records.store import PROBES_FILE
+
+    if not (root / PROBES_FILE).is_file():
+        return None
+    from sweep.search.session import (
+        Options,
+        open_session,  # with torch and Optuna
+    )
+
+    try:
+        with open_session(spec, Options(root=root), preview=True) as session:
+            forecast = session.forecaster.forecast_other(spec, math.inf)
+    except InputError:  # what the study requires is not here yet: data, or weights to start from
+        return None
+    return None if forecast.expected_total_seconds is None else forecast

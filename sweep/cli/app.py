@@ -23,8 +23,6 @@ from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_creden
 from sweep.records.database import has_password
 from sweep.search.shutdown import REASONS
 
-# What the commands print: one JSON document, or lines of text that a terminal cannot misread.
-
 # Control characters except line ends and tabs, and those that reverse the direction of writing.
 _OBEYED = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {0x09, 0x0A}
 _ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _OBEYED}
@@ -74,23 +72,20 @@ class _CommandEntry(NamedTuple):
 COMMANDS: dict[str, _CommandEntry] = {
     "ask": _CommandEntry("ask", "ask", "Write a study from a few questions, and run it within a budget."),
     "run": _CommandEntry("run", "run", "Run a study or resume it, then write its report."),
+    "check": _CommandEntry("check", "check", "Check a study and its records, or this machine."),
     "train": _CommandEntry("run", "train", "Train one configuration and print its record."),
-    "check": _CommandEntry("check", "check", "Count the images of a study and report its known pitfalls."),
-    "estimate": _CommandEntry("costs", "estimate", "Forecast peak memory by category, without training."),
-    "probe": _CommandEntry("costs", "probe", "Measure step time, memory and the largest micro batch."),
-    "trials": _CommandEntry("trials", "list_trials", "List the trials of a study."),
-    "enqueue": _CommandEntry("trials", "enqueue", "Enqueue a hand-made trial, which is trained first."),
-    "report": _CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
-    "export": _CommandEntry("records", "export", "Export the records of a study."),
-    "import": _CommandEntry("records", "import_folder", "Import exported records as a study."),
-    "columns": _CommandEntry("records", "columns", "List the columns of another program's records."),
-    "dashboard": _CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
+    "cost": _CommandEntry("cost", "cost", "Forecast peak memory without training, or measure step time and memory."),
     "recommend": _CommandEntry("answer", "recommend", "Recommend a batch size and a configuration for each use."),
-    "claims": _CommandEntry("answer", "claims", "List claims, test them, or plan the study that settles one."),
+    "report": _CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
     "compare": _CommandEntry("answer", "compare", "Compare two studies."),
-    "list": _CommandEntry("look", "list_studies", "List the shipped studies, or all keys of a study file."),
-    "new": _CommandEntry("look", "new", "Write a commented study file that runs as it is."),
-    "doctor": _CommandEntry("look", "doctor", "Check this machine, or diagnose the trials of a study."),
+    "claims": _CommandEntry("answer", "claims", "List claims, test them, or plan the study that settles one."),
+    "trials": _CommandEntry("records", "trials", "List the trials of a study, or enqueue one."),
+    "export": _CommandEntry("records", "export", "Export the records of a study."),
+    "import": _CommandEntry("records", "import_study", "Import records as a study under the root."),
+    "dashboard": _CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
+    "list": _CommandEntry(
+        "check", "list_studies", "List the shipped studies, print the file of one, or list all keys."
+    ),
 }
 
 

@@ -1,11 +1,13 @@
-"""What the commands' arguments mean: a study by name or path, the records of a place, ``--set`` pairs, durations."""
+"""The commands' arguments: the options that several commands share, and what values mean."""
 
 import os
 import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.sections import parse_seconds
@@ -17,21 +19,43 @@ from sweep.records.database import STORE_VARIABLE
 if TYPE_CHECKING:
     from sweep.records.frames import Frames
 
+RUNS = Path("runs")
 
-def parse_sets(pairs: list[str]) -> dict[str, Any]:
+StudyFile = Annotated[str, typer.Argument(help="Shipped study (see `sweep list`) or .toml file.")]
+BaseStudy = Annotated[str | None, typer.Argument(help="Study whose base configuration to start from.")]
+RecordedStudy = Annotated[
+    str,
+    typer.Argument(help="Study: its name under the root, its file, its folder, a database URL or SWEEP_STORE#NAME."),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Value of a key of the configuration or study; repeatable."),
+]
+ConfigSets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Value of a configuration key; repeatable.")
+]
+Root = Annotated[Path, typer.Option(help="Folder of all studies.")]
+On = Annotated[
+    str, typer.Option(metavar="DEVICE|FILE", help="Device (auto, cpu, cuda, cuda:N), or TOML file of an executor.")
+]
+Plugin = Annotated[Path | None, typer.Option(help="Python file that adds models or data sets.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+def parse_sets(pairs: list[str] | None, option: str = "--set") -> dict[str, Any]:
     """``["batch.micro=64", "data.name=digits"]`` as a dictionary; values are TOML, and bare words are strings.
 
     Raises:
         InputError: a pair has no ``=`` or names a key twice.
     """
     changes: dict[str, Any] = {}
-    for pair in pairs:
+    for pair in pairs or ():
         key, separator, text = pair.partition("=")
         key = key.strip().removeprefix("base.")
         if not separator or not key:
-            raise InputError(f"--set {pair!r}: write it as dotted.key=value, for example --set batch.micro=64.")
+            raise InputError(f"{option} {pair!r}: write it as dotted.key=value, for example {option} batch.micro=64.")
         if key in changes:
-            raise InputError(f"--set {key}: given twice; keep one.")
+            raise InputError(f"{option} {key}: given twice; keep one.")
         changes[key] = _parse_value(text.strip())
     return changes
 
@@ -80,6 +104,11 @@ def parse_bytes(text: str | None, option: str) -> float | None:
     return amount
 
 
+def list_on_option(on: str) -> tuple[str, ...]:
+    """The words of the option ``--on`` in a command that repeats a run; none where it is the default."""
+    return () if on == "auto" else ("--on", on)
+
+
 def choose_study_name(path: Path) -> str:
     """The name of the study that the file ``path`` is to hold."""
     name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in path.stem)
@@ -87,8 +116,8 @@ def choose_study_name(path: Path) -> str:
     return name[:64] if is_good else f"study{name}"[:64]
 
 
-def write_new_study(path: Path, text: str) -> None:
-    """Writes a study file that does not exist yet.
+def write_new_file(path: Path, text: str) -> None:
+    """Writes a file that does not exist yet.
 
     Raises:
         InputError: it exists, or cannot be written.
@@ -106,20 +135,16 @@ def build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig
     """The base configuration of ``study`` (the defaults without one) with ``changes`` over it.
 
     Raises:
-        InputError: no such study, or a key or value that is none.
+        InputError: no such study, or an unknown key or bad value.
     """
-    config = _build_base_config(study, changes)
+    if study is None:
+        config = build_config(replace_keys({}, changes), "--set")
+    else:
+        spec = load_study(study, {})
+        check_keys(changes)
+        config = build_config(replace_keys(spec.base, {"seed": spec.seed} | changes), f"study {study}")
     check_root(changes, config.data.name)
     return config
-
-
-def _build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
-    if study is None:
-        return build_config(replace_keys({}, changes), "--set")
-    spec = load_study(study, {})
-    check_keys(changes)
-    seed = {} if "seed" in changes else {"seed": spec.seed}
-    return build_config(replace_keys(spec.base, changes | seed), f"study {study}")
 
 
 def load_plugin(path: Path | None) -> str | None:
@@ -132,29 +157,32 @@ def load_plugin(path: Path | None) -> str | None:
     return str(path.resolve())
 
 
-def find_records(place: str, root: Path) -> str:
-    """Where the records of ``place`` are: a database URL (or ``SWEEP_STORE``, for that in the variable of this name; a
-    ``#`` and a study's name may follow), the name of a study under ``root``, a path, or its study file.
+def find_records(study: str, root: Path) -> str:
+    """Where the records of ``study`` are. ``study`` is a database URL (or ``SWEEP_STORE``, for the URL in the variable
+    of this name; a ``#`` and a study's name may follow), the name of a study under ``root``, a path, or a study file.
 
     Raises:
         InputError: nothing is there.
     """
-    variable, mark, name = place.partition("#")
+    variable, mark, name = study.partition("#")
     if variable == STORE_VARIABLE and os.environ.get(STORE_VARIABLE):
         return os.environ[STORE_VARIABLE] + mark + name
-    if place.endswith(".toml") and _is_there(Path(place)) and not Path(place).is_dir():
-        return _find_records_of_file(Path(place), root)
-    if "://" not in place and Path(place).name == place and _is_there(root / place / "study.sqlite"):
-        return str(root / place)  # another folder of this name here, such as that of the images, is given as ./NAME
-    if "://" in place or _is_there(Path(place)):
-        return place
-    if _is_there(root / place):
-        return str(root / place)
-    known = sorted(each.parent.name for each in root.glob("*/study.sqlite")) if _is_there(root) else []
-    near = get_close_matches(place, known, n=1)
+    if "://" in study:
+        return study
+    if study.endswith(".toml") and _exists(Path(study)) and not Path(study).is_dir():
+        return _find_records_of_file(Path(study), root)
+    # another folder of this name here, such as that of the images, is given as ./NAME
+    if Path(study).name == study and any(_exists(root / study / file) for file in ("study.sqlite", "imported.json")):
+        return str(root / study)
+    if _exists(Path(study)):
+        return study
+    if _exists(root / study):
+        return str(root / study)
+    recorded = sorted(path.parent.name for path in root.glob("*/study.sqlite")) if _exists(root) else []
+    near = get_close_matches(study, recorded, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise InputError(
-        f"{hide_credentials(place)}: no such study folder, here or under {root}; `sweep run` makes one.{hint}"
+        f"{hide_credentials(study)}: no such study folder, here or under {root}; `sweep run` makes one.{hint}"
     )
 
 
@@ -166,34 +194,31 @@ def _find_records_of_file(path: Path, root: Path) -> str:
         raise InputError(f"{path}: its tables or lists are nested too deep; a study has three levels.") from None
     if not isinstance(name, str) or not name or Path(name).name != name:
         raise InputError(f'{path}: a study file names its study: name = "...".')
-    if not _is_there(root / name):
+    if not _exists(root / name):
         raise InputError(f"{path}: no records of study {name} under {root}; `sweep run {path}` makes them.")
     return str(root / name)
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except (OSError, ValueError):  # a name that is too long, a zero byte
         return False
 
 
-def load_records(place: str, root: Path, columns: Path | None, evaluations: bool = True) -> "Frames":
-    """The frames at ``place``; ``columns`` is the map of a foreign file.
+def load_records(study: str, root: Path, *, evaluations: bool = True) -> "Frames":
+    """The frames of ``study``, with or without its learning curves; ``sweep import`` may have made the study of another
+    program's records.
 
     Raises:
-        InputError: nothing is there, it cannot be read, or a map is given for records of this program.
+        InputError: nothing is there, or it cannot be read.
     """
     from sweep.foreign.sources import is_foreign
     from sweep.records.loading import load_frames
 
-    found = find_records(place, root)
-    if is_foreign(found):
+    place = find_records(study, root)
+    if is_foreign(place):
         from sweep.foreign.foreign_records import load_foreign_frames
 
-        return load_foreign_frames(found, columns)
-    if columns is not None:
-        raise InputError(
-            f"--columns {columns}: {place} holds records of this program, which need no map; leave it out."
-        )
-    return load_frames(found, evaluations=evaluations)
+        return load_foreign_frames(place)
+    return load_frames(place, evaluations=evaluations)

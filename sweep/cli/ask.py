@@ -13,8 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from sweep.cli.app import print_answer, print_lines
-from sweep.cli.arguments import choose_study_name, load_plugin, parse_duration, parse_sets, write_new_study
-from sweep.cli.options import RUNS, AsJson, Device, Plugin, Root, Sets
+from sweep.cli.arguments import (
+    RUNS,
+    AsJson,
+    On,
+    Plugin,
+    Root,
+    Sets,
+    choose_study_name,
+    list_on_option,
+    load_plugin,
+    parse_duration,
+    parse_sets,
+    write_new_file,
+)
 from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables import DATASETS, MODELS
@@ -213,7 +225,7 @@ def ask(
     dry_run: _DryRun = False,
     sets: Sets = None,
     root: Root = RUNS,
-    device: Device = "auto",
+    on: On = "auto",
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
@@ -223,7 +235,7 @@ def ask(
     given = {"--data": data, "--target": target, "--weights": weights, "--devices": devices}
     given |= {"--batch": batch, "--budget": budget}
     request = _Request(
-        path=path, given=given, models=model or [], changes=parse_sets(sets or []), root=root, device=device,
+        path=path, given=given, models=model or [], changes=parse_sets(sets), root=root, on=on,
         plugin=plugin, takes_defaults=yes,
     )  # fmt: skip
     file, task = _prepare_task(request, began)
@@ -243,7 +255,7 @@ class _Request:
     models: Sequence[str]
     changes: Mapping[str, Any]
     root: Path
-    device: str
+    on: str
     plugin: Path | None
     takes_defaults: bool
 
@@ -273,10 +285,10 @@ def _prepare_task(request: _Request, began: float) -> tuple[Path, "GuideTask"]:
 
 
 def _make_options(request: _Request, file: Path, module: str | None) -> "Options":
-    from sweep.cli.study_run import ExecutorSettings, Options
+    from sweep.cli.study_run import Options, read_executor
 
-    executor = ExecutorSettings(device=request.device)
-    origin = StudyOrigin(argument=str(file), plugin=str(request.plugin or ""), options=executor.list_options())
+    executor = read_executor(request.on)
+    origin = StudyOrigin(argument=str(file), plugin=str(request.plugin or ""), options=list_on_option(request.on))
     run = _find_run_command(origin, request.changes, request.root)
     return Options(root=request.root, executor=executor, plugin=module, resumed_by=f"`{run}`", origin=origin)
 
@@ -337,7 +349,7 @@ def _make(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str, Any]]
         facts, _ = look_at_images(task, show)
         _check_batch(task, facts.num_train)
         made = make_study(task, facts)
-    write_new_study(file, made.text)
+    write_new_file(file, made.text)
     print_lines([f"wrote {file}", *_describe_lack(made, has_budget=task.budget_seconds is not None)], err=True)
     return made, {
         "study": made.spec.name,

@@ -1,27 +1,280 @@
-"""``sweep check``: what is wrong with a study before it runs, and what its records say against that."""
+"""``sweep list`` and ``sweep check``: what there is to run, and what is wrong with a study or with this machine.
 
+A study that runs prints its data and its known pitfalls from here, too.
+"""
+
+import json
+import shutil
 import sys
+import tempfile
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version
+from itertools import groupby
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
 
 from reports import labels
-from sweep.cli.app import print_answer, print_lines
-from sweep.cli.arguments import load_plugin, parse_sets
-from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
+from studies import shipped_studies, template
+from sweep.cli.app import print_answer, print_lines, print_table
+from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, load_plugin, parse_sets
 from sweep.config.advice import Advice, find_data_pitfalls, find_pitfalls
-from sweep.config.errors import show_name
+from sweep.config.errors import InputError, describe_unknown, show_name
 from sweep.config.metrics import METRICS, format_count
-from sweep.config.study import StudySpec
+from sweep.config.sections import list_fields
+from sweep.config.study import StudySpec, describe_cost
 from sweep.config.study_file import load_study
+from sweep.config.tables import DATASETS, MODELS, OPTIMIZERS, SCHEDULES
+from sweep.config.trial import config_fields
 from sweep.records.inputs import DataSummary
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sweep.analysis.findings import Finding
+    from sweep.records.frames import Frames
+
+_INDENT = "    "
+_LEAST_WIDTH = 20
+_TEMPLATE = "template"
 
 
-# What a data set holds, for people; and the progress of looking at it.
+def list_studies(
+    name: Annotated[
+        str | None, typer.Argument(help="Study whose file is printed; `template`: a commented study to start from.")
+    ] = None,
+    keys: Annotated[bool, typer.Option("--keys", help="Every key of a study file, with its default.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the shipped studies, print the file of one, or list all keys."""
+    if name is not None and keys:
+        raise InputError("sweep list: a study and --keys exclude each other; leave one out.")
+    if name is not None:
+        text = _read_study_file(name)
+        print_answer({"name": name, "text": text}, text.splitlines(), as_json=as_json)
+    elif keys:
+        rows = list(_list_keys())
+        print_answer(rows, _format_keys(rows), as_json=as_json)
+    else:
+        specs = [load_study(path) for path in shipped_studies().values()]
+        document = [{"name": spec.name, "question": spec.question, "cost": describe_cost(spec)} for spec in specs]
+        print_answer(document, _format_studies(document), as_json=as_json)
+
+
+def _read_study_file(name: str) -> str:
+    shipped = shipped_studies()
+    if name != _TEMPLATE:
+        if name not in shipped:
+            raise InputError(describe_unknown("study", name, (*shipped, _TEMPLATE)))
+        return shipped[name].read_text(encoding="utf-8")
+    text = template()
+    tables = {"models": MODELS, "data sets": DATASETS, "optimizers": OPTIMIZERS, "schedules": SCHEDULES}
+    for entries, table in tables.items():
+        text = text.replace(f"<{entries}>", " ".join(table))
+    return text
+
+
+def _format_studies(studies: list[dict[str, str]]) -> Iterator[str]:
+    # question and cost below the name: side by side they would be columns of a few words
+    width = max(shutil.get_terminal_size().columns - len(_INDENT), _LEAST_WIDTH)
+    for study in studies:
+        yield study["name"]
+        for key in ("question", "cost"):
+            lines = textwrap.wrap(study[key], width=width, break_long_words=False, break_on_hyphens=False)
+            yield from (_INDENT + line for line in lines)
+
+
+def _list_keys() -> Iterator[dict[str, Any]]:
+    # base and space hold configuration keys and are none themselves
+    study = {path: field for path, field in list_fields(StudySpec).items() if path not in ("base", "space")}
+    for where, fields in (("study", study), ("configuration", config_fields())):
+        for path, field in fields.items():
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            yield {
+                "key": path,
+                "where": where,
+                "is_required": field.is_required(),
+                "default": None if field.is_required() else field.default,
+                "unit": extra.get("unit", ""),
+                "meaning": field.description or "",
+            }
+
+
+def _format_keys(rows: list[dict[str, Any]]) -> Iterator[str]:
+    heads = {"study": "keys of the study", "configuration": "configuration keys, in [base], [space] and --set"}
+    for where, group in groupby(rows, lambda row: row["where"]):
+        yield heads[where]
+        for row in group:
+            unit = f", in {row['unit']}" if row["unit"] else ""
+            default = json.dumps(row["default"]) if row["default"] is not None else "absent"
+            yield f"  {row['key']} ({'required' if row['is_required'] else f'default: {default}'}{unit})"
+            yield f"      {row['meaning']}"
+
+
+# ---------------------------------------------------------------------- check
+
+
+class Check(NamedTuple):
+    """One result. ``noticed`` casts no doubt on what was measured; with a ``FAIL`` no study can run."""
+
+    name: str
+    status: Literal["ok", "noticed", "note", "FAIL"]
+    found: str
+    remedy: str = ""
+
+
+def check(
+    study: Annotated[
+        str | None, typer.Argument(help="Study to check: shipped, a .toml file, or recorded; absent: this machine.")
+    ] = None,
+    sets: Sets = None,
+    root: Root = RUNS,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> int:
+    """Check a study and its records, or this machine. Nothing is trained. Images are counted, known pitfalls have their
+    reason and remedy; of trials on record, what held them up and which times are in doubt is listed."""
+    load_plugin(plugin)
+    changes = parse_sets(sets)
+    if study is None:
+        if changes:
+            raise InputError("sweep check: --set requires a study.")
+        checks = list(check_machine())
+        if as_json:
+            print_answer([item._asdict() for item in checks], (), as_json=True)
+        else:
+            _print_checks(checks)
+        return 1 if any(item.status == "FAIL" for item in checks) else 0
+    is_file = study.endswith(".toml") or study in shipped_studies()
+    place = None if is_file else _find_place(study, root)
+    if place is not None:
+        if changes:
+            raise InputError(f"--set: {study} is on record and cannot be changed; give the study's file.")
+        return _check_records(place, as_json)
+    return _check_study(load_study(study, changes), root, as_json)
+
+
+def _find_place(study: str, root: Path) -> str | None:
+    try:
+        return find_records(study, root)
+    except InputError:
+        return None  # the refusal of an unknown study lists the shipped ones
+
+
+def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
+    from sweep.training.data.sources import check_study_data  # with NumPy and Pillow
+
+    with show_inspection() as show:
+        data = check_study_data(spec, show)
+    advice = [*find_pitfalls(spec), *_advise_on_objectives(spec), *find_data_pitfalls(spec, data.num_train)]
+    frames = None
+    if (root / spec.name / "study.sqlite").exists():
+        from sweep.records.loading import load_frames
+
+        frames = load_frames(root / spec.name, spec.name, evaluations=True)
+    _print_study(spec.name, data, advice, frames, as_json)
+    return 0
+
+
+def _check_records(place: str, as_json: bool) -> int:
+    from sweep.records.loading import load_frames
+
+    frames = load_frames(place, evaluations=True)
+    spec, data = frames.spec, frames.data
+    advice = [*find_pitfalls(spec), *find_data_pitfalls(spec, data.num_train if data else None)] if spec else []
+    _print_study(", ".join(frames.studies["study"]), data, advice, frames, as_json)
+    return 0
+
+
+def _print_study(
+    name: str, data: DataSummary | None, advice: Sequence[Advice], frames: "Frames | None", as_json: bool
+) -> None:
+    measured = _find_settled(frames) if advice and frames is not None else {}
+    checks = [] if frames is None else list(check_trials(frames))
+    document = {
+        "study": name,
+        "data": data and data.document(),
+        "advice": [_document(item, measured.get(item.finding)) for item in advice],
+        "trials": [item._asdict() for item in checks],
+    }
+    pieces = "one piece" if len(advice) == 1 else f"{len(advice)} pieces"
+    lines = [f"{name}: {pieces} of advice" if advice else f"{name}: no known pitfall"]
+    lines += [*format_advice(advice, measured), *(format_data(data) if data else [labels.NOT_COUNTED])]
+    print_answer(document, lines, as_json=as_json)
+    if checks and not as_json:
+        _print_checks(checks)
+
+
+def _print_checks(checks: Sequence[Check]) -> None:
+    rows = [(item.status, item.name, item.found, item.remedy) for item in checks]
+    print_table(rows, ("", "check", "found", "remedy"))
+
+
+def print_advice(spec: StudySpec, command: str, num_train: int | None) -> None:
+    """Prints one line on standard error for each known pitfall of the study, which has ``num_train`` training images,
+    before it runs; ``command`` gives their reasons."""
+    advice = [*find_pitfalls(spec), *find_data_pitfalls(spec, num_train)]
+    print_lines((f"advice on {item.key}: {item.statement}" for item in advice), err=True)
+    if advice:
+        print_lines([f"`{command}` gives the reasons and the remedies"], err=True)
+
+
+def _advise_on_objectives(spec: StudySpec) -> list[Advice]:
+    # no refusal: a study may be checked on another machine than the one that runs it
+    if not any(METRICS[name].requires for name in spec.objectives):
+        return []
+    from sweep.executors.table import (  # with psutil
+        ExecutorSettings,
+        find_unmeasurable,
+        list_measurable,
+        suggest_remedy,
+    )
+
+    here = ExecutorSettings()
+    return [
+        Advice(
+            "objective_not_measured",
+            "objectives",
+            f"{name} cannot be measured on this machine, and `sweep run` refuses the study here.",
+            f"It requires {requirement.text}.",
+            f"{suggest_remedy([requirement])}, or choose from {', '.join(list_measurable(spec, here))}",
+        )
+        for name, requirement in find_unmeasurable(spec, here).items()
+    ]
+
+
+def _find_settled(frames: "Frames") -> dict[str, "Finding"]:
+    from sweep.analysis.findings import UNSETTLED, evaluate_claims
+
+    return {item.name: item for item in evaluate_claims(frames) if item.verdict not in UNSETTLED}
+
+
+def format_advice(advice: Sequence[Advice], measured: dict[str, "Finding"]) -> list[str]:
+    """The advice for people, with what the records say for or against it."""
+    lines = []
+    for item in advice:
+        lines += [f"  {item.key}: {item.statement}", f"    why: {item.reason}", f"    instead: {item.remedy}"]
+        if finding := measured.get(item.finding):
+            effect = labels.format_effect(finding.unit, finding.effect, finding.low, finding.high)
+            lines.append(f"    measured here: {finding.verdict}: {finding.statement} {effect}, n = {finding.n}.")
+    return lines
+
+
+def _document(item: Advice, measured: "Finding | None") -> dict[str, Any]:
+    if measured is None:
+        return {**item._asdict(), "finding": None}
+    from sweep.analysis.findings import findings_document
+
+    return {**item._asdict(), "finding": findings_document([measured])[0]}
+
+
+# ---------------------------------------------------------------------- the data of a study
 
 _FEWEST_VALIDATION = 8  # images: of fewer the tolerance of sweep ask, two standard errors, exceeds 10 points
 _FEWEST_OF_CLASS = 5  # images of a class, in all splits
@@ -30,8 +283,12 @@ _MOST_NAMED = 10  # classes in one warning
 
 def format_data(data: DataSummary) -> list[str]:
     """The images by split and class, where they come from, and what is not used and why."""
-    lines = list(_warn_of_few_images(data))
-    lines += [f"data: {labels.describe_set(data)}", *(f"  {line}" for line in _format_classes(data))]
+    lines = [*_warn_of_few_images(data), f"data: {labels.describe_set(data)}"]
+    if table := labels.list_classes(data):
+        width = max(len(name) for name in ("class", *(name for name, _ in table.rows)))
+        heads = f"{'class':{width}}" + "".join(f"{word:>12}" for word in labels.SPLIT_WORDS)
+        rows = [f"{name:{width}}" + "".join(f"{count:>12,}" for count in counts) for name, counts in table.rows]
+        lines += [f"  {line}" for line in (table.caption, heads, *rows)]
     if data.held_out:
         lines.append(f"  {show_name(data.held_out, shorten=False)}")
     if data.sizes:
@@ -59,15 +316,6 @@ def _warn_of_few_images(data: DataSummary) -> Iterator[str]:
     yield f"WARNING: {lacks} {head} images: {named}; add images, or remove the class"
 
 
-def _format_classes(data: DataSummary) -> list[str]:
-    table = labels.list_classes(data)
-    if table is None:
-        return []
-    width = max(len(name) for name in ("class", *(name for name, _ in table.rows)))
-    rows = [f"{name:{width}}" + "".join(f"{count:>12,}" for count in counts) for name, counts in table.rows]
-    return [table.caption, f"{'class':{width}}" + "".join(f"{word:>12}" for word in labels.SPLIT_WORDS), *rows]
-
-
 @contextmanager
 def show_inspection() -> Iterator[Callable[[int, int], None]]:
     """A callback that shows the progress of decoding images on standard error; nothing where all is known already."""
@@ -92,100 +340,127 @@ def show_inspection() -> Iterator[Callable[[int, int], None]]:
         progress.stop()
 
 
-def check(
-    study: StudyFile,
-    sets: Sets = None,
-    root: Root = RUNS,
-    plugin: Plugin = None,
-    as_json: AsJson = False,
-) -> int:
-    """Count the images of a study and report its known pitfalls. Each has its reason and what to do instead; nothing is
-    trained, and earlier records of the study under the root add what was measured."""
-    from sweep.training.data.sources import check_study_data  # with NumPy and Pillow
+# ---------------------------------------------------------------------- this machine
 
-    load_plugin(plugin)
-    spec = load_study(study, parse_sets(sets or []))
-    with show_inspection() as show:
-        data = check_study_data(spec, show)
-    found = [*find_pitfalls(spec), *_advise_on_objectives(spec), *find_data_pitfalls(spec, data.num_train)]
-    measured = _load_settled_findings(spec, root) if found else {}
-    advice = [_document(item, measured.get(item.finding)) for item in found]
-    lines = [*_list_advice(spec, found, measured), *format_data(data)]
-    print_answer({"study": spec.name, "data": data.document(), "advice": advice}, lines, as_json=as_json)
-    return 0
+_PACKAGES = ("torch", "torchvision", "optuna", "pandas", "matplotlib", "sqlalchemy", "nvidia-ml-py")
+_MIN_FREE_BYTES = 1 << 30
 
 
-def _list_advice(spec: StudySpec, found: Sequence[Advice], measured: dict[str, "Finding"]) -> list[str]:
-    count = "one piece" if len(found) == 1 else f"{len(found)} pieces"
-    head = f"{spec.name}: {count} of advice" if found else f"{spec.name}: no known pitfall"
-    return [head, *format_advice(found, measured)]
+def check_machine() -> Iterator[Check]:
+    """What a study requires, then what it can do without."""
+    tests: dict[str, Callable[[], str]] = {name: partial(version, name) for name in _PACKAGES}
+    tests |= {"device": _find_device, "torchvision models": _import_vision, "record store": _try_store}
+    for name, test in tests.items():
+        yield _try(name, test, "FAIL", "install: make setup")
+    yield _try("NVIDIA driver", _find_driver, "note", "none is needed on a CPU; on a GPU machine install the driver")
+    yield _try("optuna-dashboard", partial(version, "optuna-dashboard"), "note", "optional: the extra [dashboard]")
+    free = shutil.disk_usage(Path.cwd()).free
+    yield Check("disk", "ok" if free >= _MIN_FREE_BYTES else "note", f"{free / 2**30:.1f} GiB free")
 
 
-def print_advice(spec: StudySpec, command: str, num_train: int | None) -> None:
-    """Prints one line on standard error for each known pitfall of the study, which has ``num_train`` training images,
-    before it runs; ``command`` gives their reasons."""
-    found = [*find_pitfalls(spec), *find_data_pitfalls(spec, num_train)]
-    print_lines((f"advice on {item.key}: {item.statement}" for item in found), err=True)
-    if found:
-        print_lines([f"`{command}` gives the reasons and the remedies"], err=True)
+def _try(name: str, test: Callable[[], str], failure: Literal["note", "FAIL"], remedy: str) -> Check:
+    try:
+        return Check(name, "ok", test())
+    except Exception as error:
+        return Check(name, failure, f"{type(error).__name__}: {error}", remedy)
 
 
-def _advise_on_objectives(spec: StudySpec) -> list[Advice]:
-    # no refusal: a study may be checked on another machine than the one that runs it
-    if not any(METRICS[name].requires for name in spec.objectives):
-        return []
-    from sweep.executors.table import (
-        ExecutorSettings,  # with psutil
-        find_unmeasurable,
-        list_measurable,
-        suggest_remedy,
-    )
+def _find_device() -> str:
+    import torch
 
-    here = ExecutorSettings()
-    return [
-        Advice(
-            "objective_not_measured",
-            "objectives",
-            f"{name} cannot be measured on this machine, and `sweep run` refuses the study here.",
-            f"It requires {requirement.text}.",
-            f"{suggest_remedy([requirement])}, or choose from {', '.join(list_measurable(spec, here))}",
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+    return f"CPU, {torch.get_num_threads()} threads; times hold for this CPU only"
+
+
+def _import_vision() -> str:
+    import sweep.training.vision
+
+    return f"import ({sweep.training.vision.__name__})"
+
+
+def _try_store() -> str:
+    from sweep.records.store import open_store
+
+    with tempfile.TemporaryDirectory() as folder:
+        open_store(Path(folder) / "study.sqlite", create=True).close()
+    return "an SQLite file opens and commits"
+
+
+def _find_driver() -> str:
+    import pynvml
+
+    pynvml.nvmlInit()
+    driver = pynvml.nvmlSystemGetDriverVersion()
+    pynvml.nvmlShutdown()
+    return str(driver)
+
+
+# ---------------------------------------------------------------------- trials on record
+
+_AGAIN = "then train again with --fresh --reuse none"
+_REMEDIES = {
+    **dict.fromkeys(
+        ("uncertain_time", "slowed_by_others", "slower_than_alone", "spread", "drift", "busy_host", "reference_drift"),
+        f"close what else runs on the machine, {_AGAIN}",
+    ),
+    "few_steps": "a larger budget; until then take its times as a rough guide",
+    "allocator_retries": "a smaller batch.micro",
+    "other_process": f"end the other process or choose another device by --on, {_AGAIN}",
+    "throttled": f"better cooling, or a lower power limit that holds, {_AGAIN}",
+    "clock_drift": f"fix the clocks, or give the device a warm-up, {_AGAIN}",
+}
+
+
+def check_trials(frames: "Frames") -> Iterator[Check]:
+    """One result for each bottleneck and each quality warning among the trials that were trained in this study, and
+    for the images that they read and each note on them."""
+    from sweep.analysis.costs import apply_times
+
+    trials = apply_times(frames.trials, frames.probes)
+    trials = trials[(trials["reused_from"] == "") & trials["outcome"].notna()]
+    yield from _check_bottlenecks(frames, trials)
+    yield from _check_warnings(trials)
+    if frames.data is None:
+        yield Check("data", "note", labels.NOT_COUNTED)
+        return
+    yield Check("data", "ok", labels.describe_set(frames.data))
+    for note in labels.list_notes(frames.data):
+        yield Check("data", "note", note)
+
+
+def _check_bottlenecks(frames: "Frames", trials: "pd.DataFrame") -> Iterator[Check]:
+    from sweep.analysis.shortfalls import BOTTLENECK_MEANINGS, suggest_remedy
+    from sweep.analysis.statistics import plain_value, read_numbers
+    from sweep.records.records import CONFIG_COLUMNS
+
+    num_processors = int(max(filter(isfinite, read_numbers(frames.environments, "num_cpus")), default=1))
+    counts = Counter(trials["bottleneck"].dropna())
+    if not counts:
+        num_trials = format_count(len(trials), "trial")
+        yield Check("bottleneck", "ok", f"not determined in any of {num_trials}", "train for longer")
+    for name, count in counts.most_common():
+        affected = trials[(trials["bottleneck"] == name).fillna(False)]
+        worst = affected.sort_values("train_seconds", ascending=False).iloc[0]  # a change gains most for the slowest
+        meaning = f"{BOTTLENECK_MEANINGS.get(name, name)} (trial {worst['number']} for longest)"
+        values = {column.path: plain_value(worst[column.name]) for column in CONFIG_COLUMNS}
+        yield Check(
+            name.replace("_", " "),
+            "ok" if name == "compute_bound" else "note",
+            f"{count} of {len(trials)} trials: {meaning}",
+            suggest_remedy(name, values, num_processors),
         )
-        for name, requirement in find_unmeasurable(spec, here).items()
-    ]
 
 
-def _load_settled_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
-    """The settled findings on the study's own records by name; empty where it has none."""
-    folder = root / spec.name
-    if not (folder / "study.sqlite").exists():
-        return {}
-    from sweep.analysis.findings import UNSETTLED, evaluate_claims
-    from sweep.records.loading import load_frames
+def _check_warnings(trials: "pd.DataFrame") -> Iterator[Check]:
+    """A note where the flag is a doubt about a measured time and no other time stands for it."""
+    from sweep.records.quality import MEANINGS, find_time_doubts
 
-    found = evaluate_claims(load_frames(folder, spec.name, evaluations=True))
-    return {item.name: item for item in found if item.verdict not in UNSETTLED}
-
-
-def format_advice(found: Sequence[Advice], measured: dict[str, "Finding"]) -> list[str]:
-    """The advice for people, with what the records say for or against it."""
-    lines = []
-    for item in found:
-        lines += [f"  {item.key}: {item.statement}", f"    why: {item.reason}", f"    instead: {item.remedy}"]
-        if item.finding in measured:
-            lines.append(f"    measured here: {_measured(measured[item.finding])}")
-    return lines
-
-
-def _measured(finding: "Finding") -> str:
-    from reports.labels import format_effect
-
-    effect = format_effect(finding.unit, finding.effect, finding.low, finding.high)
-    return f"{finding.verdict}: {finding.statement} {effect}, n = {finding.n}."
-
-
-def _document(item: Advice, measured: "Finding | None") -> dict[str, Any]:
-    if measured is None:
-        return {**item._asdict(), "finding": None}
-    from sweep.analysis.findings import findings_document
-
-    return {**item._asdict(), "finding": findings_document([measured])[0]}
+    rows = [text.split(",") for text in trials["quality_flags"]]
+    for flag, count in Counter(flag for flags in rows for flag in flags if flag).most_common():
+        text, num_lost = f"{count} of {len(rows)} trials: {MEANINGS.get(flag, flag)}", 0
+        if find_time_doubts((flag,)):
+            affected = trials[[flag in flags for flags in rows]]
+            num_lost = int((affected["time_source"] == "").sum())
+            text += f" (another time stands for {count - num_lost})" if num_lost < count else ""
+        yield Check(flag.replace("_", " "), "note" if num_lost else "noticed", text, _REMEDIES.get(flag, ""))

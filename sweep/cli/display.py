@@ -1,6 +1,5 @@
-"""What a running study shows: a live panel on a terminal or in a notebook, plain lines elsewhere.
-
-What is printed goes to standard error.
+"""What a running study shows: a live panel on a terminal or in a notebook, plain lines elsewhere; and a study that
+Python code runs.
 
 The panel is redrawn at most twice a second, so that the display does not disturb what is being timed.
 """
@@ -10,10 +9,15 @@ import io
 import statistics
 import sys
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -26,11 +30,13 @@ from reports.labels import format_metric, format_price, format_value
 from sweep.cli.app import escape_controls
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.study import StudySpec
+from sweep.config.study_file import load_study
 from sweep.config.trial import TrialConfig, flatten_config
 from sweep.records.messages import Evaluation, Progress
 from sweep.records.quality import PACKED, find_time_doubts
 from sweep.records.records import TrialRecord
 from sweep.search.seeds import find_front
+from sweep.search.session import Options
 from sweep.search.tuner import (
     AttemptEnded,
     Event,
@@ -42,10 +48,13 @@ from sweep.search.tuner import (
     TrialStarted,
 )
 
-# Where a running study is shown: on a terminal with a live panel, as lines in a file, or in a cell of a notebook.
+if TYPE_CHECKING:
+    from sweep.search.session import Session
 
 _NOTEBOOK_COLUMNS = 110
 _NOTEBOOK_LINES = 40  # of what happened; a cell of thousands makes a notebook slow
+_REDRAW_SECONDS = 0.5
+_FRONT_ROWS = 8
 
 
 class _Surface(ABC):
@@ -97,7 +106,7 @@ class _ConsoleSurface(_Surface):
 
 
 @final
-class NotebookSurface(_Surface):
+class _NotebookSurface(_Surface):
     """One output of the cell that runs, replaced as a whole: no line is there twice, and no widget is required."""
 
     def __init__(self) -> None:
@@ -138,20 +147,10 @@ class NotebookSurface(_Surface):
             self._handle.update(shown, raw=True)
 
 
-def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
-    shell = sys.modules.get("IPython")
-    return shell is not None and hasattr(shell.get_ipython(), "kernel")
-
-
 def _write_text(panel: RenderableType) -> str:
     file = io.StringIO()
     Console(file=file, width=_NOTEBOOK_COLUMNS, force_terminal=False, force_jupyter=False, no_color=True).print(panel)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
-
-
-_REDRAW_SECONDS = 0.5
-_FRONT_ROWS = 8
 
 
 @final
@@ -162,16 +161,16 @@ class Display:
         self,
         spec: StudySpec,
         records: list[TrialRecord],
-        doctor: str = "sweep doctor STUDY",
+        check: str = "sweep check STUDY",
         resumed_by: str = "the same command again",
         surface: _Surface | None = None,
         recommend: str = "sweep recommend STUDY",
     ) -> None:
-        """``doctor`` is the command that names the trials with quality warnings, ``resumed_by`` what resumes the
+        """``check`` is the command that names the trials with quality warnings, ``resumed_by`` what resumes the
         study, ``recommend`` the command for its answer; without a ``surface`` it is shown on standard error."""
         self._resumed_by = resumed_by
         self._spec = spec
-        self._doctor, self._recommend = doctor, recommend
+        self._check, self._recommend = check, recommend
         self._records = {record.number: record for record in records}
         self._running: dict[int, tuple[TrialStarted, Progress | None, Evaluation | None]] = {}
         self._surface = surface or _ConsoleSurface()
@@ -265,7 +264,7 @@ class Display:
         lines = [
             f"quality warnings: {len(flagged)} of {len(measured)} trials ({names})",
             *([f"  of these trials: {num_doubtful} with a time that is in doubt"] if num_doubtful else []),
-            f"  reasons and remedies: {self._doctor}",
+            f"  reasons and remedies: {self._check}",
         ]
         return "\n".join(lines)
 
@@ -367,3 +366,44 @@ def _describe_device(progress: Progress) -> str:
 def _describe_doubt(record: TrialRecord) -> str:
     doubts = find_time_doubts(record.quality_flags) - {PACKED}  # that was asked for
     return f"the measured time is in doubt ({', '.join(sorted(doubts))})" if doubts else ""
+
+
+# ---------------------------------------------------------------------- studies that Python code runs
+
+
+def run_study(study: StudySpec | str | Path, options: Options | None = None) -> Path:
+    """Runs or resumes a study to its end and returns its folder, which :func:`sweep.load_frames` reads.
+
+    Writes records and no report. In a notebook the cell shows the progress, in one output that is replaced; elsewhere
+    nothing is printed.
+
+    Args:
+        study: a study, the path of its TOML file, or the name of a shipped one.
+        options: where and how it runs; by default in processes on this machine, with records under ``runs``.
+
+    Raises:
+        InputError: the study cannot run as it is.
+        KeyboardInterrupt: after Ctrl-C or the interruption of the cell, when what was trained has written a checkpoint;
+            the same call resumes.
+        SystemExit: likewise after SIGTERM (143) and SIGUSR1 (75). Both in the main thread only, which gets signals.
+    """
+    spec = study if isinstance(study, StudySpec) else load_study(study)
+    with warnings.catch_warnings():  # of Optuna's progress bars, which are not used
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        from sweep.search.session import run_study as run_quietly
+    if not _is_notebook():
+        return run_quietly(spec, options)
+    return run_quietly(spec, replace(options or Options(), resumed_by="the same cell again"), _show_in_cell)
+
+
+def _is_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+
+@contextmanager
+def _show_in_cell(session: "Session") -> Iterator[Callable[[Event], None]]:
+    records = session.store.trial_records(session.spec.name)
+    surface = _NotebookSurface()
+    with Display(session.spec, records, resumed_by=session.options.resumed_by, surface=surface) as display:
+        yield display.show

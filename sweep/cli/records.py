@@ -1,6 +1,8 @@
-"""The commands on what is recorded: ``report``, ``export``, ``import``, and ``columns`` of other programs' records."""
+"""The commands on records: ``report``, ``export``, ``import``, ``trials`` and ``dashboard``."""
 
 import contextlib
+import json
+import os
 import sys
 import tempfile
 import time
@@ -12,27 +14,35 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import typer
 
-from reports import write_report
+from reports.labels import OUTCOME_NAMES, format_metric, format_setting
+from studies import shipped_studies
 from sweep.cli.app import print_answer, print_lines
-from sweep.cli.arguments import find_records, load_records, write_new_study
-from sweep.cli.options import RUNS, AnyRecords, AsJson, Columns, RecordedStudy, Root
+from sweep.cli.arguments import (
+    RUNS,
+    AsJson,
+    RecordedStudy,
+    Root,
+    find_records,
+    load_records,
+    parse_sets,
+    write_new_file,
+)
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
-from sweep.records.database import is_held, split_study
-from sweep.records.store import open_store
+from sweep.records.database import STORE_VARIABLE, is_held, split_study
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
-    from reports.figure import Paper
     from sweep.foreign.sources import ForeignTable
     from sweep.records.frames import Frames
-
+    from sweep.records.store import Store
 
 _NUM_EXAMPLES = 3
+Json = dict[str, Any]
 
 
 def report(
-    study: AnyRecords,
+    study: RecordedStudy,
     out: Annotated[Path | None, typer.Option(help="Folder of the report; default: the study's folder.")] = None,
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="Image format: png (default), svg or pdf; repeatable.")
@@ -44,40 +54,31 @@ def report(
         bool, typer.Option("--title/--no-title", help="Title and caption in the images, or neither.")
     ] = True,
     live: Annotated[
-        bool, typer.Option("--live", help="Write the page again every 30 s until the study has ended, then the images.")
+        bool, typer.Option("--live", help="A new page every 30 s until the study has ended, then the images.")
     ] = False,
-    columns: Columns = None,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a study: HTML page and figures. Works while the study runs."""
     from reports import write_report
     from reports.figure import Paper, check_width
+    from reports.writing import write_frames_report
     from sweep.foreign.sources import is_foreign
 
-    place = find_records(study, root)
-    if is_foreign(place) or columns:
+    place, paper, kinds = find_records(study, root), Paper(check_width(width), has_title), tuple(formats or ("png",))
+    if is_foreign(place):
         if live:
             raise InputError("sweep report: --live follows a study of this program; leave it out.")
-        paper = Paper(check_width(width), has_title)
-        path = _write_foreign_report(load_records(study, root, columns), out, tuple(formats or ("png",)), paper)
-        print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
-        return
-    if "://" in place and out is None:
-        raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
-    if live:
-        write_live(Path(place), out, lambda line: print_lines([line], err=True))
-    path = write_report(place, out=out, formats=tuple(formats or ("png",)), paper=Paper(check_width(width), has_title))
+        frames = load_records(study, root)
+        folder = Path(place) if out is None else out
+        path = write_frames_report(frames, folder if folder.suffix == ".html" else folder / "report.html", kinds, paper)
+    else:
+        if "://" in place and out is None:
+            raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
+        if live:
+            write_live(Path(place), out, lambda line: print_lines([line], err=True))
+        path = write_report(place, out=out, formats=kinds, paper=paper)
     print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
-
-
-def _write_foreign_report(frames: "Frames", out: Path | None, formats: tuple[str, ...], paper: "Paper") -> Path:
-    from reports.writing import write_frames_report
-
-    if out is None:
-        raise InputError("sweep report: records of another program have no folder here; give one with --out DIR.")
-    page = out if out.suffix == ".html" else out / "report.html"
-    return write_frames_report(frames, page, formats, paper)
 
 
 def export(
@@ -99,72 +100,104 @@ def export(
     print_answer(document, [f"exported {len(frames.trials)} trials to {folder}"], as_json=as_json)
 
 
-def import_folder(
-    folder: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
+def import_study(
+    path: Annotated[Path, typer.Argument(help="Folder that `sweep export` wrote, or another program's records.")],
+    columns: Annotated[
+        Path | None, typer.Option("--columns", help="Map (TOML) of the columns of another program's records.")
+    ] = None,
+    draft: Annotated[
+        Path | None, typer.Option("--draft", help="File for a draft of that map; nothing is imported.")
+    ] = None,
+    source: Annotated[
+        str, typer.Option("--study", help="With --draft: study or experiment, where the records have several.")
+    ] = "",
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Import exported records as a study. It is created under the root."""
-    from sweep.records.files import exported_study, import_records
-    from sweep.records.store import open_store
+    """Import records as a study under the root. Records are an export of this program, or a table or database of
+    another one with a map of its columns; --draft lists the columns and writes a draft of the map."""
+    from sweep.foreign.sources import is_foreign
 
-    name = exported_study(folder)
-    target = root / name
-    if (target / "study.sqlite").exists():
-        raise InputError(f"sweep import: {target} holds a study already; choose another --root or move it away.")
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=root) as aside:  # a rejected import leaves no files
-        with contextlib.closing(open_store(Path(aside) / "study.sqlite", create=True)) as store:
-            count = import_records(folder, store)
-        target.mkdir(exist_ok=True)
-        (Path(aside) / "study.sqlite").rename(target / "study.sqlite")
+    if not path.exists():
+        raise InputError(
+            f"{path}: nothing is there; give a folder that `sweep export` wrote, or a file or folder of runs."
+        )
+    is_own = not is_foreign(str(path))
+    if is_own and (columns or draft):
+        raise InputError(f"{path}: it holds records of this program, which need no map of columns; leave it out.")
+    if draft is not None:
+        print_answer(*_draft_map(path, draft, source), as_json=as_json)
+        return
+    if source:
+        raise InputError("sweep import: --study requires --draft; a map names the study by its key study.")
+    target, count = _import_own(path, root) if is_own else _import_foreign(path, columns, root)
     document = {"study": str(target), "num_trials": count}
     print_answer(document, [f"imported {count} trials to {target}"], as_json=as_json)
 
 
-def dashboard(
-    study: RecordedStudy,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on the loopback interface.")] = 8080,
-    root: Root = RUNS,
-) -> int:
-    """Browse a study in optuna-dashboard, read-only. The server listens on this machine only and works while the
-    study runs."""
-    serve = serve_dashboard
+def _import_own(folder: Path, root: Path) -> tuple[Path, int]:
+    from sweep.records.files import exported_study, import_records
+    from sweep.records.store import open_store
 
-    return serve(find_records(study, root), port)
+    with _make_study_folder(root, exported_study(folder)) as (aside, target):
+        store = open_store(aside / "study.sqlite", create=True)
+        with contextlib.closing(store):
+            count = import_records(folder, store)
+    return target, count
 
 
-def columns(
-    file: Annotated[Path, typer.Argument(help="A file or folder of records that another program wrote.")],
-    draft: Annotated[
-        Path | None, typer.Option("--draft", help="Write a draft of the map there, to be completed.")
-    ] = None,
-    study: Annotated[str, typer.Option("--study", help="The study or experiment, where the file holds several.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """List the columns of another program's records. `--draft` writes a draft of their map, for `--columns` of
-    recommend, report and compare."""
+def _import_foreign(path: Path, columns: Path | None, root: Path) -> tuple[Path, int]:
+    from sweep.foreign.foreign_records import load_foreign_frames
+    from sweep.foreign.imported import write_imported
+
+    frames = load_foreign_frames(path, columns)
+    with _make_study_folder(root, str(frames.trials["study"].iloc[0])) as (aside, target):
+        write_imported(frames, aside)
+    return target, len(frames.trials)
+
+
+@contextlib.contextmanager
+def _make_study_folder(root: Path, name: str) -> Iterator[tuple[Path, Path]]:
+    """A folder to write records into, and the folder of the study ``name`` to which they are then moved; a refused
+    import leaves no files."""
+    from sweep.foreign.imported import is_imported
+
+    target = root / name
+    if (target / "study.sqlite").exists() or is_imported(target):
+        raise InputError(f"sweep import: {target} holds a study already; choose another --root or move it away.")
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=root) as aside:
+        yield Path(aside), target
+        target.mkdir(exist_ok=True)
+        for file in Path(aside).iterdir():
+            file.rename(target / file.name)
+
+
+def _draft_map(path: Path, draft: Path, study: str) -> tuple[Json, list[str]]:
     from sweep.foreign.column_map import find_candidates, write_draft
-    from sweep.foreign.sources import is_foreign, read_foreign_table
+    from sweep.foreign.sources import read_foreign_table
 
-    if not file.exists():
-        raise InputError(f"{file}: nothing is there; give a file or folder of runs.")
-    if not is_foreign(str(file)):
-        raise InputError(f"{file}: it holds records of this program, which need no map of columns.")
-    table = read_foreign_table(file, study)
+    table = read_foreign_table(path, study)
     candidates = find_candidates(table.names)
-    if draft is not None:
-        write_new_study(draft, write_draft(table.names, study))
+    write_new_file(draft, write_draft(table.names, study))
+    columns = {name: _describe_column(table, name) for name in table.names}
     document = {
         "program": table.program,
         "file": table.place,
         "sha256": table.digest,
         "num_runs": len(table.cells),
-        "columns": {name: _describe_column(table, name) for name in table.names},
+        "columns": columns,
         "candidates": candidates,
-        "draft": str(draft) if draft else None,
+        "draft": str(draft),
     }
-    print_answer(document, _list_columns(document), as_json=as_json)
+    lines = [f"{table.program}: {len(table.cells):,} runs in {table.place}, SHA-256 {table.digest}"]
+    for name, facts in columns.items():
+        role = "a hyperparameter" if facts["is_setting"] else "a column"
+        counts = f"{facts['num_values']:,} values, {facts['num_distinct']:,} distinct"
+        lines.append(f"  {name}: {role}; {counts}: {', '.join(facts['examples'])}")
+    lines.append("Columns whose names are usual for a quantity:")
+    lines += [f"  {target}: {' or '.join(names)}" for target, names in candidates.items()] or ["  none"]
+    return document, [*lines, f"draft of the map: {draft}; complete it, and give it with --columns"]
 
 
 def _describe_column(table: "ForeignTable", name: str) -> dict[str, Any]:
@@ -180,23 +213,200 @@ def _describe_column(table: "ForeignTable", name: str) -> dict[str, Any]:
     }
 
 
-def _list_columns(document: dict[str, Any]) -> Iterator[str]:
-    yield f"{document['program']}: {document['num_runs']:,} runs in {document['file']}, SHA-256 {document['sha256']}"
-    for name, facts in document["columns"].items():
-        role = "a hyperparameter" if facts["is_setting"] else "a column"
-        examples = ", ".join(facts["examples"])
-        counts = f"{facts['num_values']:,} values, {facts['num_distinct']:,} distinct"
-        yield f"  {name}: {role}; {counts}: {examples}"
-    yield "Columns whose names are usual for a quantity:"
-    for target, names in document["candidates"].items():
-        yield f"  {target}: {' or '.join(names)}"
-    if not document["candidates"]:
-        yield "  none"
-    if document["draft"]:
-        yield f"draft of the map: {document['draft']}; complete it, and give it with --columns"
+def dashboard(
+    study: RecordedStudy,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on the loopback interface.")] = 8080,
+    root: Root = RUNS,
+) -> int:
+    """Browse a study in optuna-dashboard, read-only. The server listens on this machine only and works while the
+    study runs."""
+    return serve_dashboard(find_records(study, root), port)
 
 
-# ``sweep dashboard``: optuna-dashboard on a study's mirror, read-only and on the loopback interface only.
+# ---------------------------------------------------------------------- trials
+
+
+def trials(
+    study: Annotated[
+        str, typer.Argument(help="Recorded study, as of `sweep report`; to enqueue also a shipped study or a file.")
+    ],
+    outcome: Annotated[str | None, typer.Option(help="Only trials with this outcome.")] = None,
+    enqueue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--enqueue", metavar="KEY=VALUE", help="Hand-made trial with this value; repeatable for more keys."
+        ),
+    ] = None,
+    remove: Annotated[int | None, typer.Option(help="Number of a waiting trial that is taken back.")] = None,
+    root: Root = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """List the trials of a study, or enqueue one. An enqueued trial is the next that a running or the next `sweep run`
+    trains; the sampler chooses the keys without a value. Records of a study that has not run are made where
+    SWEEP_STORE says, or under the root."""
+    from sweep.records.loading import load_frames
+    from sweep.records.messages import OUTCOMES
+
+    if outcome is not None and outcome not in OUTCOMES:
+        raise InputError(describe_unknown("outcome", outcome, OUTCOMES))
+    if enqueue and remove is not None:
+        raise InputError("sweep trials: give --enqueue or --remove, not both.")
+    if enqueue or remove is not None:
+        print_answer(*_change_queue(study, root, parse_sets(enqueue, "--enqueue"), remove), as_json=as_json)
+        return
+    place = find_records(study, root)
+    frames = load_frames(place)
+    rows = [row for row in list_rows(frames, is_running=_may_run(place)) if outcome in (None, row["outcome"])]
+    queue = [] if outcome else _list_queue(frames)
+    lines = [_describe_row(frames, row) for row in rows] or ["no such trial"]
+    lines += [f"enqueued, number {each['position']} of the queue: {_join_point(each['point'])}" for each in queue]
+    print_answer({"trials": rows, "queue": queue}, lines, as_json=as_json)
+
+
+def _change_queue(study: str, root: Path, point: Json, remove: int | None) -> tuple[Json, list[str]]:
+    from sweep.records.store import enqueue_point, list_waiting, remove_point
+
+    with _open_for_queue(study, root) as (store, name):
+        if remove is not None:
+            remove_point(store.database, name, remove)
+            lines = [f"removed number {remove} of the queue"]
+        else:
+            added = enqueue_point(store, name, point)
+            lines = [f"enqueued as number {added.position} of the queue", *_describe_budget(store, name)]
+        waiting = list_waiting(store.database, name)
+    lines.append(f"study {name}: {len(waiting)} enqueued, waiting")
+    lines += [f"  {each.position}: {_join_point(each.point)}" for each in waiting]
+    return {"study": name, "queue": [{"position": each.position, "point": each.point} for each in waiting]}, lines
+
+
+def _may_run(place: str) -> bool:
+    # on a server nothing tells that without the lock of the supervisor
+    from sweep.records.database import is_held
+
+    path = Path(place)
+    return "://" in place or is_held(path if path.is_dir() else path.parent)
+
+
+def _join_point(point: dict[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in point.items())
+
+
+def _describe_budget(store: "Store", study: str) -> Iterator[str]:
+    from sweep.records.messages import NOT_COUNTED
+    from sweep.records.store import list_waiting
+
+    spec = store.load_spec(study)
+    assert spec is not None
+    done = [each for each in store.trial_records(study) if each.phase == "search" and each.outcome not in NOT_COUNTED]
+    if len(done) >= spec.trials:
+        num_waiting = len(list_waiting(store.database, study))
+        yield (
+            f"all {spec.trials} search trials of the study have been trained: what is enqueued waits until `sweep run` "
+            f"is given more, --trials {len(done) + num_waiting}"
+        )
+
+
+@contextlib.contextmanager
+def _open_study(place: str) -> "Iterator[tuple[Store, str]]":
+    """The store at ``place`` for writing, and the one study in it that is meant."""
+    from sweep.records.database import split_study
+    from sweep.records.store import open_store
+
+    target, named = split_study(place)
+    with contextlib.closing(open_store(target)) as store:
+        names = store.study_names()
+        if named is not None and named not in names:
+            raise InputError(describe_unknown("study", named, names))
+        if named is None and len(names) != 1:
+            raise InputError(f"there are {len(names)} studies; name one of {', '.join(names)} behind a #: URL#NAME.")
+        yield store, named or names[0]
+
+
+@contextlib.contextmanager
+def _open_for_queue(study: str, root: Path) -> "Iterator[tuple[Store, str]]":
+    """The records of ``study``; those of a file or a shipped study are made where it has not run yet."""
+    from sweep.config.study_file import find_differences, load_study
+    from sweep.records.store import open_store
+
+    url = os.environ.get(STORE_VARIABLE)
+    is_file = study.endswith(".toml") or study in shipped_studies()
+    if not is_file or (not url and (root / study).exists()):
+        with _open_study(find_records(study, root)) as found:
+            yield found
+        return
+    spec = load_study(study)
+    target = url or root / spec.name / "study.sqlite"
+    with contextlib.closing(open_store(target, create=True)) as store:
+        recorded = store.load_spec(spec.name)
+        if recorded is None:
+            store.create_study(spec)
+        elif changed := find_differences(recorded, spec):
+            lines = "\n  ".join(changed)
+            raise InputError(f"study {spec.name!r}: its records were made with another study:\n  {lines}")
+        yield store, spec.name
+
+
+def list_rows(frames: "Frames", *, is_running: bool = True) -> list[Json]:
+    """A JSON object for each trial; a measurement that is missing is null. A trial without an outcome is interrupted
+    where its study is not ``is_running``."""
+    from reports.evidence import read_settings
+    from sweep.analysis.statistics import plain_value, read_text
+
+    trials, (swept, objectives) = frames.trials, _find_columns(frames)
+    settings = {key: read_settings(trials, key) for key in swept}
+    rows = [
+        {
+            "number": int(number),
+            "phase": str(phase),
+            "outcome": str(outcome) or ("running" if is_running else "interrupted"),
+            "seed": int(seed),
+            "is_enqueued": bool(is_enqueued),
+            "config": {key: settings[key][row] for key in swept},
+        }
+        for row, (number, phase, outcome, seed, is_enqueued) in enumerate(
+            zip(
+                trials["number"],
+                trials["phase"],
+                read_text(trials, "outcome"),
+                trials["seed"],
+                trials["is_enqueued"],
+                strict=True,
+            )
+        )
+    ]
+    for name in objectives:
+        for row, value in zip(rows, trials[name].tolist(), strict=True):
+            row[name] = plain_value(value)
+    return rows
+
+
+def _list_queue(frames: "Frames") -> list[Json]:
+    """The hand-made trials that wait."""
+    waiting = frames.queue[frames.queue["number"].isna()]
+    rows = zip(waiting["position"], waiting["point"], strict=True)
+    return [{"position": int(position), "point": json.loads(point)} for position, point in rows]
+
+
+def _describe_row(frames: "Frames", row: Json) -> str:
+    """One row of :func:`list_rows` in the words of a running study."""
+    swept, objectives = _find_columns(frames)
+    outcome = OUTCOME_NAMES.get(row["outcome"], row["outcome"])
+    values = "  ".join(f"{name} {format_metric(name, row[name])}" for name in objectives)
+    settings = " ".join(f"{key}={format_setting(row['config'][key])}" for key in swept)
+    by_hand = "  enqueued by hand" if row["is_enqueued"] else ""
+    return f"trial {row['number']:>4} {row['phase']:<7} {outcome:<13} {values}  [{settings}]{by_hand}"
+
+
+def _find_columns(frames: "Frames") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The swept keys and the objectives."""
+    from sweep.analysis.comparable import USUAL_OBJECTIVES
+    from sweep.analysis.statistics import varying_keys
+
+    spec = frames.spec
+    return (tuple(spec.space), spec.objectives) if spec else (varying_keys(frames.trials), USUAL_OBJECTIVES)
+
+
+# ---------------------------------------------------------------------- the dashboard
 
 _HOST = "127.0.0.1"  # the dashboard has no login
 
@@ -238,9 +448,11 @@ def serve_dashboard(place: str | Path, port: int = 8080) -> int:
 
 def _open(place: str | Path) -> "RDBStorage":
     # refuses what is not a study before Optuna sees it
+    from sweep.records.store import open_store
+    from sweep.search.optuna import open_read_only
+
     store = open_store(split_study(place)[0], read_only=True)
     store.close()
-    from sweep.search.optuna import open_read_only
 
     return open_read_only(store.url)
 
@@ -256,7 +468,7 @@ def _bind(storage: "RDBStorage", port: int) -> WSGIServer:
         raise InputError(f"--port {port}: {error.strerror}; give another port.") from None
 
 
-# ``sweep report --live``: the page of a study is written again while the study runs.
+# ---------------------------------------------------------------------- report --live
 
 # A page takes about a second of one core, which the trainings on the same machine lack meanwhile.
 _INTERVAL_SECONDS = 30
@@ -273,6 +485,8 @@ def write_live(
     Raises:
         InputError: ``folder`` is no study's folder.
     """
+    from reports import write_report
+
     if not (folder / "study.sqlite").is_file():
         raise InputError(f"sweep report --live: {folder} is not a study's folder; it follows a study that runs there.")
     if not is_held(folder):

@@ -1,4 +1,4 @@
-"""``sweep run``: a study from its question to its report."""
+"""``sweep run`` and ``sweep train``: a study from its question to its report, and one training without a study."""
 
 import json
 import os
@@ -9,19 +9,21 @@ import typer
 
 from reports.labels import format_metric
 from sweep.cli.app import print_lines, print_table
-from sweep.cli.arguments import build_base_config, load_plugin, parse_duration, parse_sets
-from sweep.cli.options import (
+from sweep.cli.arguments import (
     RUNS,
     AsJson,
     BaseStudy,
     ConfigSets,
-    Device,
+    On,
     Plugin,
-    RayAddress,
     Root,
     Sets,
-    SlurmFile,
     StudyFile,
+    build_base_config,
+    list_on_option,
+    load_plugin,
+    parse_duration,
+    parse_sets,
 )
 from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError
@@ -45,43 +47,36 @@ def run(
     store: Annotated[
         str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL of the records; default: an SQLite file.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where trials run: process, inline, ray or slurm.")] = "process",
-    slurm: SlurmFile = None,
-    address: RayAddress = None,
-    per_device: Annotated[
-        int | None,
-        typer.Option(help="Concurrent trials per device; with 2 or more, time and memory come from probes."),
-    ] = None,
-    device: Device = "auto",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Set the old records aside and start again.")] = False,
+    on: On = "auto",
+    fresh: Annotated[bool, typer.Option("--fresh", help="A new start; the old records are set aside.")] = False,
     reuse: Annotated[
-        list[Path] | None, typer.Option("--reuse", help="Also reuse equal trials from this study or root; repeatable.")
+        list[str] | None,
+        typer.Option("--reuse", help="Further study or root to take equal trials from; `none`: from nowhere."),
     ] = None,
-    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Train every trial, also those on record.")] = False,
     warm_start: Annotated[
         list[str] | None,
         typer.Option("--warm-start", help="Study, export, table or Optuna URL to learn from first; repeatable."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the forecast and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only the forecast of time and memory.")] = False,
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
     """Run a study or resume it, then write its report."""
-    from sweep.cli.study_run import ExecutorSettings, Options, preview_study, run_study  # with Optuna and pandas
+    from sweep.cli.study_run import Options, preview_study, read_executor, run_study  # with Optuna and pandas
 
-    changes = parse_sets(sets or []) | ({} if trials is None else {"trials": trials})
-    settings = ExecutorSettings(name=executor, device=device, slurm=slurm, address=address, per_device=per_device)
+    changes = parse_sets(sets) | ({} if trials is None else {"trials": trials})
+    origin = StudyOrigin(argument=study, changes=changes, plugin=str(plugin or ""), options=list_on_option(on))
     options = Options(
         root=root,
         store=store,
-        executor=settings,
+        executor=read_executor(on),
         fresh=fresh,
-        reuse=not no_reuse,
-        reuse_from=tuple(reuse or ()),
+        reuse="none" not in (reuse or ()),
+        reuse_from=tuple(Path(place) for place in reuse or () if place != "none"),
         plugin=load_plugin(plugin),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         warm_start=tuple(warm_start or ()),
-        origin=StudyOrigin(argument=study, changes=changes, plugin=str(plugin or ""), options=settings.list_options()),
+        origin=origin,
     )
     spec = load_study(study, changes)
     if dry_run:
@@ -89,32 +84,42 @@ def run(
     return run_study(spec, options, as_json=as_json)
 
 
-# ``sweep train``: one trial without a study.
-
-
 def train(
     study: BaseStudy = None,
     sets: ConfigSets = None,
-    save: Annotated[Path | None, typer.Option(help="Write the trained weights to this .safetensors file.")] = None,
-    device: Device = "auto",
+    save: Annotated[Path | None, typer.Option(help="File for the trained weights (.safetensors).")] = None,
+    on: On = "auto",
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
-    """Train one configuration and print its record."""
+    """Train one configuration and print its record. The training runs on this machine."""
+    from sweep.executors.table import read_executor
     from sweep.search.single import train_trial
 
     if save is not None and save.suffix != ".safetensors":
         named = save.with_suffix(".safetensors")
         raise InputError(f"--save {save}: the weights are written as safetensors; name it --save {named}.")
+    executor = read_executor(on)
+    if executor.name not in ("process", "inline") or executor.is_packed:
+        raise InputError(
+            f"--on {on}: one training runs on this machine; give a device, such as --on {executor.device}."
+        )
     plugin_path = load_plugin(plugin)
-    config = build_base_config(study, parse_sets(sets or []))
-    print_lines([_headline(config)], err=True)
+    config = build_base_config(study, parse_sets(sets))
+    print_lines([_describe_batch(config)], err=True)
 
     def print_evaluation(evaluation: "Evaluation") -> None:
-        print_lines([_evaluation_line(evaluation)], err=True)
+        text = (
+            f"epoch {evaluation.epoch:6.2f}  step {evaluation.step:6d}  train_loss {evaluation.train_loss:.4f}  "
+            f"val_loss {evaluation.val_loss:.4f}  val_accuracy {100 * evaluation.val_accuracy:.2f} %  "
+            f"{evaluation.train_seconds:.2f} s"
+        )
+        print_lines([text], err=True)
 
     with shutdown_on_signals(_leave) as shutdown:
-        ending = train_trial(config, device=device, plugin=plugin_path, save=save, on_evaluation=print_evaluation)
+        ending = train_trial(
+            config, device=executor.device, plugin=plugin_path, save=save, on_evaluation=print_evaluation
+        )
     if as_json:
         typer.echo(json.dumps(_record(study or "", config, ending, plugin_path)))
     else:
@@ -131,19 +136,11 @@ def _leave() -> None:
     os.write(2, b"stops after this step; a second signal stops at once\n")  # in a signal's handler nothing else may
 
 
-def _headline(config: TrialConfig) -> str:
+def _describe_batch(config: TrialConfig) -> str:
     parts = f"= {config.num_accumulation} x micro batch of at most {config.batch.micro}"
     if config.batch.is_auto:
         parts = "in the largest micro batches that fit"
     return f"{config.model.name} on {config.data.name}: effective batch size {config.global_batch_size} {parts}"
-
-
-def _evaluation_line(evaluation: "Evaluation") -> str:
-    return (
-        f"epoch {evaluation.epoch:6.2f}  step {evaluation.step:6d}  train_loss {evaluation.train_loss:.4f}  "
-        f"val_loss {evaluation.val_loss:.4f}  val_accuracy {100 * evaluation.val_accuracy:.2f} %  "
-        f"{evaluation.train_seconds:.2f} s"
-    )
 
 
 def _record_rows(ending: "Ending") -> list[tuple[str, str]]:

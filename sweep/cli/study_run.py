@@ -27,7 +27,7 @@ from sweep.config.errors import hide_credentials
 from sweep.config.metrics import format_count
 from sweep.config.study import Price, StudySpec
 from sweep.config.trial import flatten_config
-from sweep.executors.table import ExecutorSettings
+from sweep.executors.table import read_executor
 from sweep.records.loading import load_frames
 from sweep.records.records import TrialRecord
 from sweep.records.store import list_waiting
@@ -38,12 +38,12 @@ from sweep.search.study_forecast import Forecast
 from sweep.search.tuner import Stopped
 
 __all__ = [
-    "ExecutorSettings",
     "Options",
     "carry_out_study",
     "describe_time",
     "format_forecast",
     "preview_study",
+    "read_executor",
     "run_study",
 ]
 

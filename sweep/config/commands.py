@@ -18,8 +18,8 @@ _USUAL_ROOT = Path("runs")
 @dataclass(frozen=True, kw_only=True)
 class StudyOrigin:
     """What a user typed to run a study: the ``argument`` of ``sweep run``, the ``changes`` of its ``--set`` and
-    ``--trials`` by dotted key, the file of ``--plugin``, and the ``options`` of the executor as words, such as
-    ``--device``, ``cpu``; empty where no command line ran it."""
+    ``--trials`` by dotted key, the file of ``--plugin``, and the ``options`` that choose the executor as words, such as
+    ``--on``, ``cpu``; empty where no command line ran it."""
 
     argument: str = ""
     changes: Mapping[str, object] = field(default_factory=dict)
@@ -31,10 +31,9 @@ class StudyOrigin:
 class StudyCommands:
     """Commands about one study: ``argument`` is a shipped study or a file, ``changes`` is what was set over it, keys of
     the study among them, ``options`` lead to its records and ``run_options`` choose the executor of a run; ``plugin``
-    is the file that ``--plugin`` names, "" for none. ``foreign_map`` is None but for records of another program: there
-    it is the map of their columns, "" without one, ``argument`` is their file, and what would add to them is a comment
-    of the shell. ``export`` is the folder of exported records, "" for others: a run imports them first, and then
-    continues them where studies usually are."""
+    is the file that ``--plugin`` names, "" for none. ``is_foreign``: another program made the records, so that no
+    command adds to them, and what would is a comment of the shell. ``export`` is the folder of exported records, "" for
+    others: a run imports them first, and then continues them where studies usually are."""
 
     name: str
     argument: str
@@ -42,13 +41,8 @@ class StudyCommands:
     options: tuple[str, ...] = ()
     run_options: tuple[str, ...] = ()
     plugin: str = ""
-    foreign_map: str | None = None
+    is_foreign: bool = False
     export: str = ""
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether another program made the records, so that no command of this one adds to them."""
-        return self.foreign_map is not None
 
     def run(self) -> str:
         """The study as it is; what is on record is kept."""
@@ -80,7 +74,7 @@ class StudyCommands:
 
     def probe_shapes(self) -> str:
         """Probes of the study's micro batches."""
-        command = self._command("probe", _select_configuration(self.changes), self._root_options())
+        command = self._command("cost", _select_configuration(self.changes), ("--measure", *self._root_options()))
         return self._elsewhere("the step time and memory of each micro batch") or command
 
     def check(self) -> str:
@@ -97,7 +91,7 @@ class StudyCommands:
 
     def examine(self) -> str:
         """What is wrong with the measurements of the study's records, and what to do about it."""
-        return self._read("doctor")
+        return self._read("check")
 
     def plan_claim(self, claim: str, data: str, fixed: Mapping[str, object]) -> str:
         """The smallest study that settles ``claim``, on the data set ``data`` ("" for the default) with the keys
@@ -125,9 +119,6 @@ class StudyCommands:
         return self.options if "--root" in self.options and not self.export else ()
 
     def _read(self, command: str) -> str:
-        if self.is_foreign:
-            mapped = f" --columns {shlex.quote(self.foreign_map)}" if self.foreign_map else ""
-            return f"sweep {command} {shlex.quote(self.argument)}{mapped}"
         if "--store" in self.options:
             return f"sweep {command} {shlex.quote(f'{self.options[1]}#{self.name}')}"
         return " ".join(["sweep", command, *map(shlex.quote, (self.name, *self.options))])
@@ -143,9 +134,9 @@ class StudyCommands:
         return " ".join([*words, *_list_plugin(self.plugin)])
 
 
-def name_foreign_commands(name: str, file: str, map_file: str) -> StudyCommands:
-    """Commands about the records of another program in ``file``, with the map ``map_file``."""
-    return StudyCommands(name=name, argument=file, changes={}, foreign_map=map_file)
+def name_foreign_commands(name: str, place: str) -> StudyCommands:
+    """Commands about the study ``name`` that ``sweep import`` made at ``place`` of another program's records."""
+    return StudyCommands(name=name, argument=name, changes={}, options=_record_options(name, place), is_foreign=True)
 
 
 def find_study_commands(
@@ -222,7 +213,7 @@ def _list_plugin(plugin: str) -> list[str]:
 
 
 def _select_configuration(changes: Mapping[str, object]) -> dict[str, object]:
-    # ``sweep train`` and ``sweep probe`` take no keys of the study, such as trials, sampler or confirm.seeds
+    # ``sweep train`` takes no keys of the study, such as trials, sampler or confirm.seeds
     of_study = StudySpec.model_fields.keys() - {"seed"}
     return {key: value for key, value in changes.items() if key.partition(".")[0] not in of_study}
 

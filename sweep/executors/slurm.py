@@ -19,13 +19,12 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, Literal, Self, final
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from sweep.config.errors import InputError, explain_refusal
+from sweep.config.errors import InputError
 from sweep.config.sections import Seconds, Section
-from sweep.config.study_file import read_toml
 from sweep.executors import slurm_job
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
 from sweep.records.database import STORE_VARIABLE
@@ -53,7 +52,7 @@ _OWN |= {"output", "error", "open-mode"}
 
 @final
 class SlurmSettings(Section):
-    """The sbatch settings of each trial: a TOML file apart from the studies, which do not depend on a cluster. One job
+    """The sbatch settings of each trial: a table of the file of ``--on``. Studies do not depend on a cluster. One job
     runs one attempt at one trial, on one node. Sizes are as ``sbatch`` takes them."""
 
     jobs: Annotated[int, Field(ge=1, le=10_000)] = Field(4, description="in the queue or running at once")
@@ -78,6 +77,12 @@ class SlurmSettings(Section):
             raise ValueError(f"{taken[0]} is set by the executor itself; leave it out")
         return options
 
+    @model_validator(mode="after")
+    def _check_notice(self) -> Self:
+        if self.notice >= self.time:
+            raise ValueError(f"notice = {self.notice:g} s: it must be less than time = {self.time:g} s; lower it")
+        return self
+
     def parameters(self, job_name: str) -> dict[str, Any]:
         """As submitit's executor for Slurm takes them."""
         known = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint", "mem")}
@@ -99,26 +104,6 @@ class SlurmSettings(Section):
             # the study retries lost attempts; without this option Slurm would too
             "additional_parameters": {"no-requeue": True, **self.sbatch},
         }
-
-
-def read_settings(path: Path | None) -> SlurmSettings:
-    """The settings in the TOML file ``path``; the defaults without one.
-
-    Raises:
-        InputError: naming the file, the key, the value, the rule and the remedy.
-    """
-    if path is None:
-        return SlurmSettings()
-    table = read_toml(path)
-    try:
-        settings = SlurmSettings.model_validate(table)
-    except ValidationError as error:
-        raise InputError(explain_refusal(error, str(path), SlurmSettings.model_fields)) from None
-    if settings.notice >= settings.time:
-        raise InputError(
-            f"{path}: notice = {settings.notice:g} s: it must be less than time = {settings.time:g} s; lower it."
-        )
-    return settings
 
 
 def check_slurm() -> None:

@@ -1,15 +1,20 @@
 """The executors by name."""
 
 import os
+import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import final
+from typing import Annotated, Literal, Self, final
 
-from sweep.config.errors import InputError, describe_unknown
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from sweep.config.errors import InputError, describe_unknown, explain_refusal
 from sweep.config.metrics import METRICS, Requirement, Sensor, list_objectives
+from sweep.config.sections import Section
 from sweep.config.study import StudySpec
+from sweep.config.study_file import read_toml
 from sweep.config.trial import flatten_config
 from sweep.executors.base import Executor
 from sweep.executors.devices import limit_spinning, list_devices, select_gpus
@@ -17,42 +22,93 @@ from sweep.executors.inline import InlineExecutor
 from sweep.executors.monitored import SENSORS, find_sensors
 from sweep.executors.process import ProcessExecutor
 from sweep.executors.ray import MAX_GPUS, RayExecutor, check_ray
-from sweep.executors.slurm import SlurmExecutor, check_slurm, read_settings
+from sweep.executors.slurm import SlurmExecutor, SlurmSettings, check_slurm
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExecutorSettings:
-    """Which executor runs trials, on which devices, and the options that one executor alone has.
+    """Which executor runs trials, on which devices, and the settings that one executor alone has.
 
     Attributes:
-        name: one of those that ``sweep run --executor`` names.
+        name: ``process``, ``inline``, ``ray`` or ``slurm``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        slurm: a TOML file of sbatch settings.
+        slurm: settings of the jobs of Slurm.
         address: of a Ray cluster; without one this machine becomes one.
         per_device: trials at a time on each device.
     """
 
     name: str = "process"
     device: str = "auto"
-    slurm: Path | None = None
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
     address: str | None = None
     per_device: int | None = None
-
-    def list_options(self) -> tuple[str, ...]:
-        """The options of ``sweep run`` that give these settings, as words."""
-        given = {
-            "--executor": self.name, "--device": self.device, "--slurm": self.slurm, "--address": self.address,
-            "--per-device": self.per_device,
-        }  # fmt: skip
-        usual = {"--executor": "process", "--device": "auto"}
-        words = ((name, str(value)) for name, value in given.items() if value not in (None, usual.get(name)))
-        return tuple(word for pair in words for word in pair)
 
     @property
     def is_packed(self) -> bool:
         """Whether trials share a device."""
         return (self.per_device or 1) > 1
+
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+@final
+class _OnFile(Section):
+    """The file of ``--on``."""
+
+    executor: Literal["process", "inline", "ray", "slurm"] = "process"
+    device: str = "auto"
+    per_device: Annotated[int, Field(ge=1)] | None = None
+    address: str | None = None
+    sbatch: SlurmSettings = SlurmSettings()
+
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, device: str) -> str:
+        if not _DEVICE.fullmatch(device):
+            raise ValueError("give auto, cpu, cuda or cuda:N")
+        return device
+
+    @model_validator(mode="after")
+    def _refuse_settings_of_another_executor(self) -> Self:
+        owners = {"per_device": "process", "address": "ray", "sbatch": "slurm"}
+        for key, owner in owners.items():
+            if key in self.model_fields_set and self.executor != owner:
+                raise ValueError(
+                    f'{key} belongs to executor = "{owner}", and the executor is "{self.executor}"; leave it out'
+                )
+        return self
+
+
+def read_executor(on: str) -> ExecutorSettings:
+    """The settings that ``--on`` gives: a device, or the path of a TOML file.
+
+    Raises:
+        InputError: it is neither; the file cannot be read, or has an unknown key or a bad value. The message has the
+            file, the key, the value, the rule and the remedy.
+    """
+    if _DEVICE.fullmatch(on):
+        return ExecutorSettings(device=on)
+    if not on.endswith(".toml"):
+        raise InputError(
+            f"--on {on}: it is neither a device (auto, cpu, cuda, cuda:N) nor a .toml file; for another executor write "
+            'a file, such as executor = "slurm".'
+        )
+    try:
+        given = _OnFile.model_validate(read_toml(Path(on)))
+    except ValidationError as error:
+        known = [*_OnFile.model_fields, *(f"sbatch.{name}" for name in SlurmSettings.model_fields)]
+        raise InputError(explain_refusal(error, on, known)) from None
+    except RecursionError:
+        raise InputError(f"{on}: its tables are nested too deep; it has two levels.") from None
+    return ExecutorSettings(
+        name=given.executor,
+        device=given.device,
+        slurm=given.sbatch,
+        address=given.address,
+        per_device=given.per_device,
+    )
 
 
 @final
@@ -85,19 +141,19 @@ def check_executor(settings: ExecutorSettings) -> None:
         InputError: one of these does not hold; the message names the valid values.
     """
     if settings.name not in EXECUTORS:
-        raise InputError(f"--executor: {describe_unknown('executor', settings.name, EXECUTORS)}")
+        raise InputError(describe_unknown("executor", settings.name, EXECUTORS))
     if settings.per_device is not None and settings.per_device < 1:
-        raise InputError(f"--per-device {settings.per_device}: give 1 or more.")
+        raise InputError(f"per_device = {settings.per_device}: give 1 or more.")
     if settings.is_packed and settings.name != "process":
         raise InputError(
-            f"--per-device {settings.per_device}: --executor {settings.name} trains one trial on a device; leave it "
+            f'per_device = {settings.per_device}: executor = "{settings.name}" trains one trial on a device; leave it '
             "out, or choose process."
         )
     EXECUTORS[settings.name].check(settings)
     present = EXECUTORS[settings.name].devices(settings)
     known = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
     if settings.device not in known:
-        raise InputError(f"--device: {describe_unknown('device', settings.device, known)}")
+        raise InputError(f"--on: {describe_unknown('device', settings.device, known)}")
 
 
 def check_ranks(settings: ExecutorSettings, world_size: int) -> None:
@@ -105,8 +161,8 @@ def check_ranks(settings: ExecutorSettings, world_size: int) -> None:
     gpus = select_gpus(settings.device, world_size, EXECUTORS[settings.name].devices(settings))
     if gpus and len(gpus) < world_size:
         raise InputError(
-            f"distributed.world_size = {world_size} requires {world_size} GPUs, and --device {settings.device} has "
-            f"{len(gpus)} here; lower it, or train on the CPU with --device cpu."
+            f"distributed.world_size = {world_size} requires {world_size} GPUs, and the device {settings.device} has "
+            f"{len(gpus)} here; lower it, or train on the CPU with --on cpu."
         )
 
 
@@ -140,15 +196,14 @@ def _make_inline(settings: ExecutorSettings, _log_dir: Path | None, _world_size:
 
 
 def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, _world_size: int, root: Path) -> Executor:
-    slurm = read_settings(settings.slurm)
     # a forecast or a probe has no folder of a study; every machine of the cluster must see the root
     folder = log_dir.parent / "slurm" if log_dir else root / f".slurm-{os.getpid()}"
     name = f"sweep-{log_dir.parent.name}" if log_dir else "sweep"
-    return SlurmExecutor(folder, name, slurm, settings.device, log_dir)
+    return SlurmExecutor(folder, name, settings.slurm, settings.device, log_dir)
 
 
 def _slurm_devices(settings: ExecutorSettings) -> list[str]:
-    return [f"cuda:{index}" for index in range(read_settings(settings.slurm).gpus_per_node)] or ["cpu"]
+    return [f"cuda:{index}" for index in range(settings.slurm.gpus_per_node)] or ["cpu"]
 
 
 def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int, _root: Path) -> Executor:

@@ -22,6 +22,7 @@ from sweep.foreign.column_map import (
     load_column_map,
     looks_like_seed,
 )
+from sweep.foreign.imported import is_imported, read_imported
 from sweep.foreign.sources import STATES, Cell, ForeignTable, is_setting, read_foreign_table
 from sweep.records.frames import (
     EVALUATION_COLUMNS,
@@ -46,12 +47,15 @@ def load_foreign_frames(
 ) -> Frames:
     """The runs in a file or folder of another program, or in a DataFrame with a row per run, as frames with ``source``
     set. ``columns`` is the map of the columns: its TOML file, or a dictionary of the same keys. ``trials`` has only
-    those columns that are known, and ``number`` is the place of a run in the source, from 1.
+    those columns that are known, and ``number`` is the place of a run in the source, from 1. A folder that
+    ``sweep import`` made of such records is read as it is.
 
     Raises:
         InputError: the file cannot be read, there is no map, or the map does not fit; the message names the candidates
             and the remedy.
     """
+    if columns is None and isinstance(place, str | Path) and is_imported(Path(place)):
+        return read_imported(Path(place))
     given = columns if isinstance(columns, Mapping) else Path(columns) if columns is not None else {}
     mapping = load_column_map(given)
     series = {mapped.column for mapped in mapping.columns.values()}
@@ -80,8 +84,8 @@ def _ask_for_map(table: ForeignTable) -> str:
     remedy = (
         "Give the map as columns."
         if table.program == "pandas"
-        else f"Write the map with `sweep columns {table.place} --draft map.toml`, complete it, and give it with "
-        "--columns map.toml."
+        else f"Write the map with `sweep import {table.place} --draft map.toml`, complete it, and make a study of the "
+        f"records with `sweep import {table.place} --columns map.toml`."
     )
     return (
         f"{table.place}: {format_count(len(table.cells), 'run')} of {table.program}; what its columns mean, and in "

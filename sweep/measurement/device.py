@@ -42,7 +42,7 @@ def resolve_device(name: str) -> torch.device:
         raise InputError(f"unknown device {name!r}. Known: auto, cpu, cuda, cuda:N.")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(index or 0) >= count:
-        raise InputError(f"device {name!r} is not there: {count} CUDA devices were found. Use --device cpu or auto.")
+        raise InputError(f"device {name!r} is not there: {count} CUDA devices were found. Use --on cpu or --on auto.")
     return torch.device("cuda", int(index or 0))
 
 
@@ -60,7 +60,7 @@ def _blame_others_for_memory() -> Iterator[None]:
             raise
         raise DeviceFullError(
             f"other programs hold the memory of the GPU, before anything of the trial is on it: {error}; end them, or "
-            "choose another GPU with --device or CUDA_VISIBLE_DEVICES."
+            "choose another GPU with --on or CUDA_VISIBLE_DEVICES."
         ) from error
 
 

@@ -284,7 +284,7 @@ class Frames:
     def find_commands(self, name: str) -> StudyCommands:
         """Commands about the study ``name`` of these records."""
         if self.source is not None:
-            return name_foreign_commands(name, self.source.file, self.source.map_file)
+            return name_foreign_commands(name, self.place)
         commands = find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
         return replace(commands, export=self.place) if self.is_exported else commands
 

@@ -279,7 +279,7 @@ class TrialRecord:
     trial_key: str = ""
     shape_digest: str = ""  # of the shape that its steps have, where they all have one
     reused_from: str = ""  # "study/number" of the trial that was taken instead of training
-    is_enqueued: bool = False  # made by hand, with `sweep enqueue`
+    is_enqueued: bool = False  # made by hand, with `sweep trials --enqueue`
     device: str = ""
     quality_flags: tuple[str, ...] = ()
     error: str = ""

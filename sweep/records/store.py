@@ -419,7 +419,7 @@ def remove_point(database: Database, study: str, position: int) -> None:
     """Removes a waiting point from the queue. Raises ``InputError`` where there is none of that number."""
     waiting = (QUEUE.c.study == study, QUEUE.c.position == position, QUEUE.c.number.is_(None))
     if database.write(lambda connection: connection.execute(QUEUE.delete().where(*waiting)).rowcount) != 1:
-        raise InputError(f"the queue of study {study} has no waiting point {position}; `sweep enqueue` lists them.")
+        raise InputError(f"the queue of study {study} has no waiting point {position}; `sweep trials` lists them.")
 
 
 def _read_point(text: str) -> dict[str, Any]:

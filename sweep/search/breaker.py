@@ -42,7 +42,7 @@ _INFEASIBLE = {
     "out_of_memory": _Infeasible(
         "batch.micro",
         "ran out of memory",
-        "lower batch.micro in the space, add precision.checkpointing = true, or see what fits with `sweep probe`",
+        "lower batch.micro in the space, add precision.checkpointing = true, or see `sweep cost --measure`",
     ),
     "diverged": _Infeasible(
         "optimizer.lr",

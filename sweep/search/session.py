@@ -27,6 +27,7 @@ from sweep.executors.table import (
     device_type,
     make_executor,
 )
+from sweep.foreign.imported import is_imported
 from sweep.measurement.monitor import Monitor
 from sweep.probing.prober import SoloProbes, open_shared_book
 from sweep.records.database import database_lock, study_lock
@@ -108,7 +109,7 @@ def _check_run(
         known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
         raise InputError(f"--store {hide_credentials(options.store)}: not a database URL; give one like {known}.")
     if options.reuse_from and not options.reuse:
-        raise InputError("--reuse and --no-reuse exclude each other; leave one out.")
+        raise InputError("--reuse none and another --reuse exclude each other; leave one out.")
     check_executor(options.executor)
     list_reuse_files(options.reuse_from)
     check_ranks(options.executor, spec.largest_world_size)
@@ -227,6 +228,8 @@ def _refuse_export(file: Path, options: Options) -> None:
             f"{folder}: it holds exported records, which a run beside them would hide; import them first with "
             f"`sweep import {shlex.quote(str(folder))} --root OTHER` and run with --root OTHER, or give another --root."
         )
+    if options.store is None and is_imported(folder):
+        raise InputError(f"{folder}: it holds records of another program; give the study another name.")
 
 
 def _refuse_changes(recorded: StudySpec, spec: StudySpec, folder: Path) -> None:

@@ -55,7 +55,7 @@ def _check_config(config: TrialConfig) -> None:
 
 
 def _refusal(reason: str) -> InputError:
-    return InputError(f"{reason}; change that, or train one trial at a time with --per-device 1.")
+    return InputError(f"{reason}; change that, or train one trial at a time with per_device = 1.")
 
 
 def share_devices(
@@ -82,7 +82,7 @@ def share_devices(
     most = max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(largest)))
     if per_device > most:
         raise InputError(
-            f"--per-device {per_device}: the largest trial leaves room for {most} at once; lower it, or the largest "
+            f"per_device = {per_device}: the largest trial leaves room for {most} at once; lower it, or the largest "
             "batch.micro of the space."
         )
     environment = environment if _works_in(packed.process, environment) else {}

@@ -1,4 +1,4 @@
-"""``sweep probe``: one shape, then its micro batches, then the cost of accumulation; each in a process of its own."""
+"""``sweep cost --measure``: one shape, its micro batches, the cost of accumulation; and one trial without a study."""
 
 import contextlib
 import tempfile
@@ -66,7 +66,7 @@ class ProbeReport:
         return describe_accumulation(self.splits, self.search) if self.search else ""
 
     def document(self) -> dict[str, Any]:
-        """As ``sweep probe --json`` prints it."""
+        """As ``sweep cost --measure --json`` prints it."""
         search = self.search
         return {
             "probe": _make_plain(self.probe),
@@ -79,7 +79,6 @@ class ProbeReport:
             "accumulation_text": self.accumulation_text,
             "steps_per_epoch": self.steps_per_epoch,
             "bytes_per_sample": self.bytes_per_sample,
-            "memory_parts": self.memory_parts,
         }
 
 

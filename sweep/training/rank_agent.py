@@ -159,7 +159,7 @@ def _choose_gpu(device: str, rank: int, size: int) -> str:
         raise InputError(
             f"distributed.world_size = {size} requires {size} GPUs"
             + (f" from {device} on" if first else "")
-            + f", and {count} are visible here; lower it, or train on the CPU with --device cpu."
+            + f", and {count} are visible here; lower it, or train on the CPU with --on cpu."
         )
     return f"cuda:{first + rank}"
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -74,7 +74,12 @@ def _read_study_file(name: str) -> str:
             raise InputError(describe_unknown("study", name, (*shipped, _TEMPLATE)))
         return shipped[name].read_text(encoding="utf-8")
     text = template()
-    tables = {"models": MODELS, "data sets": DATASETS, "optimizers": OPTIMIZERS, "schedules": SCHEDULES}
+    tables: dict[str, Iterable[str]] = {
+        "models": MODELS,
+        "data sets": DATASETS,
+        "optimizers": OPTIMIZERS,
+        "schedules": SCHEDULES,
+    }
     for entries, table in tables.items():
         text = text.replace(f"<{entries}>", " ".join(table))
     return text

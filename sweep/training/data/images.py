@@ -202,11 +202,8 @@ def hold_out_missing(
     Raises:
         InputError: where ``data.validation_share`` is given, and the set has a validation split of its own.
     """
-    if has_validation and section.validation_share is not None:
-        raise InputError(
-            f"data.validation_share = {section.validation_share:g}, but {section.name} has a validation split of its "
-            "own, so that none is held out; leave data.validation_share out."
-        )
+    if has_validation:
+        refuse_validation_share(section)
     rest = np.arange(len(labels), dtype=np.int64)
     validation = test = rest[:0]
     if not has_test:
@@ -214,6 +211,15 @@ def hold_out_missing(
     if not has_validation:
         rest, validation = _hold_out(labels, rest, find_validation_share(section, has_test=has_test), salt=2)
     return rest, validation, test
+
+
+def refuse_validation_share(section: DataSection) -> None:
+    """Raises ``InputError`` where ``data.validation_share`` is given for a set with a validation split of its own."""
+    if section.validation_share is not None:
+        raise InputError(
+            f"data.validation_share = {section.validation_share:g}, but {section.name} has a validation split of its "
+            "own, so that none is held out; leave data.validation_share out."
+        )
 
 
 def _hold_out(labels: Indices, candidates: Indices, share: float, salt: int) -> tuple[Indices, Indices]:

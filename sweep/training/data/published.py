@@ -28,6 +28,7 @@ from sweep.training.data.images import (
     check_subset,
     count_train,
     find_validation_share,
+    refuse_validation_share,
 )
 from sweep.training.data.sources import count_classes, summarize_source
 
@@ -202,6 +203,7 @@ def load_digits(_section: DataSection) -> Source:
 
 def find_synthetic_facts(section: DataSection) -> DataFacts:
     """``data.subset`` images for training (8,192 when absent) of ``data.image_size`` pixels (32)."""
+    refuse_validation_share(section)
     return DataFacts(ImageShape(channels=3, side=section.image_size or 32, num_classes=10), section.subset or 8192)
 
 

@@ -29,6 +29,7 @@ from sweep.training.data.images import (
     Source,
     Splits,
     check_split_sizes,
+    check_subset,
     find_validation_share,
     hold_out_missing,
     shorten_train,
@@ -285,16 +286,19 @@ def find_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images of the set that ``section`` names; loads it only where nothing is known.
 
     Raises:
-        InputError: for a set that must be looked at and is not there.
+        InputError: for a set that must be looked at and is not there, or a key that the set does not admit.
     """
     entry = find_entry("data set", section.name, DATASETS)
+    if entry.facts is not None:
+        _check_image_size(section)
     # a fixed number of training images holds for the usual hold-out alone
     fixed = entry.facts if section.validation_share is None else None
     facts: DataFacts | None = resolve(entry.find_facts)(section) if entry.find_facts else fixed
     if facts is None:
         splits = load_splits(section)
         return DataFacts(splits.shape, len(splits.train))
-    return facts._replace(num_train=min(section.subset or facts.num_train, facts.num_train))
+    check_subset(section, facts.num_train)
+    return facts._replace(num_train=section.subset or facts.num_train)
 
 
 # Looks at a data set before anything trains on it. No torch here, unless a set requires it to load.

@@ -243,6 +243,18 @@ def build_model(section: ModelSection, shape: ImageShape) -> nn.Module:
     return model
 
 
+def check_model(section: ModelSection, shape: ImageShape) -> None:
+    """Raises ``InputError`` where the model that ``section`` names cannot take images of ``shape``; builds it without
+    memory, and does not read ``model.weights``."""
+    try:
+        with torch.device("meta"):
+            build_model(section.model_copy(update={"weights": None}), shape)
+    except InputError:
+        raise
+    except Exception:  # a model that depends on the values of tensors; its training tells what is wrong
+        return
+
+
 def num_parameters(model: nn.Module) -> int:
     """Number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -118,7 +118,7 @@ def _train_weights(weights: Path) -> None:
     weights.parent.mkdir(parents=True, exist_ok=True)
     sets = [word for key, value in _PRETRAINING.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     command = [sys.executable, "-m", "sweep.cli", "train", "--plugin", PLUGIN, *sets, "--save", str(weights)]
-    subprocess.run([*command, "--device", "cpu"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, "--on", "cpu"], check=True, stdout=subprocess.DEVNULL)
 
 
 def run_studies(studies: Sequence[ClaimStudy], root: Path, seconds: float) -> None:

@@ -516,7 +516,7 @@ _PROBE_SECONDS = 3.0
 )
 def probe_time(setting: Setting) -> Iterator[Arms]:
     """Ours is the probe in a process of its own, with loading and first steps; the other is what it may take."""
-    timed = 0.05 if setting.is_tiny else 1.0  # as `sweep probe` has it
+    timed = 0.05 if setting.is_tiny else 1.0  # as `sweep cost --measure` has it
     config, device = build_config(DIGITS, "benchmark"), str(setting.device)
     task = ProbeTask(number=0, config=config, device=device, timed_seconds=timed)
     steps: list[float] = []

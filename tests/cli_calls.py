@@ -11,6 +11,8 @@ from reports import write_report
 from sweep.cli import study_run
 from sweep.cli.app import run_app
 
+INLINE = ("--on", str(Path(__file__).with_name("inline.toml")))  # trials in this process, on the CPU
+
 
 def call_sweep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """What ``sweep`` with these arguments returns and prints in the folder ``cwd``."""

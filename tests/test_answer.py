@@ -24,7 +24,6 @@ from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.config.trial import build_config, flatten_config
-from sweep.executors.table import ExecutorSettings
 
 MIB = 2.0**20
 
@@ -327,7 +326,7 @@ def test_fresh_seeds_of_another_device_are_named_with_what_to_do() -> None:
 def test_flags_are_counted() -> None:
     answer = recommend(study(trial(5, 0.93, 50.0, quality_flags="few_steps")))
     said = "1 of 6 trials have quality warnings: few steps timed (1)."
-    assert f"{said} For the trials and what to do, run sweep doctor made" in answer.notes
+    assert f"{said} For the trials and what to do, run sweep check made" in answer.notes
 
 
 def test_times_of_one_cost_are_pooled_only_where_they_agree() -> None:
@@ -492,10 +491,8 @@ def test_commands_carry_what_was_changed() -> None:
     )
     again = find_study_commands("x", None, "", table).run_again()
     assert parse_sets(shlex.split(again)[4:-1:2]) == table.changes
-    slurm = ExecutorSettings(name="slurm", slurm=Path("my cluster.toml"), device="cuda").list_options()
-    more = find_study_commands("x", None, "", StudyOrigin(argument="x.toml", options=slurm)).run_more(9)
-    assert more == "sweep run x.toml --executor slurm --device cuda --slurm 'my cluster.toml' --trials 9"
-    assert ExecutorSettings().list_options() == ()
+    slurm = StudyOrigin(argument="x.toml", options=("--on", "my cluster.toml"))
+    assert find_study_commands("x", None, "", slurm).run_more(9) == "sweep run x.toml --on 'my cluster.toml' --trials 9"
     own = make_spec(name="quickstart_of_mine")  # another space, so no command makes it of the shipped one
     assert find_study_commands(own.name, own).argument == "quickstart_of_mine.toml"
 

@@ -11,7 +11,7 @@ import torch
 
 from sweep.analysis import shortfalls
 from sweep.cli.app import run_app
-from sweep.cli.look import Check, check_trials
+from sweep.cli.check import Check, check_trials
 from sweep.config.trial import build_config, flatten_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.loading import load_frames
@@ -210,8 +210,8 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
     assert slowed.name == "slowed by others"  # nothing stands for one of them
     assert slowed.found.startswith("2 of 5 trials: ")
     assert slowed.found.endswith("(another time stands for 1)")
-    assert "--no-reuse" in slowed.remedy
-    assert "--no-reuse" in busy.remedy
+    assert "--reuse none" in slowed.remedy
+    assert "--reuse none" in busy.remedy
     statuses = [check.status for check in (compute, spread, slowed, busy)]
     assert statuses == ["ok", "noticed", "note", "noticed"]
 
@@ -220,15 +220,15 @@ def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _study(tmp_path / "runs" / "made", [make_ending(0)]).close()
-    assert run_app(["doctor", "made", "--root", str(tmp_path / "runs"), "--json"]) == 0
-    found, data = json.loads(capsys.readouterr().out)
+    assert run_app(["check", "made", "--root", str(tmp_path / "runs"), "--json"]) == 0
+    found, data = json.loads(capsys.readouterr().out)["trials"]
     assert (data["name"], data["status"]) == ("data", "note")
     assert "were not counted" in data["found"]
     expected = Check("bottleneck", "ok", "not determined in any of 1 trial", "train for longer")
     assert found == expected._asdict()
-    assert run_app(["doctor", "made", "--root", str(tmp_path / "runs")]) == 0
-    assert run_app(["doctor", "nowhere", "--root", str(tmp_path / "runs")]) == 2
-    assert "no such study" in capsys.readouterr().err
+    assert run_app(["check", "made", "--root", str(tmp_path / "runs")]) == 0
+    assert run_app(["check", "nowhere", "--root", str(tmp_path / "runs")]) == 2
+    assert "unknown study" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

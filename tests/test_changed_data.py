@@ -246,13 +246,13 @@ def test_the_estimates_of_a_study_scan_the_folder_once(
     lines = ['name = "s"', "[base]", 'data.name = "imagefolder"', f'data.root = "{images}"', 'model.name = "resnet8"']
     file = tmp_path / "s.toml"
     file.write_text("\n".join([*lines, "[space]", '"batch.micro" = { log2 = [1, 2] }']))
-    assert run_app(["estimate", str(file)]) == 0
+    assert run_app(["cost", str(file)]) == 0
     assert capsys.readouterr().out.count("\n micro batch ") == 2
     assert scans == [images]
 
 
 @pytest.mark.parametrize("fault", ["missing", "bad"])
-@pytest.mark.parametrize("command", [["train"], ["probe", "--one"], ["estimate"]])
+@pytest.mark.parametrize("command", [["train"], ["cost", "--measure", "--one"], ["cost"]])
 def test_a_folder_that_cannot_be_read_is_refused_before_anything_runs(
     command: list[str], fault: str, images: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

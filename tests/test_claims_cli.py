@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cli_calls import INLINE
 from records_factory import add_trials, make_spec, make_store
 
 from sweep.analysis.claim_table import CLAIMS
@@ -76,7 +77,7 @@ def test_the_price_of_a_plan_is_the_forecast_of_its_run(
     plan = ["claims", "warmup_needed", "--plan", "--set", "data.subset=64", "--set", "budget.steps=2"]
     assert run_app(plan) == 0
     assert "its time requires probes" in capsys.readouterr().out
-    assert run_app(["run", "claim_warmup_needed.toml", "--dry-run", "--json", "--executor", "inline"]) == 0
+    assert run_app(["run", "claim_warmup_needed.toml", "--dry-run", "--json", *INLINE]) == 0
     forecast = json.loads(capsys.readouterr().out)
     assert run_app([*plan, "--out", "again.toml", "--json"]) == 0
     price = json.loads(capsys.readouterr().out)

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import call_sweep
+from cli_calls import INLINE, call_sweep
 
+from studies import shipped_studies
 from sweep import load_frames
 from sweep.cli.app import COMMANDS, load_command, run_app
+from sweep.config.study_file import load_study
 from sweep.config.tables import DATASETS, MODELS, OPTIMIZERS, SCHEDULES
 from sweep.config.trial import TrialConfig, config_keys
 from sweep.records.frames import TRIAL_COLUMNS
@@ -83,7 +85,7 @@ def test_the_same_command_again_trains_nothing_and_counts_the_same(
 ) -> None:
     folder, _ = ran
     before = load_frames(folder / "runs/tiny").trials
-    result = call("run", "tiny.toml", "--json", "--executor", "inline", cwd=folder)
+    result = call("run", "tiny.toml", "--json", *INLINE, cwd=folder)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["num_trials"] == 4
@@ -96,19 +98,18 @@ def test_a_second_study_takes_equal_trials_from_the_first(
     ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
 ) -> None:
     folder, _ = ran
-    inline = ("--executor", "inline")
     # of few steps on a busy machine a time may be too uncertain to be taken, so that nothing here depends on times
     timeless = TINY.replace("trials = 3", 'trials = 3\nobjectives = ["val_accuracy", "peak_memory_bytes"]')
     for name in ("first", "copy"):
         (folder / f"{name}.toml").write_text(timeless.replace('"tiny"', f'"{name}"'))
-        result = call("run", f"{name}.toml", *inline, cwd=folder)
+        result = call("run", f"{name}.toml", *INLINE, cwd=folder)
         assert result.returncode == 0, result.stderr
     copied, first = (load_frames(folder / f"runs/{name}").trials for name in ("copy", "first"))
     assert f"reused {len(copied)} trials from earlier records, which saved" in result.stderr
     assert copied["reused_from"].str.fullmatch("(tiny|first)/[0-9]+").all()
     assert copied["val_accuracy"].tolist() == first["val_accuracy"].tolist()
-    fresh = ("--fresh", "--no-reuse", "--trials", "1", "--set", "confirm.seeds=0")
-    result = call("run", "copy.toml", *fresh, *inline, cwd=folder)
+    fresh = ("--fresh", "--reuse", "none", "--trials", "1", "--set", "confirm.seeds=0")
+    result = call("run", "copy.toml", *fresh, *INLINE, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert load_frames(folder / "runs/copy").trials["reused_from"].tolist() == [""]
     assert len(list((folder / "runs").glob("copy.aside-*/study.sqlite"))) == 1
@@ -210,23 +211,36 @@ def test_list_has_every_key_that_an_unknown_one_may_stand_for(capsys: pytest.Cap
     assert "Did you mean 'lr_rule_linear'" in capsys.readouterr().err
 
 
-def test_new_writes_a_study_that_loads_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "my batch.toml"
-    assert run_app(["new", str(path)]) == 0
-    from sweep.config.study_file import load_study
-
-    assert load_study(path).name == "my_batch"
-    text = path.read_text()
+def test_the_printed_template_is_a_study_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["list", "template"]) == 0
+    text = capsys.readouterr().out
+    (tmp_path / "mine.toml").write_text(text)
+    assert load_study(tmp_path / "mine.toml").name == "my_study"
     assert {*MODELS, *DATASETS, *OPTIMIZERS, *SCHEDULES} <= set(text.split())
     assert "<models>" not in text
-    assert run_app(["new", str(path)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert run_app(["list", "quickstart", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"name": "quickstart", "text": shipped_studies()["quickstart"].read_text()}
 
 
-def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(["doctor", "--json"]) == 0
-    found = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
-    assert found["record store"]["status"] == found["torchvision models"]["status"] == "ok"
+def test_check_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["check", "--json"]) == 0
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
+    assert checks["record store"]["status"] == checks["torchvision models"]["status"] == "ok"
+
+
+def test_check_adds_what_held_up_the_trials_on_record(
+    ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
+) -> None:
+    folder, _ = ran
+    for study in ("tiny.toml", "tiny", "runs/tiny"):
+        document = json.loads(call("check", study, "--json", cwd=folder).stdout)
+        assert document["study"] == "tiny"
+        assert document["data"]["num_train"] == 256
+        assert {"data"} < {item["name"] for item in document["trials"]}
+        assert call("check", study, cwd=folder).returncode == 0
+    assert json.loads(call("check", "quickstart", "--json", cwd=folder).stdout)["trials"] == []
+    assert call("check", "tiny", "--set", "batch.micro=3", cwd=folder).returncode == 2
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
@@ -249,17 +263,19 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "nowhere",
     ),
     "empty image folder": (["run", "tiny.toml", "--set", "data.name=imagefolder", "--set", "data.root=empty"], "empty"),
-    "unknown executor": (["run", "tiny.toml", "--executor", "magic"], "unknown executor 'magic'"),
-    "unknown device": (["run", "tiny.toml", "--device", "tpu"], "unknown device 'tpu'"),
     "a store that is no URL": (["run", "tiny.toml", "--store", "records"], "--store records: not a database URL"),
     "a root that is a file": (["run", "tiny.toml", "--root", "tiny.toml"], "choose another folder with --root"),
-    "two minds about reuse": (["run", "tiny.toml", "--reuse", "runs", "--no-reuse"], "exclude each other"),
+    "two minds about reuse": (["run", "tiny.toml", "--reuse", "runs", "--reuse", "none"], "exclude each other"),
     "weights into nowhere": (["train", "--save", "nowhere/w.safetensors"], "the folder cannot be written"),
     "missing reuse": (["run", "tiny.toml", "--reuse", "nowhere"], "--reuse nowhere"),
     "unknown option": (["run", "tiny.toml", "--trails", "3"], "--trails"),
     "train with a bad key": (["train", "--set", "lr=3"], "unknown key 'lr'"),
     "no such records": (["report", "nothing"], "no such study folder"),
     "records that are not ours": (["export", "foreign", "out"], "study.sqlite: it is no store of this program"),
+    "a list of a study and of keys": (["list", "quickstart", "--keys"], "exclude each other"),
+    "a list of no study": (["list", "quikstart"], "Did you mean 'quickstart'?"),
+    "a check of no study": (["check", "quikstart"], "Did you mean 'quickstart'?"),
+    "a change of this machine": (["check", "--set", "batch.micro=3"], "--set requires a study"),
     "missing plugin": (["run", "tiny.toml", "--plugin", "absent.py"], "absent.py"),
     "a store that is not ours": (["run", "foreign.toml"], "study.sqlite"),
 }

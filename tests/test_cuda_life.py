@@ -13,7 +13,7 @@ import torch
 from fake_cuda import CUDA, NAME, UUID, FakeCuda, use_fake_cuda
 from records_factory import make_spec
 
-from sweep.cli.look import check_machine
+from sweep.cli.check import check_machine
 from sweep.config.errors import InputError
 from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.table import ExecutorSettings

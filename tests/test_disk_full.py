@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from cli_calls import INLINE
 from records_factory import make_spec
 
 from sweep.cli.app import run_app
@@ -100,7 +101,7 @@ def test_a_disk_that_will_not_do_is_refused_before_anything_runs(
     path.write_text(
         'name = "s"\ntrials = 2\n[base]\ndata.name = "digits"\n[space]\n"batch.micro" = { choice = [50, 100] }\n'
     )
-    assert run_app(["run", str(path), "--root", str(disk), "--executor", "inline", "--device", "cpu"]) == 2
+    assert run_app(["run", str(path), "--root", str(disk), *INLINE]) == 2
     message = capsys.readouterr().err
     assert "MiB are free" in message
     assert "MiB are needed. Free some space, or choose another disk with --root." in message
@@ -116,10 +117,10 @@ def test_the_command_to_run_again_is_named(
     monkeypatch.chdir(tmp_path)
     space = '[space]\n"batch.micro" = { choice = [50, 100] }\n'
     Path("s.toml").write_text(f'name = "s"\ntrials = 2\n[base]\ndata.subset = 100\nbudget.steps = 1\n{space}')
-    command = ["run", "s.toml", "--root", "my runs", "--executor", "inline", "--device", "cpu"]
+    command = ["run", "s.toml", "--root", "my runs", *INLINE]
     assert run_app(command) == 1
     message = " ".join(capsys.readouterr().err.split())
-    again = "sweep run s.toml --root 'my runs' --executor inline --device cpu"
+    again = f"sweep run s.toml --root 'my runs' --on {INLINE[1]}"
     assert "The disk is full: " in message
     assert f"Free some space and run `{again}` again; records are kept." in message
 

@@ -203,5 +203,5 @@ def test_more_ranks_than_gpus_are_refused(
 ) -> None:
     monkeypatch.setattr(devices, "_num_gpus", lambda: 3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with pytest.raises(InputError, match=rf"world_size = {world_size} requires .*--device {device} has {count} here"):
+    with pytest.raises(InputError, match=rf"world_size = {world_size} requires .*the device {device} has {count} here"):
         table.check_ranks(table.ExecutorSettings(device=device), world_size)

@@ -37,9 +37,9 @@ def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The trials and evaluations of the study as it was run in a folder of its own."""
     (folder / "study.toml").write_text(STUDY)
     (folder / executor).mkdir()
-    (folder / "slurm.toml").write_text("jobs = 1\ngpus_per_node = 0\n")
-    words = ["run", "study.toml", "--executor", executor, "--device", "cpu", "--no-reuse", "--root", executor]
-    words += ["--slurm", "slurm.toml"]
+    table = "[sbatch]\njobs = 1\ngpus_per_node = 0\n" if executor == "slurm" else ""
+    (folder / "on.toml").write_text(f'executor = "{executor}"\ndevice = "cpu"\n{table}')
+    words = ["run", "study.toml", "--on", "on.toml", "--reuse", "none", "--root", executor]
     command = [sys.executable, "-m", "sweep.cli", *words]
     with closing(FakeSlurm(folder / executor)) as cluster:
         # the same share of the cores whatever the slots

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.writing import write_frames_report
 from sweep.analysis.recommendation import recommend
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
@@ -105,7 +104,7 @@ def test_without_a_map_the_candidates_and_the_remedy_are_named() -> None:
         load_foreign_frames(GOLDEN / "wandb_table.csv")
     message = str(caught.value)
     for part in ("batch.global: 'batch_size'", "val_accuracy: 'val/acc'", "train_seconds: 'Runtime' or 'train_time_s'",
-                 "peak_memory_bytes: 'mem_mib'", "is not guessed", "sweep columns ", "--columns map.toml"):  # fmt: skip
+                 "peak_memory_bytes: 'mem_mib'", "is not guessed", "--draft map", "--columns map.toml`"):  # fmt: skip
         assert part in message
 
 
@@ -252,43 +251,68 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("files")
-def test_recommend_states_the_origin(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_imported_table_is_a_study_that_states_its_origin(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["recommend", "runs.csv"]) == 2
     assert "is not guessed" in capsys.readouterr().err
-    assert run_app(["recommend", "runs.csv", "--columns", "map.toml"]) == 0
+    assert run_app(["import", "runs.csv", "--columns", "map.toml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"study": "runs/runs", "num_trials": 6}
+    direct, imported = load_foreign_frames("runs.csv", "map.toml"), load_foreign_frames("runs/runs")
+    assert imported.trials.equals(direct.trials)
+    assert imported.source == direct.source
+    (files / "runs.csv").unlink()
+    assert run_app(["recommend", "runs"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("These records are from elsewhere: CSV, runs.csv, 6 runs, SHA-256 ")
     assert "Columns ignored: none." in text
     assert "sweep run" not in text, "no command of this program adds to records of another"
-    assert run_app(["recommend", "runs.csv", "--columns", "map.toml", "--json"]) == 0
+    assert run_app(["recommend", "runs", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["source"]["columns"]["acc"] == "val_accuracy in fraction"
     assert document["source"]["map"] == "map.toml"
     assert document["batch_size"]["named"]["config"]["optimizer.lr"] == 0.1
-
-
-def test_the_page_states_the_origin(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["report", "runs.csv", "--columns", "map.toml"]
-    assert run_app(command) == 2
-    assert "give one with --out DIR" in capsys.readouterr().err
-    frames = load_foreign_frames("runs.csv", "map.toml")
-    page = write_frames_report(frames, files / "page" / "report.html", formats=()).read_text()
+    assert run_app(["report", "runs"]) == 0
+    page = (files / "runs/runs/report.html").read_text()
     for part in ("These records are from elsewhere", "records from elsewhere (CSV, SHA-256 ",
                  "val_accuracy in fraction",
                  "Nothing was trained or measured here", "2 configurations trained with 3 seeds each"):  # fmt: skip
         assert part in page
     assert "sweep train" not in page
+    assert run_app(["claims", "runs"]) == 0
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["import", "runs.csv"], "is not guessed"),
+        (["import", "absent.csv"], "nothing is there"),
+        (["import", "runs.csv", "--study", "a"], "--study requires --draft"),
+        (["import", "runs.csv", "--draft", "map.toml"], "map.toml exists already"),
+        (["import", "runs.csv", "--columns", "map.toml"], "holds a study already"),
+        (["run", "quickstart", "--set", "name=runs"], "runs/runs: it holds records of another program"),
+        (["report", "runs", "--live"], "--live follows a study of this program"),
+        (["recommend", "damaged"], "imported.json"),
+    ],
+)
+def test_imports_that_cannot_be_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["import", "runs.csv", "--columns", "map.toml"]) == 0
+    Path("runs/damaged").mkdir()
+    Path("runs/damaged/imported.json").write_text('{"kind": "batch-sweep import", "columns": 3}')
+    assert run_app(arguments) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_draft_lists_the_candidates_and_leaves_open_what_it_cannot_know(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_app(["columns", "runs.csv", "--draft", "draft.toml", "--json"]) == 0
+    assert run_app(["import", "runs.csv", "--draft", "draft.toml", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["candidates"]["val_accuracy"] == ["acc"]
     assert document["columns"]["bs"]["num_distinct"] == 2
-    assert run_app(["recommend", "runs.csv", "--columns", "draft.toml"]) == 2
+    complete = ["import", "runs.csv", "--columns", "draft.toml"]
+    assert run_app(complete) == 2
     assert "its unit is open" in capsys.readouterr().err
     assert '# required: "val_accuracy" = { column = "?", unit = "?" }' in write_draft(["batch_size", "other"])
     draft = (files / "draft.toml").read_text()
@@ -296,7 +320,7 @@ def test_a_draft_lists_the_candidates_and_leaves_open_what_it_cannot_know(
         '"time", unit = "?"', '"time", unit = "seconds"'
     )
     (files / "draft.toml").write_text(filled.replace('"mem", unit = "?"', '"mem", unit = "bytes"'))
-    assert run_app(["recommend", "runs.csv", "--columns", "draft.toml"]) == 2
+    assert run_app(complete) == 2
     assert "no column for the batch size" in capsys.readouterr().err
     (files / "draft.toml").write_text((files / "draft.toml").read_text().replace('# "batch.global"', '"batch.global"'))
-    assert run_app(["recommend", "runs.csv", "--columns", "draft.toml"]) == 0
+    assert run_app(complete) == 0

@@ -381,7 +381,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        code = run_app(["ask", "--device", "cpu", *arguments])
+        code = run_app(["ask", "--on", "cpu", *arguments])
         return code, *capsys.readouterr()
 
     return call
@@ -418,16 +418,16 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     (tmp_path / "own_plugin.py").touch()
     code, shown, errors = ask("--yes", *subset, "--root", "my runs", "--plugin", "own_plugin.py")
     assert code == 0, errors
-    assert "run it with: sweep run digits_batch_2.toml --root 'my runs' --device cpu --plugin own_plugin.py" in shown
+    assert "run it with: sweep run digits_batch_2.toml --root 'my runs' --on cpu --plugin own_plugin.py" in shown
 
 
 def test_without_a_terminal_the_command_without_questions_is_named(
     ask: Ask, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_app(["new", "asked.toml", "--ask"]) == 2
+    assert run_app(["ask", "asked.toml"]) == 2
     assert "Run `sweep ask FILE.toml --yes`" in " ".join(capsys.readouterr().err.split())
     Path("asked.toml").touch()
-    assert run_app(["new", "asked.toml", "--ask"]) == 2
+    assert run_app(["ask", "asked.toml"]) == 2
     assert "asked.toml exists already" in capsys.readouterr().err
     Path("mine/old").mkdir(parents=True)
     for arguments in (("old.toml",), ("new.toml", "--set", "name=old")):
@@ -449,7 +449,7 @@ def test_what_resumes_the_study_is_what_the_options_state(ask: Ask, monkeypatch:
 
     monkeypatch.setattr(study_run, "carry_out_study", carry_out)
     assert ask("own.toml", "--yes", *QUICK, "budget.epochs=1", "--budget", "20m", "--root", "mine")[0] == 1
-    assert stated == ["interrupted; run `sweep run own.toml --root mine --device cpu` to resume."]
+    assert stated == ["interrupted; run `sweep run own.toml --root mine --on cpu` to resume."]
 
 
 def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -583,10 +583,10 @@ def test_questions_are_put_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         return "memory" if text.startswith("What counts") else "2h" if text.startswith("How long") else default
 
     monkeypatch.setattr(questions.typer, "prompt", prompt)
-    found = questions.collect_replies("digits", {"--batch": "64"}, (), num_devices=1, takes_defaults=False)
-    assert found == questions.Replies(Answers(target="memory", batch=64), 7200.0)
+    found = questions.collect_answers("digits", {"--batch": "64"}, (), num_devices=1, takes_defaults=False)
+    assert found == (Answers(target="memory", batch=64), 7200.0)
     assert [text.split()[0] for text in put] == ["What", "Fine-tuning", "How"]  # the devices were found out
-    questions.collect_replies("digits", {}, (), num_devices=2, takes_defaults=False)
+    questions.collect_answers("digits", {}, (), num_devices=2, takes_defaults=False)
     assert len(put) == 3 + 5
 
 
@@ -595,8 +595,8 @@ def test_a_typed_answer_that_is_not_valid_is_followed_by_the_same_question(
 ) -> None:
     typed = iter(["fast", "speed", "none.pt", "", "0", "3", "2", "65", "64", "soon", "1h"])
     monkeypatch.setattr(questions.typer, "prompt", lambda *_, **__: next(typed))
-    found = questions.collect_replies("digits", {}, (), num_devices=2, takes_defaults=False)
-    assert found == questions.Replies(Answers(target="speed", num_devices=2, batch=64), 3600.0)
+    found = questions.collect_answers("digits", {}, (), num_devices=2, takes_defaults=False)
+    assert found == (Answers(target="speed", num_devices=2, batch=64), 3600.0)
     reasons = capsys.readouterr().err.splitlines()
     starts = ["--target: unknown", "--weights none.pt", "--devices 0", "--devices 3: this machine has 2 GPUs"]
     starts += ["--batch 65: 2 devices cannot share it evenly; give a multiple of 2", "--budget soon"]
@@ -608,8 +608,8 @@ def test_weights_are_followed_by_the_question_for_their_model(monkeypatch: pytes
     weights.touch()
     typed = {"Fine-tuning": str(weights), "Which": "vit_tiny"}
     monkeypatch.setattr(questions.typer, "prompt", lambda text, default, **_: typed.get(text.split()[0], default))
-    collect = partial(questions.collect_replies, "digits", num_devices=1)
-    assert collect({}, (), takes_defaults=False).answers.models == ("vit_tiny",)
-    assert collect({}, ("resnet8",), takes_defaults=False).answers.models == ("resnet8",)
+    collect = partial(questions.collect_answers, "digits", num_devices=1)
+    assert collect({}, (), takes_defaults=False)[0].models == ("vit_tiny",)
+    assert collect({}, ("resnet8",), takes_defaults=False)[0].models == ("resnet8",)
     with pytest.raises(InputError, match="name it with --model"):
         collect({"--weights": str(weights)}, (), takes_defaults=True)

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli_calls import INLINE
 
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS, list_objectives
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
+from sweep.executors.slurm import SlurmSettings
 from sweep.executors.table import ExecutorSettings, check_objectives, find_unmeasurable, list_measurable
 
 HARDWARE = {"energy_joules", "power_watts"}
@@ -88,13 +90,15 @@ def test_one_gpu_without_an_energy_counter_suffices_to_refuse(monkeypatch: pytes
     assert set(find_unmeasurable(study(*HARDWARE), ExecutorSettings())) == HARDWARE
 
 
-def test_of_a_cluster_the_type_of_device_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_of_a_cluster_the_type_of_device_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = fake_driver(monkeypatch, None, {})  # this machine has no counter
-    (tmp_path / "slurm.toml").write_text("gpus_per_node = 0\n")
     check_objectives(study("energy_joules"), ExecutorSettings(name="slurm"))
     check_objectives(study("energy_joules"), ExecutorSettings(name="ray", address="head:6379"))
     assert asked == []
-    for settings in (ExecutorSettings(name="slurm", slurm=tmp_path / "slurm.toml"), ExecutorSettings(name="ray")):
+    for settings in (
+        ExecutorSettings(name="slurm", slurm=SlurmSettings(gpus_per_node=0)),
+        ExecutorSettings(name="ray"),
+    ):
         assert set(find_unmeasurable(study("energy_joules"), settings)) == {"energy_joules"}
 
 
@@ -136,9 +140,10 @@ def test_run_and_dry_run_refuse_and_check_advises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "warm.toml").write_text(STUDY)
+    (tmp_path / "packed.toml").write_text('device = "cpu"\nper_device = 2\n')
     monkeypatch.chdir(tmp_path)
-    for options in ([], ["--dry-run"], ["--per-device", "2"], ["--executor", "inline"]):
-        assert run_app(["run", "warm.toml", "--device", "cpu", *options]) == 2
+    for options in (["--on", "cpu"], ["--dry-run", "--on", "cpu"], ["--on", "packed.toml"], INLINE):
+        assert run_app(["run", "warm.toml", *options]) == 2
         assert "energy_joules cannot be measured by this study on the CPU here" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
     monkeypatch.setitem(sys.modules, "pynvml", None)  # no driver's library

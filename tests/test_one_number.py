@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_calls import INLINE
 from frames_factory import frames_of, make_frames, make_spec
 
 from reports.evidence import gather_evidence
@@ -68,7 +69,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a study that really ran."""
     folder = tmp_path_factory.mktemp("one_number")
     (folder / "small.toml").write_text(STUDY)
-    words = ["run", str(folder / "small.toml"), "--root", str(folder), "--device", "cpu", "--executor", "inline"]
+    words = ["run", str(folder / "small.toml"), "--root", str(folder), *INLINE]
     assert run_app([*words, "--json"]) == 0
     return folder / "small"
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from cli_calls import INLINE
 
 from reports import write_report
 from sweep.analysis.shortfalls import explain_no_complete_trial
@@ -67,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> int:
-    words = ["run", "study of mine.toml", "--plugin", "mine.py", "--device", "cpu", "--executor", "inline"]
+    words = ["run", "study of mine.toml", "--plugin", "mine.py", *INLINE]
     return run_app([*words, *arguments])
 
 
@@ -87,7 +88,7 @@ def test_what_a_study_says_to_run_names_its_plugin_and_its_file_names_its_record
     assert run_app([*shlex.split(min(commands))[1:], "--json"]) == 0  # as it is printed
     assert json.loads(capsys.readouterr().out)["outcome"] == "complete"
     assert run_app(["recommend", "study of mine.toml", "--json"]) == 0
-    advised = re.findall(r"sweep (?:run|train|probe) 'study of mine\.toml'[^\"&]*", capsys.readouterr().out)
+    advised = re.findall(r"sweep (?:run|train|cost) 'study of mine\.toml'[^\"&]*", capsys.readouterr().out)
     assert advised
     assert all("--plugin mine.py" in command for command in advised)
     assert run_app(["report", "study of mine.toml", "--out", "page", "--json"]) == 0
@@ -96,7 +97,7 @@ def test_what_a_study_says_to_run_names_its_plugin_and_its_file_names_its_record
     assert json.loads(capsys.readouterr().out)["num_trials"] == 2
     assert run_app(["compare", "study of mine.toml", "own", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_aligned"] == 2
-    assert run_app(["doctor", "study of mine.toml"]) == 0
+    assert run_app(["check", "study of mine.toml"]) == 0
 
 
 def test_commands_repeat_what_was_typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +106,7 @@ def test_commands_repeat_what_was_typed(folder: Path, capsys: pytest.CaptureFixt
     assert "sweep check 'study of mine.toml' --set name=renamed --set optimizer.lr=0.02" in capsys.readouterr().err
     assert run_app(["recommend", "renamed", "--root", "else where", "--json"]) == 0
     typed = "'study of mine.toml' --set name=renamed --set optimizer.lr=0.02"
-    options = "--root 'else where' --executor inline --device cpu --plugin mine.py"
+    options = f"--root 'else where' --on {INLINE[1]} --plugin mine.py"
     more = f"sweep run {typed} {options} --trials 2"
     answer, page = capsys.readouterr().out, html.unescape((folder / "else where/renamed/report.html").read_text())
     for text in (answer, page):

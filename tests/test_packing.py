@@ -205,23 +205,25 @@ MANY = {"batch.micro": {"choice": list(range(8, 80))}}
 def test_what_would_measure_more_than_accuracy_is_refused(changes: dict[str, Any], word: str) -> None:
     if "budget.seconds" in changes.get("base", {}):
         changes = {**changes, "base": {**changes["base"], "budget.epochs": None}}
-    with pytest.raises(InputError, match="--per-device 1") as refused:
+    with pytest.raises(InputError, match="per_device = 1") as refused:
         check_device_sharing(packed_study(**changes))
     assert word in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("file", "arguments", "word"),
     [
-        (["--per-device", "0"], "--per-device 0"),
-        (["--executor", "inline", "--per-device", "2"], "--executor inline"),
-        (["--per-device", "2", "--set", "trial_timeout=60"], "trial_timeout"),
+        ("per_device = 0", [], "per_device"),
+        ('executor = "inline"\nper_device = 2', [], 'belongs to executor = "process"'),
+        ("per_device = 2", ["--set", "trial_timeout=60"], "trial_timeout"),
     ],
 )
 def test_the_command_refuses_before_anything_runs(
-    arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: str, arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_app(["run", "quickstart", "--root", str(tmp_path / "runs"), *arguments]) == 2
+    (tmp_path / "packed.toml").write_text(file)
+    words = ["run", "quickstart", "--root", str(tmp_path / "runs"), "--on", str(tmp_path / "packed.toml")]
+    assert run_app([*words, *arguments]) == 2
     assert word in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import optuna
 import pandas as pd
 import pytest
+from cli_calls import INLINE
 from postgres_server import Server, postgres, postgres_server
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 from sqlalchemy import text
@@ -202,7 +203,7 @@ budget.epochs = 1
 
 def test_a_run_whose_server_stops_ends_with_the_command_that_resumes_it(postgres: Server, tmp_path: Path) -> None:
     (tmp_path / "outage.toml").write_text(OUTAGE_STUDY)
-    command = [sys.executable, "-m", "sweep.cli", "run", "outage.toml", "--store", postgres.url, "--executor", "inline"]
+    command = [sys.executable, "-m", "sweep.cli", "run", "outage.toml", "--store", postgres.url, *INLINE]
     running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ended: list[int] = []
     while len(ended) < 2:

@@ -126,7 +126,7 @@ def test_a_lost_cluster_ends_the_run_and_leaves_nothing(victim: str, short_folde
     done = subprocess.run(
         command, cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=90, check=True
     )
-    assert "--executor ray: the Ray cluster was lost" in done.stderr
+    assert 'executor "ray": the Ray cluster was lost' in done.stderr
     assert "When there is a cluster again, run the same command again." in done.stderr
     await_dead([int(pid) for pid in done.stdout.splitlines()[0].split()])
     assert list(short_folder.iterdir()) == [], "the files of the cluster are gone as well"
@@ -149,7 +149,8 @@ budget.epochs = 20
 @pytest.mark.slow
 def test_a_study_whose_cluster_was_lost_is_resumed_by_the_command_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(f'name = "lost"\n{STUDY}')
-    command = [sys.executable, "-m", "sweep.cli", "run", "study.toml", "--executor", "ray", "--device", "cpu"]
+    (tmp_path / "ray.toml").write_text('executor = "ray"\ndevice = "cpu"\n')
+    command = [sys.executable, "-m", "sweep.cli", "run", "study.toml", "--on", "ray.toml"]
     running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     ended: list[int] = []
     while not ended:
@@ -161,7 +162,7 @@ def test_a_study_whose_cluster_was_lost_is_resumed_by_the_command_that_it_names(
     raylet.kill()
     _, told = running.communicate(timeout=60)
     assert running.returncode == 1, told
-    assert "run `sweep run study.toml --executor ray --device cpu` again" in told
+    assert "run `sweep run study.toml --on ray.toml` again" in told
     assert "Traceback" not in told
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=True)
     trials = load_frames(tmp_path / "runs" / "lost").trials

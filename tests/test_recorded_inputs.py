@@ -12,7 +12,7 @@ from postgres_server import postgres, postgres_server
 from records_factory import add_trials, make_spec, make_store
 from sqlalchemy import text
 
-from sweep.cli.look import check_trials
+from sweep.cli.check import check_trials
 from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError
 from sweep.records.files import export_frames, import_records
@@ -41,7 +41,7 @@ ORIGIN = StudyOrigin(
     argument="my s.toml",
     changes={"optimizer.lr": 0.1},
     plugin="plugins/mine.py",
-    options=("--executor", "ray", "--address", "a:1"),
+    options=("--on", "ray.toml"),
 )
 INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
 FORMATS = ("parquet", "csv")

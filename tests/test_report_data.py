@@ -188,5 +188,5 @@ def test_a_reservation_ends_with_a_command_that_can_be_copied() -> None:
     flagged = make_frames(20)
     flagged.trials["quality_flags"] = "few_steps"
     page = render_page(gather_evidence(flagged), NO_FIGURES)
-    assert "<code>sweep doctor made</code> <button" in page.partition('id="warnings"')[2].partition("</section>")[0]
+    assert "<code>sweep check made</code> <button" in page.partition('id="warnings"')[2].partition("</section>")[0]
     assert [environment_label(name) for name in ("git_commit", "versions.torch")] == ["git commit", "torch version"]

@@ -34,7 +34,7 @@ COMMANDS = [
     ["report", "--out", "out"],
     ["export", "--to", "csv", "out"],
     ["recommend"],
-    ["doctor"],
+    ["check"],
     ["compare", "."],
     ["dashboard"],
 ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_calls import INLINE
 from frames_factory import MadeFrames, frames_of, make_frames, make_spec
 
 from reports import write_report
@@ -145,7 +146,7 @@ budget.steps = 2
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    code = run_app(["run", "tiny.toml", "--device", "cpu", "--executor", "inline", *arguments])
+    code = run_app(["run", "tiny.toml", *INLINE, *arguments])
     assert code == 0, capsys.readouterr().err
     shown = capsys.readouterr()
     return json.loads(shown.out) if "--json" in arguments else shown.out + shown.err

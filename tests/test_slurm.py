@@ -20,9 +20,9 @@ from sweep.config.study_file import build_study
 from sweep.config.trial import TrialConfig
 from sweep.executors import devices, slurm
 from sweep.executors.base import PROGRAM, WorkerProgram
-from sweep.executors.slurm import Job, SlurmCluster, SlurmExecutor, SlurmSettings, read_settings
+from sweep.executors.slurm import Job, SlurmCluster, SlurmExecutor, SlurmSettings
 from sweep.executors.slurm_job import JOB_REQUESTS, MESSAGES_FILE, JobRequest, LineReader, choose_device, run_job
-from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
+from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type, read_executor
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
 from sweep.records.records import TrialRecord
 from sweep.search.attempts import Attempt
@@ -325,6 +325,8 @@ def test_half_a_line_waits_for_the_rest(tmp_path: Path) -> None:
 
 
 SETTINGS = """
+executor = "slurm"
+[sbatch]
 jobs = 8
 partition = "gpu"
 account = "lab"
@@ -334,7 +336,7 @@ gpus_per_node = 2
 cpus_per_task = 12
 mem = "48G"
 setup = ["module load cuda"]
-[sbatch]
+[sbatch.sbatch]
 exclusive = true
 reservation = "night"
 """
@@ -342,7 +344,7 @@ reservation = "night"
 
 def test_the_settings_become_options_of_sbatch(cluster: FakeSlurm, tmp_path: Path) -> None:
     (tmp_path / "gpu.toml").write_text(SETTINGS)
-    settings = read_settings(tmp_path / "gpu.toml")
+    settings = read_executor(str(tmp_path / "gpu.toml")).slurm
     SlurmCluster(tmp_path / "jobs", settings, "sweep-lr").submit([json.dumps({"folder": str(tmp_path)})])
     (job,) = cluster.jobs().values()
     asked = {name: value for name, value in job["options"].items() if name not in ("output", "open-mode")}
@@ -358,22 +360,22 @@ def test_the_settings_become_options_of_sbatch(cluster: FakeSlurm, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("partitoin = 'gpu'", r"unknown key 'partitoin'\. Did you mean 'partition'\? Known: account, "),
+        ("partitoin = 'gpu'", r"unknown key 'sbatch.partitoin'\. Did you mean 'sbatch.partition'\? Known: address, "),
         ("jobs = 0", r"jobs: .*greater than or equal to 1 \(given: 0\)"),
         ("time = '1m'\nnotice = '1m'", r"notice = 60 s: it must be less than time = 60 s; lower it"),
-        ("[sbatch]\narray = '0-3'", "sbatch: array is set by the executor itself; leave it out"),
-        ("[sbatch]\n'x\\ny' = 1", "sbatch"),
+        ("[sbatch.sbatch]\narray = '0-3'", "sbatch: array is set by the executor itself; leave it out"),
+        ("[sbatch.sbatch]\n'x\\ny' = 1", "sbatch"),
         ("partition = 'a\\nb'", "partition"),
         ("sbatch = 3", "sbatch: give a table"),
         ("x", "not valid TOML"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, reason: str) -> None:
-    (tmp_path / "bad.toml").write_text(text.replace("'", '"'))
+    (tmp_path / "bad.toml").write_text(f"executor = 'slurm'\n[sbatch]\n{text}".replace("'", '"'))
     with pytest.raises(InputError, match=reason):
-        read_settings(tmp_path / "bad.toml")
+        read_executor(str(tmp_path / "bad.toml"))
     with pytest.raises(InputError, match="cannot be read"):
-        read_settings(tmp_path / "missing.toml")
+        read_executor(str(tmp_path / "missing.toml"))
 
 
 def test_without_slurm_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,12 +402,11 @@ def test_no_job_knows_the_password_of_the_store(
     assert all(b"canary" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
-def test_a_trial_has_as_many_gpus_of_its_node_as_it_uses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "slurm.toml").write_text("gpus_per_node = 4\n")
-    settings = ExecutorSettings(name="slurm", slurm=tmp_path / "slurm.toml")
+def test_a_trial_has_as_many_gpus_of_its_node_as_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ExecutorSettings(name="slurm", slurm=SlurmSettings(gpus_per_node=4))
     check_ranks(settings, 4)
     assert (device_type(settings), device_type(replace(settings, device="cpu"))) == ("cuda", "cpu")
-    with pytest.raises(InputError, match="requires 5 GPUs, and --device auto has 4 here"):
+    with pytest.raises(InputError, match="requires 5 GPUs, and the device auto has 4 here"):
         check_ranks(settings, 5)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "_num_gpus", lambda: 4)
@@ -462,14 +463,13 @@ def test_a_study_on_a_cluster_is_the_study_here(
     patience, over = tmp_path / "patience", threading.Event()
     patience.mkdir()
     monkeypatch.setenv("PATIENT", str(patience))
-    (tmp_path / "slurm.toml").write_text("jobs = 2\ngpus_per_node = 0\n")
     spec = build_study(SPEC, "test")
     here = run_study(spec, Options(root=tmp_path / "here", executor=ExecutorSettings(device="cpu"), plugin=PLUGIN))
     for number in range(2):
         (patience / f"{number}.wait").touch()
     thread = threading.Thread(target=befall_waiting, args=(patience, cluster.preempt, over))
     thread.start()
-    settings = ExecutorSettings(name="slurm", slurm=tmp_path / "slurm.toml", device="cpu")
+    settings = ExecutorSettings(name="slurm", slurm=SlurmSettings(jobs=2, gpus_per_node=0), device="cpu")
     there = Options(root=tmp_path / "runs", executor=settings, plugin=PLUGIN)
     folder = run_study(spec, there)
     over.set()

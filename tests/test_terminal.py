@@ -57,10 +57,10 @@ def test_the_trials_with_quality_warnings_are_counted_with_those_whose_time_is_i
         TrialRecord(number=number, phase="search", values=values, outcome="complete", quality_flags=each)
         for number, each in enumerate(flags)
     ]
-    assert Display(make_spec(), records, "sweep doctor mine")._warnings().splitlines() == [
+    assert Display(make_spec(), records, "sweep check mine")._warnings().splitlines() == [
         "quality warnings: 3 of 4 trials (spread 2, slowed_by_others 1, packed 1)",
         "  of these trials: 1 with a time that is in doubt",
-        "  reasons and remedies: sweep doctor mine",
+        "  reasons and remedies: sweep check mine",
     ]
 
 

@@ -121,17 +121,31 @@ def test_what_cannot_be_a_trial_is_refused_at_once(tmp_path: Path, point: dict[s
 
 
 def test_the_command_enqueues_before_the_first_run(tmp_path: Path) -> None:
-    ended = call_sweep("enqueue", "quickstart", "--set", "batch.micro=64", cwd=tmp_path)
+    ended = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=64", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "enqueued as number 1 of the queue" in ended.stdout
-    again = call_sweep("enqueue", "quickstart", "--set", "batch.micro=64", cwd=tmp_path)
+    again = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=64", cwd=tmp_path)
     assert again.returncode == 2
     assert "this point waits already, as number 1" in " ".join(again.stderr.split())
-    outside = call_sweep("enqueue", "quickstart", "--set", "batch.micro=100000", cwd=tmp_path)
+    outside = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=100000", cwd=tmp_path)
     assert outside.returncode == 2
     assert "`sweep train` trains anything else" in " ".join(outside.stderr.split())
-    removed = call_sweep("enqueue", "quickstart", "--remove", "1", "--json", cwd=tmp_path)
+    both = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=32", "--remove", "1", cwd=tmp_path)
+    assert both.returncode == 2
+    listed = call_sweep("trials", "quickstart", cwd=tmp_path)
+    assert "enqueued, number 1 of the queue: batch.micro=64" in listed.stdout
+    removed = call_sweep("trials", "quickstart", "--remove", "1", "--json", cwd=tmp_path)
     assert removed.stdout == '{"study": "quickstart", "queue": []}\n'
+
+
+def test_the_command_enqueues_in_the_store_of_the_team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEP_STORE", f"sqlite:///{tmp_path}/team.sqlite")
+    for study in ("quickstart", "SWEEP_STORE#quickstart"):
+        batch = 64 if study == "quickstart" else 32
+        ended = call_sweep("trials", study, "--enqueue", f"batch.micro={batch}", cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+    assert "study quickstart: 2 enqueued, waiting" in ended.stdout
+    assert not (tmp_path / "runs").exists()
 
 
 def test_only_a_waiting_point_is_removed(tmp_path: Path) -> None:

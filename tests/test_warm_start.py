@@ -9,6 +9,7 @@ from typing import Any
 import optuna
 import pandas as pd
 import pytest
+from cli_calls import INLINE
 from optuna_storages import open_storage
 from records_factory import make_ending, make_spec, make_store
 from test_tuner import run
@@ -255,7 +256,7 @@ def test_the_command_learns_from_an_optuna_storage(tmp_path: Path, capsys: pytes
         "[base]\nbudget.steps = 2\ndata.subset = 100\n"
         '[space]\n"batch.micro" = { choice = [32, 64] }\n"optimizer.lr" = { log = [0.01, 1.0] }\n'
     )
-    arguments = ["run", str(file), "--root", str(tmp_path / "runs"), "--executor", "inline", "--json"]
+    arguments = ["run", str(file), "--root", str(tmp_path / "runs"), *INLINE, "--json"]
     assert run_app([*arguments, "--warm-start", str(tmp_path / "nothing.db")]) == 2
     assert "nothing is there" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -103,8 +103,7 @@ def test_the_installed_wheel_runs_the_demo_in_an_empty_folder(wheel: Path, tmp_p
     assert all(Path(place).is_relative_to(site) for place in places)
     shipped = {path.stem for path in (ROOT / "studies").glob("*.toml")} - {"template"}
     assert shipped <= set(sweep("list").split())
-    sweep("new", "mine.toml")
-    assert 'name = "mine"' in (work / "mine.toml").read_text(encoding="utf-8")
+    assert 'name = "my_study"' in sweep("list", "template")
     small = ["--set", "budget.epochs=1", "--set", "confirm.max_configurations=1", "--set", "confirm.seeds=3"]
     document = json.loads(sweep("run", "quickstart", "--trials", "2", *small, "--json"))
     assert document["outcomes"].keys() <= {"complete", "pruned"}

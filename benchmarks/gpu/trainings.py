@@ -490,7 +490,7 @@ def _make_command(name: str, root: str, job: Job) -> list[str]:
     else:
         values |= {"data.name": "imagefolder", "data.root": images_folder(), "confirm.share": 1.0}
     command = [*bind_to_this_process(_SWEEP), "run", name, "--root", root, "--json", "--timeout", f"{timeout}s"]
-    command += ["--device", str(job.setting.device), "--trials", str(job.setting.pick(_NUM_TRIALS, 3))]
+    command += ["--on", str(job.setting.device), "--trials", str(job.setting.pick(_NUM_TRIALS, 3))]
     return [*command, *(part for key, value in values.items() for part in ("--set", f"{key}={value}"))]
 
 

@@ -25,7 +25,7 @@ from studies import shipped_studies, template
 from sweep.cli.app import print_answer, print_lines, print_table
 from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, load_plugin, parse_sets
 from sweep.config.advice import Advice, find_data_pitfalls, find_pitfalls
-from sweep.config.errors import InputError, describe_unknown, show_name
+from sweep.config.errors import InputError, describe_unknown, hide_credentials, show_name
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.sections import list_fields
 from sweep.config.study import StudySpec, describe_cost
@@ -162,7 +162,7 @@ def check(
         if changes:
             raise InputError(f"--set: {study} is on record and cannot be changed; give the study's file.")
         return _check_records(place, as_json)
-    return _check_study(load_study(study, changes), root, as_json)
+    return _check_study(load_study(study if is_file else hide_credentials(study), changes), root, as_json)
 
 
 def _find_place(study: str, root: Path) -> str | None:

@@ -17,6 +17,7 @@ from sweep.executors import slurm
 from sweep.executors.base import Executor
 from sweep.executors.process import ProcessExecutor
 from sweep.executors.ray import RayExecutor
+from sweep.executors.slurm import SlurmSettings
 from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.search import session
 from sweep.search.attempts import RunPlan
@@ -44,7 +45,7 @@ def main(about: dict[str, Any]) -> int:
         load_plugin(plugin)
     settings = ExecutorSettings(
         name=options.pop("executor", "process"),
-        slurm=Path(options.pop("slurm")) if "slurm" in options else None,
+        slurm=SlurmSettings(**options.pop("slurm", {})),
         device="cpu",
     )
     options |= {"root": Path(options["root"]), "executor": settings}

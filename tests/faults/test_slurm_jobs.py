@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 _PLUGIN = str(Path(__file__).parents[1] / "patient_plugin.py")
 _SPEC = {"base": {"model.name": "patient", "data.subset": 300, "budget.epochs": 12}}
 # a job is told to leave when it has run for 30 s, and taken away when it has not done so after 30 s more
-_SETTINGS = "jobs = 2\ngpus_per_node = 0\ntime = 60\nnotice = 30\n"
+_SETTINGS = {"jobs": 2, "gpus_per_node": 0, "time": 60.0, "notice": 30.0}
 _KINDS = {"kill": "job_lost", "preempt": "left", "timeout": "left", "node": "node_lost"}
 
 
@@ -40,8 +40,7 @@ def _befall(kind: str, job_id: str, cluster: FakeSlurm) -> None:
 
 def _storm_options(folder: Path) -> dict[str, str]:
     (folder / "patience").mkdir()
-    (folder / "slurm.toml").write_text(_SETTINGS)
-    return {"plugin": _PLUGIN, "executor": "slurm", "slurm": str(folder / "slurm.toml")}
+    return {"plugin": _PLUGIN, "executor": "slurm", "slurm": _SETTINGS}
 
 
 def test_a_job_that_must_go_costs_its_attempt_alone(tmp_path: Path, tally: Tally, cluster: FakeSlurm) -> None:

@@ -1,4 +1,4 @@
-"""``sweep probe`` and the forecast of ``sweep run`` as a user meets them, on real digits."""
+"""``sweep cost`` and the forecast of ``sweep run`` as a user meets them, on real digits."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from cli_calls import call_sweep
 
+import sweep.probing.memory
 from sweep import load_frames
 from sweep.cli.app import run_app
-from sweep.cli.costs import _lines, _size_row
+from sweep.cli.cost import format_report, make_size_row
+from sweep.probing.memory import MemoryEstimate
 from sweep.probing.micro_batch_search import MicroBatchSearch, SplitStep, describe_accumulation
-from sweep.records.records import MEMORY_PARTS, ProbeRecord
+from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS, ProbeRecord
 from sweep.search.single import ProbeReport
 
 TINY = """
@@ -42,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def probed(folder: Path) -> dict[str, Any]:
     """Every size that fits 1.3 MB, of a split of 60 images."""
     arguments = ("tiny.toml", "--set", "data.subset=60", "--set", "batch.micro=16", "--memory", "3MB", "--json")
-    result = call_sweep("probe", *arguments, cwd=folder)
+    result = call_sweep("cost", "--measure", *arguments, cwd=folder)
     assert result.returncode == 0, result.stderr
     document: dict[str, Any] = json.loads(result.stdout)
     return document
@@ -77,8 +79,8 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     grown = largest["peak_memory_bytes"] - smallest["peak_memory_bytes"]
     assert probed["bytes_per_sample"] == grown / (largest["micro_batch"] - smallest["micro_batch"])
     assert probed["steps_per_epoch"] == 4  # of 16 of 60 images
-    assert sorted(probed["memory_parts"]) == sorted(MEMORY_PARTS)
-    assert sum(probed["memory_parts"].values()) == pytest.approx(probe["peak_memory_bytes"], rel=0.3)
+    assert probed["peak_memory_bytes"] == sum(probed[f"{part}_bytes"] for part in MEMORY_PARTS)
+    assert probed["peak_memory_bytes"] == pytest.approx(probe["peak_memory_bytes"], rel=0.3)
     above = f"worth it for effective batches above {probed['largest_micro_batch']} samples, which do not fit at once"
     assert above in probed["accumulation_text"]
 
@@ -94,8 +96,8 @@ def test_each_micro_batch_that_was_tried_has_its_steps(probed: dict[str, Any]) -
         peak_memory_bytes=2048,
     )
     refused = ProbeRecord(shape_key="b", device="cpu", micro_batch=64, outcome="not_fitting")
-    assert _size_row(16, 82, fits) == ("16", "82", "1,234 images/s", "2.00 KiB")
-    assert _size_row(64, 21, refused) == ("64", "21", "not_fitting", "")
+    assert make_size_row(16, 82, fits) == ("16", "82", "1,234 images/s", "2.00 KiB")
+    assert make_size_row(64, 21, refused) == ("64", "21", "not_fitting", "")
 
 
 def test_the_memory_per_sample_is_printed() -> None:
@@ -116,7 +118,7 @@ def test_the_memory_per_sample_is_printed() -> None:
         search=MicroBatchSearch(tried, 32),
         steps_per_epoch=4,
     )
-    lines = list(_lines(report))
+    lines = list(format_report(report))
     assert "memory per sample     2.00 KiB of a micro batch" in lines
     assert "steps per epoch       4" in lines
 
@@ -165,7 +167,17 @@ def test_probes_are_records_under_the_root(folder: Path, probed: dict[str, Any])
 
 
 def test_one_shape_is_printed_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = ["probe", "--one", "--set", "data.subset=60", "--set", "batch.micro=8", "--root", str(folder / "one")]
+    one = [
+        "cost",
+        "--measure",
+        "--one",
+        "--set",
+        "data.subset=60",
+        "--set",
+        "batch.micro=8",
+        "--root",
+        str(folder / "one"),
+    ]
     assert run_app(one) == 0
     printed = capsys.readouterr().out
     words = (
@@ -189,14 +201,14 @@ def test_one_shape_is_printed_for_people(folder: Path, capsys: pytest.CaptureFix
         (("--memory", "lots"), "--memory lots"),
         (("--set", "distributed.world_size=2"), "a probe is of one rank"),
         (("--set", "data.name=imagefolder"), "data"),
-        (("--device", "cuda:7"), "unknown device"),
+        (("--on", "cuda:7"), "unknown device"),
         (("no_such_study",), "unknown study"),
     ],
 )
 def test_what_cannot_be_probed_is_refused(
     tmp_path: Path, arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_app(["probe", *arguments, "--root", str(tmp_path / "runs")]) == 2
+    assert run_app(["cost", "--measure", *arguments, "--root", str(tmp_path / "runs")]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert reason in printed.err.replace("\n", " ")
@@ -237,3 +249,114 @@ def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: P
     changed = call_sweep("run", "tiny.toml", "--root", "runs", "--dry-run", "--set", "budget.epochs=2", cwd=folder)
     assert changed.returncode == 2
     assert "base.budget.epochs: 1 -> 2" in changed.stderr
+
+
+# ---------------------------------------------------------------------- the forecast without training
+
+STUDY = """
+name = "sizes"
+
+[base]
+data.name = "digits"
+optimizer.name = "sgd"
+
+[space]
+"batch.micro" = { choice = [16, 64] }
+"batch.accumulation" = { choice = [1, 2] }
+"optimizer.lr" = { log = [1e-3, 1.0] }
+"""
+
+
+def documented(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run_app(["cost", "--json", "--on", "cpu", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_configuration_by_category(capsys: pytest.CaptureFixture[str]) -> None:
+    found = documented(capsys, "--set", "optimizer.name=sgd")
+    assert found["peak_memory_bytes"] == sum(found[f"{name}_bytes"] for name in MEMORY_PARTS)
+    assert found["optimizer_bytes"] == 0
+    assert found["unmeasured_operations"] == 0
+    assert found["space"] == []
+    assert found["steps_per_epoch"] == 21  # of 64 of 1300 images
+    half = documented(capsys, "--set", "optimizer.name=sgd", "--set", "batch.micro=32")
+    grown = found["peak_memory_bytes"] - half["peak_memory_bytes"]
+    assert found["bytes_per_sample"] == grown / 32 > 0
+    single = documented(capsys, "--set", "batch.micro=1", "--set", "model.norm=group")
+    assert (single["bytes_per_sample"], single["steps_per_epoch"]) == (None, 1300)
+
+
+def test_operations_that_could_not_be_measured_are_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = MemoryEstimate(
+        parameter_bytes=1, gradient_bytes=1, optimizer_bytes=1, activation_bytes=1, temporary_bytes=1, scratch_bytes=1,
+        unmeasured_operations=3,
+    )  # fmt: skip
+    monkeypatch.setattr(sweep.probing.memory, "estimate_memory", lambda _config, **_options: made)
+    assert documented(capsys)["unmeasured_operations"] == 3
+    assert documented(capsys)["peak_memory_bytes"] == 6
+    assert run_app(["cost"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith("unmeasured operations: 3; their scratch memory is not included.\n")
+    assert "unmeasured_operations" not in shown
+
+
+def test_a_study_has_its_base_its_micro_batches_and_its_ends(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "sizes.toml"
+    path.write_text(STUDY)
+    found = documented(capsys, str(path))
+    assert [(each["name"], each["config"]["batch.micro"]) for each in found["space"]] == [
+        ("micro batch", 16),
+        ("micro batch", 64),
+        ("smallest corner", 16),
+        ("largest corner", 64),
+    ]
+    smallest, largest = found["space"][2:]
+    assert (smallest["config"]["batch.accumulation"], largest["config"]["batch.accumulation"]) == (1, 2)
+    assert smallest["peak_memory_bytes"] < found["peak_memory_bytes"] < largest["peak_memory_bytes"]
+    assert found["space"][1]["peak_memory_bytes"] == found["peak_memory_bytes"]  # 64 is the default
+    assert [each["steps_per_epoch"] for each in found["space"]] == [82, 21, 82, 11]  # of 16, 64, 16, 2 x 64 of 1300
+    fixed = documented(capsys, str(path), "--set", "batch.micro=16")
+    assert fixed["peak_memory_bytes"] == smallest["peak_memory_bytes"]
+    assert all("batch.micro" not in each["config"] for each in fixed["space"])
+
+
+def test_the_table_names_categories_and_corners(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    path = tmp_path / "sizes.toml"
+    path.write_text(STUDY)
+    assert run_app(["cost", str(path), "--on", "cuda"]) == 0
+    shown = capsys.readouterr().out
+    assert all(label in shown for label in MEMORY_LABELS.values())
+    # 64 images, two micro batches and one: an epoch of 1300 images has 21 steps
+    assert "steps per epoch: 21; memory per sample of a micro batch: " in shown
+    row = next(line for line in shown.splitlines() if "batch.micro=64 batch.accumulation=2" in line)
+    assert row.split()[-3] == "11"  # steps per epoch, before the memory and its unit
+    assert "MiB" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--on", "tpu"], "--on tpu"),
+        (["--set", "precision.dtype=tf32", "--on", "cpu"], "tf32"),
+        (["--set", "batch.micro=0"], "batch.micro"),
+        (["--set", "data.name=imagefolder", "--set", "data.root=nowhere"], "data.root = 'nowhere'"),
+        (["no_such_study"], "no_such_study"),
+        (["--memory", "8GiB"], "--memory requires --measure"),
+    ],
+)
+def test_what_cannot_be_forecast_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert run_app(["cost", *arguments]) == 2
+    streams = capsys.readouterr()
+    assert words in streams.err
+    assert streams.out == ""
+    assert "Traceback" not in streams.err

@@ -126,7 +126,7 @@ def test_a_lost_cluster_ends_the_run_and_leaves_nothing(victim: str, short_folde
     done = subprocess.run(
         command, cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=90, check=True
     )
-    assert 'executor "ray": the Ray cluster was lost' in done.stderr
+    assert "executor ray: the Ray cluster was lost" in done.stderr
     assert "When there is a cluster again, run the same command again." in done.stderr
     await_dead([int(pid) for pid in done.stdout.splitlines()[0].split()])
     assert list(short_folder.iterdir()) == [], "the files of the cluster are gone as well"

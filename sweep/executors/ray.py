@@ -72,7 +72,7 @@ _OWN_CLUSTER = {
 _JOINED_CLUSTER = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
 _VITAL = ("raylet", "gcs_server")  # processes of Ray without which a cluster is lost
 _NO_CLUSTER = (
-    "--executor ray: --address {}: {}\nThis machine must be part of the cluster; a cluster with a token also requires "
+    "executor ray: address = {}: {}\nThis machine must be part of the cluster; a cluster with a token also requires "
     "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here."
 )
 _log = logging.getLogger(__name__)
@@ -85,12 +85,12 @@ class ClusterLostError(StoppedError):
 def check_ray(address: str | None) -> None:
     """Raises ``InputError`` if Ray is missing or too old, or ``address`` is malformed."""
     if find_spec("ray") is None:
-        raise InputError("--executor ray: Ray is not installed; pip install 'batch-sweep[ray]'.")
+        raise InputError("executor ray: Ray is not installed; pip install 'batch-sweep[ray]'.")
     if tuple(int(part) for part in version("ray").split(".")[:2]) < _MIN_VERSION:
-        raise InputError(f"--executor ray: Ray {version('ray')} is not safe; pip install 'ray>=2.52'.")
+        raise InputError(f"executor ray: Ray {version('ray')} is not safe; pip install 'ray>=2.52'.")
     if address is not None and not _ADDRESS.fullmatch(address):
         raise InputError(
-            f"--address {hide_credentials(address)}: give host:port, ray://host:port or auto; put a token into the "
+            f"address = {hide_credentials(address)}: give host:port, ray://host:port or auto; put a token into the "
             "file that RAY_AUTH_TOKEN_PATH names."
         )
 
@@ -129,7 +129,7 @@ class _Attempt:
 class RayExecutor(PollingExecutor[_Attempt]):
     """One trial at a time on each slot of the cluster at ``address``: ``world_size`` GPUs of one machine, or one CPU
     core if it has no GPU or ``device`` is ``cpu``. Without an address a cluster of this machine's ``device`` (as
-    ``--device`` names it) and ``num_cpus`` cores is started, on loopback, and ended with this object.
+    ``device`` names it) and ``num_cpus`` cores is started, on loopback, and ended with this object.
 
     All slots are of one device class, the most frequent one; others are excluded with a warning. Files have the same
     names on every machine: a trial resumes from its checkpoint on another one only if they share them.
@@ -299,7 +299,7 @@ class RayExecutor(PollingExecutor[_Attempt]):
             self._lost = "the Ray cluster was lost: a process of Ray on this machine has ended"
         if self._lost:
             raise ClusterLostError(
-                f"--executor ray: {self._lost}; what was recorded is kept. When there is a cluster again, {RUN_AGAIN}."
+                f"executor ray: {self._lost}; what was recorded is kept. When there is a cluster again, {RUN_AGAIN}."
             )
 
     # ------------------------------------------------------------------ actors
@@ -312,8 +312,8 @@ class RayExecutor(PollingExecutor[_Attempt]):
         nodes = _list_nodes(self._world_size)
         if not nodes and not self._device_class:
             raise InputError(
-                f"--executor ray: no machine of the cluster has the {self._world_size} GPUs of a trial (0: a CPU "
-                "core); see `ray status`, lower distributed.world_size, or give --device cpu."
+                f"executor ray: no machine of the cluster has the {self._world_size} GPUs of a trial (0: a CPU "
+                "core); see `ray status`, lower distributed.world_size, or give --on cpu."
             )
         taken = Counter(slot.node.key for slot in self._slots)
         make: Any = ray.remote
@@ -371,7 +371,7 @@ class RayExecutor(PollingExecutor[_Attempt]):
     def _exclude(self, node: _Node, reason: str) -> None:
         """Uses one slot less of a machine, whose actor was removed."""
         if not self._slots and not self._device_class:
-            raise InputError(f"--executor ray: no trial can run on the cluster: {reason}")
+            raise InputError(f"executor ray: no trial can run on the cluster: {reason}")
         if not self._num_excluded[node.key]:
             _log.warning("machine %s of the cluster is not fully used: %s", node.key[:8], reason)
         self._num_excluded[node.key] += 1
@@ -420,7 +420,7 @@ def _start_cluster(folder: Path, num_cpus: int, gpus: list[str]) -> None:
                 _system_config={"memory_monitor_refresh_ms": 0},  # it would kill processes before the kernel has to
             )
     except Exception as error:
-        raise InputError(f"--executor ray: no cluster could be started: {_shorten_error(error)}") from None
+        raise InputError(f"executor ray: no cluster could be started: {_shorten_error(error)}") from None
 
 
 def _join_cluster(address: str) -> None:

@@ -111,10 +111,10 @@ def check_slurm() -> None:
     try:
         import submitit  # noqa: F401
     except ImportError:
-        raise InputError("--executor slurm: submitit is missing; pip install 'batch-sweep[slurm]'.") from None
+        raise InputError("executor slurm: submitit is missing; pip install 'batch-sweep[slurm]'.") from None
     missing = [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]
     if missing:
-        raise InputError(f"--executor slurm: {missing[0]} is not on the PATH; run it on a login node of the cluster.")
+        raise InputError(f"executor slurm: {missing[0]} is not on the PATH; run it on a login node of the cluster.")
 
 
 # ---------------------------------------------------------------------- the cluster
@@ -306,7 +306,7 @@ class SlurmExecutor(PollingExecutor[Job]):
                 if ending := next((message for message in messages if isinstance(message, Ending)), None):
                     raise RuntimeError(f"the machine could not be described: {ending.error}")
         except _SubmitError as error:
-            raise InputError(f"--executor slurm: no job was accepted: {error}; change the file of --slurm.") from None
+            raise InputError(f"executor slurm: no job was accepted: {error}; change its table [sbatch].") from None
         finally:
             if job.machine is None:
                 self._end([job])

@@ -326,20 +326,37 @@ def test_a_run_does_not_hide_exported_records(
 
 
 HEAVY = {
-    "torch", "torchvision", "optuna", "numpy", "pandas", "scipy", "matplotlib", "sqlalchemy", "alembic",
-    "pyarrow", "jinja2", "psutil", "rich",
+    "torch", "torchvision", "optuna", "numpy", "pandas", "scipy", "matplotlib", "sqlalchemy", "pyarrow", "jinja2",
+    "psutil", "rich",
 }  # fmt: skip
+HELP = """
+import contextlib, io, json, os, sys
+from sweep.cli.app import COMMANDS, run_app
+
+os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = "80"
+pages, heavy = {}, set(json.loads(sys.argv[1]))
+for words in ([], *([name] for name in COMMANDS)):
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert run_app([*words, "--help"]) == 0
+    loaded = sorted((heavy if words else heavy | {"pydantic"}) & sys.modules.keys())
+    pages[" ".join(words)] = (shown.getvalue().splitlines(), loaded)
+print(json.dumps(pages))
+"""
 
 
-@pytest.mark.parametrize(("arguments", "heavy"), [([], HEAVY | {"pydantic"}), *(([name], HEAVY) for name in COMMANDS)])
-def test_help_imports_nothing_heavy(arguments: list[str], heavy: set[str]) -> None:
-    code = (
-        "import sys\nfrom sweep.cli.app import run_app\n"
-        f"assert run_app({[*arguments, '--help']}) == 0\n"
-        f"print(sorted({heavy} & sys.modules.keys()))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "[]"
+def test_each_help_fits_on_a_screen_and_imports_nothing_heavy() -> None:
+    words = [sys.executable, "-c", HELP, json.dumps(sorted(HEAVY))]
+    pages = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert pages.keys() == {"", *COMMANDS}
+    assert {name: loaded for name, (_, loaded) in pages.items() if loaded} == {}
+    assert {name: len(lines) for name, (lines, _) in pages.items() if len(lines) > 40} == {}
+    assert max(len(line) for lines, _ in pages.values() for line in lines) <= 80
+
+
+def test_every_command_that_answers_speaks_json() -> None:
+    options = {name: {each for item in load_command(name).params for each in item.opts} for name in COMMANDS}
+    assert [name for name in COMMANDS if "--json" not in options[name]] == ["dashboard"]
 
 
 def test_the_list_of_commands_shows_the_first_sentence_of_each_commands_help(

@@ -10,7 +10,6 @@ import statistics
 import sys
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,31 +56,9 @@ _REDRAW_SECONDS = 0.5
 _FRONT_ROWS = 8
 
 
-class _Surface(ABC):
-    """Lines, one below the other, and below them a panel that is replaced."""
-
-    has_panel = True
-
-    @abstractmethod
-    def start(self) -> None:
-        """Begins to show a panel."""
-
-    @abstractmethod
-    def print_line(self, text: Text) -> None:
-        """Adds a line."""
-
-    @abstractmethod
-    def show_panel(self, panel: RenderableType) -> None:
-        """Replaces the panel."""
-
-    @abstractmethod
-    def stop(self, panel: RenderableType) -> None:
-        """Shows the panel for the last time."""
-
-
 @final
-class _ConsoleSurface(_Surface):
-    """Standard error: with a panel on a terminal, lines alone elsewhere."""
+class _ConsoleSurface:
+    """Standard error: lines, and on a terminal a panel below them that is replaced."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty(), force_jupyter=False)
@@ -106,8 +83,10 @@ class _ConsoleSurface(_Surface):
 
 
 @final
-class _NotebookSurface(_Surface):
+class _NotebookSurface:
     """One output of the cell that runs, replaced as a whole: no line is there twice, and no widget is required."""
+
+    has_panel = True
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -128,7 +107,10 @@ class _NotebookSurface(_Surface):
             self._update()
 
     def show_panel(self, panel: RenderableType) -> None:
-        self._panel = _write_text(panel)
+        file = io.StringIO()
+        console = Console(file=file, width=_NOTEBOOK_COLUMNS, force_terminal=False, force_jupyter=False, no_color=True)
+        console.print(panel)
+        self._panel = "\n".join(line.rstrip() for line in file.getvalue().splitlines())
         self._update()
 
     def stop(self, panel: RenderableType) -> None:
@@ -147,12 +129,6 @@ class _NotebookSurface(_Surface):
             self._handle.update(shown, raw=True)
 
 
-def _write_text(panel: RenderableType) -> str:
-    file = io.StringIO()
-    Console(file=file, width=_NOTEBOOK_COLUMNS, force_terminal=False, force_jupyter=False, no_color=True).print(panel)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
-
-
 @final
 class Display:
     """Shows events; a context manager around the study's run."""
@@ -163,7 +139,7 @@ class Display:
         records: list[TrialRecord],
         check: str = "sweep check STUDY",
         resumed_by: str = "the same command again",
-        surface: _Surface | None = None,
+        surface: _ConsoleSurface | _NotebookSurface | None = None,
         recommend: str = "sweep recommend STUDY",
     ) -> None:
         """``check`` is the command that names the trials with quality warnings, ``resumed_by`` what resumes the
@@ -173,7 +149,7 @@ class Display:
         self._check, self._recommend = check, recommend
         self._records = {record.number: record for record in records}
         self._running: dict[int, tuple[TrialStarted, Progress | None, Evaluation | None]] = {}
-        self._surface = surface or _ConsoleSurface()
+        self._surface: _ConsoleSurface | _NotebookSurface = surface or _ConsoleSurface()
         self._drawn = 0.0
         self._has_ended = False
         self._saved_seconds: list[float] = []
@@ -293,11 +269,12 @@ class Display:
             self._surface.show_panel(self._panel())
 
     def _panel(self) -> Group:
-        done = sum(record.outcome is not None for record in self._records.values())
+        counts = Counter(record.outcome for record in self._records.values() if record.outcome)
+        outcomes, done = ", ".join(f"{count} {name}" for name, count in counts.items()), counts.total()
         head = Table.grid(padding=(0, 1))
         left = f"about {format_value('seconds', seconds)} left" if (seconds := self._seconds_left()) else ""
-        bar = ProgressBar(total=max(self._planned(), done), completed=done, width=30)
-        head.add_row(bar, f"{done}/{self._planned()}", self._outcomes(), left)
+        bar = ProgressBar(total=max(self._count_planned(), done), completed=done, width=30)
+        head.add_row(bar, f"{done}/{self._count_planned()}", outcomes, left)
         return Group(head, *self._running_lines(), self._front_table())
 
     def _running_lines(self) -> list[Text]:
@@ -331,11 +308,7 @@ class Display:
         flat = flatten_config(config)
         return " ".join(f"{path}={_short(flat[path])}" for path in self._spec.space)
 
-    def _outcomes(self) -> str:
-        counts = Counter(record.outcome for record in self._records.values() if record.outcome)
-        return ", ".join(f"{count} {name}" for name, count in counts.items())
-
-    def _planned(self) -> int:
+    def _count_planned(self) -> int:
         return self._spec.trials + self._spec.confirm.count_expected(self._spec.trials)
 
     def _seconds_left(self) -> float | None:
@@ -347,7 +320,7 @@ class Display:
             if not record.reused_from and "total_seconds" in record.measurements
         ]
         done = sum(record.outcome is not None for record in self._records.values())
-        return statistics.mean(trained) * max(self._planned() - done, 0) if trained else None
+        return statistics.mean(trained) * max(self._count_planned() - done, 0) if trained else None
 
 
 def _short(value: object) -> str:

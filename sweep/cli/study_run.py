@@ -102,12 +102,18 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
         report = Path(write_report(session.records_place, out=session.folder))
         num_waiting = len(list_waiting(session.store.database, spec.name))
         shortfalls = _find_shortfalls(session, records, stopped)
-    answer = _summarize(spec, records, report) | shortfalls | {"stopped": stopped.reason if stopped else None}
-    answer["num_earlier"] = len(session.earlier)
-    answer |= _price_run(spec, time.monotonic() - began) | {"num_enqueued": num_waiting}
+    document = _summarize(spec, records) | shortfalls
+    document |= {
+        "report": str(report),
+        "stopped": stopped.reason if stopped else None,
+        "num_earlier": len(session.earlier),
+        "num_enqueued": num_waiting,
+    }
+    seconds, price = time.monotonic() - began, spec.price
+    document |= {"seconds": seconds, "price": price and price.of(seconds), "currency": spec.currency}
     is_failure = stopped is not None and stopped.is_failure
     is_done = any(record.outcome == "complete" for record in records) and not is_failure
-    return EndedRun(0 if is_done else 1, answer, display)
+    return EndedRun(0 if is_done else 1, document, display)
 
 
 def _find_commands(session: Session) -> StudyCommands:
@@ -139,33 +145,23 @@ def _find_shortfalls(session: Session, records: list[TrialRecord], stopped: Stop
     }
 
 
-def _summarize(spec: StudySpec, records: list[TrialRecord], report: Path) -> dict[str, Any]:
-    """The study as the JSON document that ``sweep run --json`` prints."""
+def _summarize(spec: StudySpec, records: list[TrialRecord]) -> dict[str, Any]:
     reused = [record for record in records if record.reused_from]
+    front = [
+        {"number": record.number}
+        | {"config": {path: flatten_config(record.config)[path] for path in spec.space}}
+        | {name: record.measurements[name] for name in spec.objectives}
+        for record in find_front(records, spec.objectives)
+    ]
     return {
         "study": spec.name,
-        "report": str(report),
         "num_trials": len(records),
         "outcomes": dict(Counter(record.outcome or "interrupted" for record in records)),
         "num_reused": len(reused),
         "reused_seconds": sum(record.measurements.get("total_seconds", 0.0) for record in reused),
         "confirmed": count_confirmations(records) | {"seeds_at_most": spec.confirm.seeds},
-        "front": [_front_row(record, spec) for record in find_front(records, spec.objectives)],
+        "front": front,
     }
-
-
-def _front_row(record: TrialRecord, spec: StudySpec) -> dict[str, Any]:
-    flat = flatten_config(record.config)
-    return {
-        "number": record.number,
-        "config": {path: flat[path] for path in spec.space},
-        **{name: record.measurements[name] for name in spec.objectives},
-    }
-
-
-def _price_run(spec: StudySpec, seconds: float) -> dict[str, Any]:
-    price = spec.price
-    return {"seconds": seconds, "price": price and price.of(seconds), "currency": spec.currency}
 
 
 def _price_forecast(forecast: Forecast, price: Price | None) -> dict[str, Any]:

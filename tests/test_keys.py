@@ -60,15 +60,15 @@ def test_keys_are_the_same_in_another_process_and_torch_is_not_imported() -> Non
 # File of the package -> a piece of it and what replaces it: rules, defaults, measurement, diagnostics, tables, models.
 EDITS = {
     "a rule's formula": ("config/scaling.py", "math.sqrt(ratio)", "ratio**0.51"),
-    "a default": ("config/recipe_sections.py", '"cosine"', '"linear"'),
-    "a duration": ("config/durations.py", "return", "return (1,) and"),
-    "a schedule": ("training/recipe/schedules.py", "return", "return 1.0 *"),
+    "a default": ("config/sections.py", '"cosine"', '"linear"'),
+    "a duration": ("config/sections.py", "return _UNITS[word.lower()]", "return 'steps'"),
+    "a schedule": ("training/schedules.py", "return", "return 1.0 *"),
     "the clock": ("measurement/clock.py", "perf_counter", "monotonic"),
     "the noise scale": ("measurement/gradient_noise.py", "return", "return (1,) and"),
-    "the sharpness": ("training/diagnostics/sharpness.py", "return", "return (1,) and"),
+    "the sharpness": ("training/sharpness.py", "return", "return (1,) and"),
     "a model that a table names by text": ("training/models/vits.py", "return", "return (1,) and"),
-    "a data set that a table names by text": ("training/data/sets/digits.py", "255 / 16", "255 / 17"),
-    "several ranks": ("training/ranks/launcher.py", "return", "return (1,) and"),
+    "a data set that a table names by text": ("training/data/published.py", "255 / 16", "255 / 17"),
+    "several ranks": ("training/rank_agent.py", "return", "return (1,) and"),
 }
 
 
@@ -88,9 +88,9 @@ def test_an_edit_of_what_decides_a_result_changes_the_code_digest(edit: str, cop
 
 def test_an_edit_of_what_decides_no_result_does_not(copied: Path) -> None:
     assert digest_code(package=copied) == digest_code()
-    for name in ("search/loop/tuner.py", "analysis/answer/recommend.py", "cli/app.py"):
+    for name in ("search/tuner.py", "analysis/recommendation.py", "cli/app.py"):
         (copied / name).write_text("x = 1\n")
-    for name in ("training/loop/trial.py", "config/scaling.py"):
+    for name in ("training/trial.py", "config/scaling.py"):
         text = (copied / name).read_text()
         ending = text.index('"""', text.index('"""') + 3)
         (copied / name).write_text("# a comment\n" + text[:ending] + " More." + text[ending:] + "\n\n# another\n")

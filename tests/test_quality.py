@@ -21,9 +21,9 @@ def steps(noise: float, count: int = 30, seed: int = 0) -> list[float]:
     return list(0.01 * (1 + noise * np.random.default_rng(seed).standard_normal(count)))
 
 
-def flags(seconds: list[float], num_steps: int = 300, num_alloc_retries: int = 0) -> tuple[str, ...]:
+def flags(seconds: list[float], num_steps: int = 300) -> tuple[str, ...]:
     """The flags of windows of one step each."""
-    return find_timing_flags(seconds, [1] * len(seconds), [0.0] * len(seconds), num_steps, num_alloc_retries)
+    return find_timing_flags(seconds, [1] * len(seconds), [0.0] * len(seconds), num_steps)
 
 
 def simulate(
@@ -164,10 +164,6 @@ def test_drift_is_flagged_in_either_direction_and_needs_thirds() -> None:
     assert "drift" in flags(slower)
     assert "drift" in flags(slower[::-1])
     assert "drift" not in flags([1.0, 1.05, 1.12, 1.2])
-
-
-def test_allocator_retries_are_flagged() -> None:
-    assert flags(steps(0.01), num_alloc_retries=1) == ("allocator_retries",)
 
 
 def test_reference_work_is_compared_with_that_of_the_other_trials() -> None:

@@ -73,7 +73,7 @@ def test_a_value_above_its_cap_is_refused_with_a_rule() -> None:
 
 def test_what_a_rule_gave_is_shown_with_the_digits_that_tell_it_apart() -> None:
     assert format_metric("scaled_beta2", 0.999**0.125) == "0.999875"
-    assert format_metric("peak_learning_rate", 3e-5) == "3e-05"
+    assert format_metric("scaled_weight_decay", 3e-5) == "3e-05"
 
 
 def test_without_rules_nothing_changes() -> None:

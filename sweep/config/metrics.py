@@ -109,18 +109,16 @@ Sensor = Literal["energy", "power"]
 
 
 class Requirement(NamedTuple):
-    """What must be there for a metric to be measured: a ``sensor`` of the GPU, or the configuration key ``key`` set, to
-    ``value`` unless that is None. ``text`` names it in messages."""
+    """What a metric requires: a ``sensor`` of the GPU, or that the configuration sets ``key``. ``text`` names it in
+    messages."""
 
     text: str
     sensor: Sensor | None = None
     key: str = ""
-    value: str | None = None
 
 
 _ENERGY_COUNTER = Requirement("an NVIDIA GPU with an energy counter", sensor="energy")
 _POWER_SENSOR = Requirement("an NVIDIA GPU with a power sensor", sensor="power")
-_FULL_LEDGER = Requirement("diagnostics.ledger = 'full'", key="diagnostics.ledger", value="full")
 _TARGET = Requirement("budget.target_accuracy", key="budget.target_accuracy")
 
 
@@ -224,12 +222,6 @@ _TABLE = (
     Metric("slowdown_by_others", "fraction", None, "Slowdown by other programs",
            "share by which waiting for processors lengthened the mean step",
            of_device=True),
-    Metric("forward_seconds", "seconds", "minimize", "Forward time",
-           "forward passes and losses", requires=_FULL_LEDGER),
-    Metric("backward_seconds", "seconds", "minimize", "Backward time",
-           "backward passes", requires=_FULL_LEDGER),
-    Metric("optimizer_seconds", "seconds", "minimize", "Optimizer time",
-           "updates of the weights", requires=_FULL_LEDGER),
     Metric("reference_seconds", "seconds", None, "Time of the reference work",
            "time of a fixed piece of work before the trial"),
     Metric("peak_memory_bytes", "bytes", "minimize", "Peak memory",
@@ -238,12 +230,8 @@ _TABLE = (
     Metric("reserved_memory_bytes", "bytes", None, "Reserved memory",
            "memory that the allocator took from the GPU at most, with resident images and "
 "gaps"),
-    Metric("eval_batch_size", "count", None, "Evaluation batch size",
-           "images that an evaluation takes at once, at most"),
     Metric("num_parameters", "count", "minimize", "Parameters",
            "trainable parameters of the model"),
-    Metric("peak_learning_rate", "number", None, "Highest learning rate",
-           "learning rate at the top of the schedule, after rules.lr"),
     Metric("scaled_weight_decay", "number", None, "Scaled weight decay",
            "weight decay after rules.weight_decay"),
     Metric("scaled_beta2", "number", None, "Scaled beta2",
@@ -273,8 +261,6 @@ _TABLE = (
     Metric("sharpness_keskar", "percent", None, "Sharpness (Keskar)",
            "relative rise of the training loss in the neighborhood (Keskar et al. 2017); depends on "
 "the scale of the weights (Dinh et al. 2017)"),
-    Metric("num_alloc_retries", "count", None, "Allocator retries",
-           "times that the GPU's allocator released its cache", of_device=True),
     Metric("gpu_utilization", "fraction", None, "GPU utilization",
            "share of the time in which the GPU was busy, while training", of_device=True),
     Metric("energy_joules", "joules", "minimize", "Energy",
@@ -283,8 +269,6 @@ _TABLE = (
            "mean power of the GPU while training", requires=_POWER_SENSOR),
     Metric("temperature_celsius", "celsius", None, "Highest temperature",
            "highest temperature of the GPU while training"),
-    Metric("cpu_load_by_others", "fraction", None, "CPU load by other programs",
-           "share of the processors that other processes used, while training on a CPU", of_device=True),
 )
 # fmt: on
 

@@ -190,10 +190,6 @@ class BatchSection(Section):
     global_: Annotated[_PositiveInt | None, Field(alias="global")] = key(
         None, "samples per optimizer step; replaces `batch.accumulation`", unit="samples", cost="derived"
     )
-    memory_low: _Fraction = key(
-        0.6, "share of memory below which an auto micro batch grows", unit="fraction", cost="trial"
-    )
-    memory_high: _Fraction = key(0.8, "share of memory above which it shrinks", unit="fraction", cost="trial")
     schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
         "constant",
         "growth of the effective batch size over the budget; plateau: it doubles when the training "
@@ -212,12 +208,9 @@ class BatchSection(Section):
         cost="trial",
     )
     plateau_patience: _PositiveInt = key(
-        2, "evaluations without progress before plateau doubles the batch", unit="evaluations", cost="trial"
-    )
-    plateau_threshold: _Fraction = key(
-        0.01,
-        "fall of the mean training loss that counts as progress",
-        unit="fraction",
+        2,
+        "evaluations without a 1 % lower training loss before plateau doubles the batch",
+        unit="evaluations",
         cost="trial",
     )
 
@@ -234,11 +227,6 @@ class BatchSection(Section):
             raise ValueError("give either batch.accumulation or batch.global")
         if self.micro == "auto" and self.global_ is None:
             raise ValueError("micro = 'auto' requires batch.global: the samples per optimizer step")
-        if self.memory_low >= self.memory_high:
-            raise ValueError(
-                f"memory_low must lie below memory_high; they are {self.memory_low:g} and {self.memory_high:g}: lower "
-                "the first or raise the second"
-            )
         shares = self.milestones
         if not shares or any(not low < high for low, high in pairwise((0.0, *shares, 1.0))):
             raise ValueError("schedule_milestones requires growing shares between 0 and 1, such as '0.3, 0.6, 0.8'")
@@ -521,9 +509,6 @@ class EvaluationSection(Section):
 
 
 class DiagnosticsSection(Section):
-    ledger: Literal["phases", "full"] = key(
-        "phases", "full: step times split into forward, backward and optimizer", cost="step"
-    )
     noise_scale: bool = key(False, "measure the gradient noise scale", cost="switch")
     sharpness: bool = key(
         False,

@@ -119,11 +119,6 @@ class TrialConfig(Section):
                 "diagnostics.noise_scale reads gradients between the micro batches of a step, which is not supported "
                 "with precision.cuda_graphs: give one micro batch per optimizer step, or leave one of the two out"
             )
-        if self.precision.cuda_graphs and self.diagnostics.ledger == "full":
-            raise ValueError(
-                "diagnostics.ledger = 'full' times the parts of a step, which precision.cuda_graphs replays as one: "
-                "leave one of the two out"
-            )
         return self
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ MAX_WAIT_SLOWDOWN = 0.05
 
 FEW_STEPS, PROCESSOR_WAIT, BUSY_HOST = "few_steps", "processor_wait", "busy_host"
 _BATCH_CHANGED = "micro_batch_changed"
+ALLOCATOR_RETRIES = "allocator_retries"
 UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED = "uncertain_time", "slowed_by_others", "packed"
 # Every quality flag and its meaning.
 MEANINGS = {
@@ -28,7 +29,7 @@ MEANINGS = {
     FEW_STEPS: f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
     "spread": f"the interquartile range of the step times is {MUCH:.0%} of their median, or more",
     "drift": f"steps of the first and of the last third differ by {MUCH:.0%} of the median, or more",
-    "allocator_retries": "the device's memory was so full that the allocator had to release its cache",
+    ALLOCATOR_RETRIES: "the device's memory was so full that the allocator had to release its cache",
     "other_process": "another process was on the device",
     "throttled": "the device slowed down because of heat or lack of power",
     "clock_drift": "the device's clock changed, or was far below its maximum without a reason that the device reports",
@@ -47,7 +48,7 @@ SHORT_NAMES = {
     FEW_STEPS: "few steps timed",
     "spread": "step times scatter",
     "drift": "step times drift",
-    "allocator_retries": "device memory nearly full",
+    ALLOCATOR_RETRIES: "device memory nearly full",
     "other_process": "another process on the device",
     "throttled": "device throttled",
     "clock_drift": "device clock changed",

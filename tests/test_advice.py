@@ -13,7 +13,6 @@ from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import Claim
 from sweep.analysis.findings import find_claim, write_plan
 from sweep.cli.app import run_app
-from sweep.cli.check import print_advice
 from sweep.config.advice import find_data_pitfalls, find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study, load_study
@@ -21,12 +20,7 @@ from sweep.config.study_file import build_study, load_study
 # a study without a fault
 CLEAN: dict[str, Any] = {
     "name": "clean",
-    "base": {
-        "rules.lr": "linear",
-        "rules.reference_batch": 256,
-        "schedule.warmup": 0.1,
-        "budget.steps": 500,
-    },
+    "base": {"rules.lr": "linear", "rules.reference_batch": 256, "schedule.warmup": 0.1, "budget.steps": 500},
     "space": {"batch.micro": {"log2": [4, 7]}, "optimizer.lr": {"log": [0.01, 1.0]}},
 }
 
@@ -319,21 +313,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert document["advice"][0]["finding"] is None
     assert run_app(["check", "no_such_study"]) == 2
     assert "unknown study" in capsys.readouterr().err
-
-
-def test_a_run_says_it_in_a_line_each_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    print_advice(build_study(CLEAN | {"confirm": {"seeds": 0}}, "test"), "sweep check mine.toml", None)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.splitlines() == [
-        "advice on confirm: Nothing is trained again with fresh seeds.",
-        "`sweep check mine.toml` gives the reasons and the remedies",
-    ]
-    print_advice(build_study(CLEAN, "test"), "sweep check mine.toml", 128)
-    assert capsys.readouterr().err == ""
-    print_advice(build_study(CLEAN, "test"), "sweep check mine.toml", 127)
-    expected = "advice on batch.micro: The effective batch size reaches 128, and the training split has 127 images."
-    assert capsys.readouterr().err.splitlines()[0] == expected
 
 
 def test_batches_beyond_the_training_split_are_advised_against(

@@ -1,6 +1,5 @@
 """The content key: what changes it, what does not."""
 
-import ast
 import re
 import shutil
 import subprocess
@@ -50,7 +49,7 @@ def test_a_build_of_the_same_version_has_the_same_key(monkeypatch: pytest.Monkey
 
 def test_keys_are_the_same_in_another_process_and_torch_is_not_imported() -> None:
     code = (
-        "import sys; from sweep.records.inputs import *; from sweep.records.inputs import *;"
+        "import sys; from sweep.records.inputs import *;"
         f"print(trial_key(TrialConfig(), 'data', 'code', {VERSIONS!r}), digest_code(), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -61,7 +60,7 @@ def test_keys_are_the_same_in_another_process_and_torch_is_not_imported() -> Non
 EDITS = {
     "a rule's formula": ("config/scaling.py", "math.sqrt(ratio)", "ratio**0.51"),
     "a default": ("config/sections.py", '"cosine"', '"linear"'),
-    "a duration": ("config/sections.py", "return _UNITS[word.lower()]", "return 'steps'"),
+    "a duration": ("config/sections.py", "_UNITS[word.lower()]", "_UNITS['steps']"),
     "a schedule": ("training/schedules.py", "return", "return 1.0 *"),
     "the clock": ("measurement/clock.py", "perf_counter", "monotonic"),
     "the noise scale": ("measurement/gradient_noise.py", "return", "return (1,) and"),
@@ -110,6 +109,7 @@ def _digest_again(copied: Path) -> None:
     assert digest_code(package=other) == digest_code()
 
 
+@pytest.mark.wide
 def test_the_digest_covers_every_module_that_a_training_imports() -> None:
     code = (
         "import sys; from sweep.records.messages import TrialTask; from sweep.training.trial import run_trial\n"
@@ -155,7 +155,6 @@ def test_a_plug_in_with_what_it_imports_from_its_folder(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f'"""What it is."""\n# a comment\n{files[name]}')
         assert digest_plugin(str(tmp_path / "mine.py")) == before
         (tmp_path / name).write_text(files[name])
-    assert ast.parse(files["mine.py"])
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import optuna
 import pandas as pd
 import pytest
-from postgres_server import Server, postgres, postgres_server
+from postgres_server import Server, postgres, url
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 from sqlalchemy import text
 
@@ -26,17 +25,7 @@ from sweep.search.optuna import open_read_only
 
 pytestmark = pytest.mark.wide
 
-__all__ = ["postgres", "postgres_server"]
-
-
-@pytest.fixture
-def url(postgres_server: str) -> Iterator[str]:
-    yield postgres_server
-    store = open_store(postgres_server, create=True)
-    with store.database.transaction() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE"))
-        connection.execute(text("CREATE SCHEMA public"))
-    store.close()
+__all__ = ["postgres", "url"]
 
 
 def _fill(store: Store) -> None:

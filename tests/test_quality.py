@@ -11,7 +11,7 @@ from sweep.measurement.quality import (
     measure_slowdown,
     measure_time_error,
 )
-from sweep.records.quality import MEANINGS, SHORT_NAMES, find_time_doubts, name_flags
+from sweep.records.quality import MEANINGS, find_time_doubts, name_flags
 
 Windows = tuple[list[float], list[int], list[float | None]]  # seconds, steps and seconds of waiting of each window
 
@@ -181,8 +181,7 @@ def test_only_a_doubt_about_the_figure_is_one_about_the_time() -> None:
 
 
 def test_every_flag_has_a_short_name_of_its_own() -> None:
-    assert SHORT_NAMES.keys() == MEANINGS.keys()
-    assert len(set(SHORT_NAMES.values())) == len(SHORT_NAMES)
+    assert len(set(map(name_flags, MEANINGS))) == len(MEANINGS)
     assert name_flags("busy_host,spread,unheard_of") == (
         "other programs used the cores, step times scatter, unheard_of"
     )

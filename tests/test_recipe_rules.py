@@ -18,7 +18,7 @@ from sweep.training.trial import run_trial
 
 # eight times the reference batch
 TINY: dict[str, Any] = {
-    "data.subset": 96, "batch.micro": 32, "rules.reference_batch": 4, "budget.epochs": 2.0, "optimizer.lr": 0.02,
+    "data.subset": 64, "batch.micro": 32, "rules.reference_batch": 4, "budget.epochs": 2.0, "optimizer.lr": 0.02,
 }  # fmt: skip
 
 
@@ -38,17 +38,10 @@ def train(values: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, float
 RULES: list[Any] = [
     ({"model.dropout": 0.1}, {"rules.dropout": "sqrt"}, {"model.dropout": 0.1 * 8**0.5}),
     ({"model.dropout": 0.1}, {"rules.dropout": "linear"}, {"model.dropout": 0.5}),
-    (
-        {"regularization.label_smoothing": 0.05},
-        {"rules.label_smoothing": "sqrt"},
-        {"regularization.label_smoothing": 0.05 * 8**0.5},
-    ),
+    ({"regularization.label_smoothing": 0.05}, {"rules.label_smoothing": "sqrt"},
+     {"regularization.label_smoothing": 0.05 * 8**0.5}),
     ({"schedule.warmup": "6 steps"}, {"rules.warmup": "graded"}, {"schedule.warmup": "4 steps"}),
-    (
-        {"budget.epochs": 1.0},
-        {"rules.epochs": 0.5},
-        {"budget.epochs": 8**0.5},
-    ),
+    ({"budget.epochs": 1.0}, {"rules.epochs": 0.5}, {"budget.epochs": 8**0.5}),
 ]  # fmt: skip
 
 

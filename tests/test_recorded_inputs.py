@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from postgres_server import postgres, postgres_server
+from postgres_server import postgres, url
 from records_factory import add_trials, make_spec, make_store
 from sqlalchemy import text
 
@@ -20,7 +19,7 @@ from sweep.records.inputs import DataSummary, Ignored, StudyInputs
 from sweep.records.loading import load_frames
 from sweep.records.store import Store, open_store
 
-__all__ = ["postgres", "postgres_server"]
+__all__ = ["postgres", "url"]
 
 DATA = DataSummary(
     name="imagefolder",
@@ -156,14 +155,6 @@ def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
             store.load_inputs("s")
     with pytest.raises(InputError, match=r"a: .*damaged"):
         load_frames(tmp_path / "a")
-
-
-@pytest.fixture
-def url(postgres_server: str) -> Iterator[str]:
-    yield postgres_server
-    with closing(open_store(postgres_server, create=True)) as store, store.database.transaction() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE"))
-        connection.execute(text("CREATE SCHEMA public"))
 
 
 @pytest.mark.wide

@@ -28,29 +28,22 @@ URLS = [
     "nonsense://u:canary@127.0.0.1/x",
     "u:canary@127.0.0.1/x",
 ]
-COMMANDS = [
-    ["run", "quickstart", "--store"],
-    ["run", "quickstart", "--warm-start"],
-    ["report", "--out", "out"],
-    ["export", "--to", "csv", "out"],
-    ["recommend"],
-    ["doctor"],
-    ["compare", "."],
-    ["dashboard"],
-]
+COMMANDS = ("run quickstart --store", "run quickstart --warm-start", "report --out out", "export --to csv out",
+            "recommend", "doctor", "compare .", "dashboard")  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: "-".join(words[:1] + words[-1:]))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_no_refusal_repeats_a_password(
-    command: list[str],
+    command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for url in URLS:
-        place = [command[0], url, *command[1:]] if command[0] == "export" else [*command, url]
+    for url in URLS if command == "recommend" else URLS[:3]:
+        first, *rest = command.split()
+        place = [first, url, *rest] if first == "export" else [first, *rest, url]
         with caplog.at_level(logging.DEBUG):
             assert run_app(place) in (1, 2), url
         said = capfd.readouterr()
@@ -110,7 +103,6 @@ def watched_processes() -> Iterator[list[bytes]]:
         found.extend(seen)
 
 
-@pytest.mark.slow
 @pytest.mark.wide
 @pytest.mark.timeout(900)
 def test_a_password_in_the_variable_is_nowhere_afterwards(

@@ -1,4 +1,4 @@
-"""Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
+"""Reads records as frames, from a database or an export; writes nothing."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

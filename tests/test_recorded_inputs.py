@@ -22,25 +22,14 @@ from sweep.records.store import Store, open_store
 __all__ = ["postgres", "url"]
 
 DATA = DataSummary(
-    name="imagefolder",
-    root="-photos",
-    num_train=14,
-    num_val=3,
-    num_test=3,
-    num_ignored=7,
+    name="imagefolder", root="-photos", num_train=14, num_val=3, num_test=3, num_ignored=7,
     classes={"o\udcffdd": {"train": 7, "val": 2, "test": 1}, '=cmd|"b",\n': {"train": 7, "val": 1, "test": 2}},
-    held_out="validation: valid/",
-    sizes={"8 x 8": 19, "9 x 8": 1},
-    modes={"RGB": 20},
+    held_out="validation: valid/", sizes={"8 x 8": 19, "9 x 8": 1}, modes={"RGB": 20},
     ignored=(Ignored(reason="hidden", num_files=7, examples=("a/.0.png", "b/.1.png")),),
-    notes=("1 image is a copy",),
-    digest="0123456789abcdef" * 2,
-)
+    notes=("1 image is a copy",), digest="0123456789abcdef" * 2,
+)  # fmt: skip
 ORIGIN = StudyOrigin(
-    argument="my s.toml",
-    changes={"optimizer.lr": 0.1},
-    plugin="plugins/mine.py",
-    options=("--executor", "ray", "--address", "a:1"),
+    argument="my s.toml", changes={"optimizer.lr": 0.1}, plugin="plugins/mine.py", options=("--executor", "ray")
 )
 INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
 FORMATS = ("parquet", "csv")

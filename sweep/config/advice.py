@@ -57,7 +57,7 @@ class _Case(NamedTuple):
 
 
 # What a condition inserts into the texts of its pitfall; None where the pitfall does not apply. "key" and "finding"
-# replace those of the row.
+# replace the values of the row.
 _Facts = Mapping[str, object] | None
 
 
@@ -277,15 +277,15 @@ def _fine_tunes_at_large_batches(case: _Case) -> _Facts:
 
 def _fine_tunes_at_high_rates(case: _Case) -> _Facts:
     tuned = {config.optimizer.name for config in case.corners if config.model.weights is not None}
-    known = {name: rate for name in tuned if (rate := OPTIMIZERS[name].usual_lr) is not None}
+    usual = {name: rate for name in tuned if (rate := OPTIMIZERS[name].usual_lr) is not None}
     # the written rate, without a rule: rules count from the reference batch
     swept = case.spec.space.get("optimizer.lr")
     rates = [config.optimizer.lr for config in case.corners] if swept is None else swept.extremes()
     lowest = min(float(rate) for rate in rates if isinstance(rate, int | float))
-    high = sorted(name for name, rate in known.items() if lowest > rate / 10)
+    high = sorted(name for name, rate in usual.items() if lowest > rate / 10)
     if not high:
         return None
-    least = min(known[name] for name in high)
+    least = min(usual[name] for name in high)
     return {"names": ", ".join(high), "lowest": lowest, "least": least, "from": least / 100, "to": least / 10}
 
 
@@ -451,7 +451,7 @@ _PITFALLS = (
         'set rules.lr = "auto", or sweep optimizer.lr'),
     _Pitfall("decay_does_not_follow", "rules.weight_decay", _leaves_decay,
         "The effective batch size varies from {smallest} to {largest} at one weight decay.",
-        "A larger batch takes fewer steps in an epoch, in each of which the weights decay by a share: large "
+        "A larger batch takes fewer steps in an epoch, and the weights decay by a share in each step: large "
         "batches are regularized less. The best timescale of the decay is stable in epochs (Wang and Aitchison "
         "2024).",
         'set rules.weight_decay = "{rule}", or sweep optimizer.weight_decay'),
@@ -495,7 +495,7 @@ _PITFALLS = (
 _DATA_PITFALLS = (
     _Pitfall("root_not_read", "data.root", _reads_no_root,
         "data.root is {root!r}, and the data set {name!r} reads no folder.",
-        "The images are those of {name!r}, whatever the folder holds.",
+        "The images come from {name!r}, whatever the folder holds.",
         'set data.name = "imagefolder" for a folder of images, or remove data.root'),
     _Pitfall("batch_exceeds_data", "batch.micro", _exceeds_data,
         "The effective batch size reaches {largest:,}, and the training split has {num_train:,} images.",

@@ -114,7 +114,7 @@ class Parameter(BaseModel):
         return f"{'a power of two of ' if self.log2 else ''}{low:g} to {high:g}"
 
     def extremes(self) -> Sequence[Scalar]:
-        """The values whose validity decides that of the whole range."""
+        """The values that are valid only if the whole range is."""
         if self.choice is not None:
             return self.choice
         return (self.at(0.0), self.grid_values[-1]) if self.grid_values else (self.log or self.float_ or ())

@@ -49,7 +49,7 @@ class Confirm(Section):
     seeds: Annotated[int, Field(ge=0, le=1000)] = Field(
         20,
         description=f"fresh seeds for each of them, at most; {FEWEST_SEEDS} are the least with which a configuration "
-        "is named, more are used only where the answer is not settled",
+        "is recommended, more are used only where the answer is not settled",
     )
     share: Annotated[float, Field(gt=0, le=1000)] = Field(
         0.5,
@@ -94,7 +94,7 @@ class Confirm(Section):
         return changes
 
     def describe_limits(self) -> str:
-        """The limits in words that follow those of the search."""
+        """The limits in words, to stand behind the costs of the search."""
         return f"at most {self.most_trials:,} to confirm for about {self.share:.0%} of their time"
 
 
@@ -351,7 +351,7 @@ class StudySpec(Section):
         return int(max(sizes))
 
     def config(self, values: dict[str, Any], seed: int | None = None) -> TrialConfig:
-        """The configuration at a point of the space; ``seed`` defaults to that of the point, or the study's."""
+        """The configuration at a point of the space; ``seed`` defaults to the point's, or the study's."""
         changes = {"seed": self.seed} | values | ({} if seed is None else {"seed": seed})
         return build_config(replace_keys(self.base, changes), f"study {self.name}")
 

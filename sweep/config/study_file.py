@@ -154,7 +154,7 @@ def _set_within(table: Any, path: str, value: Any) -> dict[str, Any]:
 
 
 def flatten_section(section: Section) -> dict[str, Any]:
-    """The values of a section by key, those of the sections within it by dotted key."""
+    """The values of a section by key, and of the sections within it by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in section.model_dump().items():
         flat |= {f"{key}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {key: value}

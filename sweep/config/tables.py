@@ -164,7 +164,7 @@ class ModelEntry:
     """A model, as far as it is known before it is built."""
 
     build: Reference | None  # (ModelSection, ImageShape) -> nn.Module; None in records whose plug-in is not loaded
-    family: str = "custom"  # trials of one family are compared with those of another
+    family: str = "custom"  # trials of different families are compared
     # Whether it normalizes by statistics of the micro batch where model.norm is batch, ghost or sync; None: not known.
     has_batch_statistics: bool | None = None
 

@@ -197,7 +197,7 @@ def compute_global_batch(global_: int | None, micro: int | None, accumulation: i
     return micro * (accumulation or 1) * world_size
 
 
-# Keys of which one replaces the others when it is set.
+# A key that is set replaces the others of its group.
 _REPLACING = {"batch": ("accumulation", "global"), "budget": BUDGETS}
 
 

@@ -247,11 +247,11 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
         client = mlflow.MlflowClient(tracking_uri=uri)
         every = {each.name: each.experiment_id for each in client.search_experiments(view_type=views.ALL)}
         filled = [name for name, key in every.items() if client.search_runs([key], max_results=1)]
-        chosen = every[_choose(filled, study, f"{place}: experiments with runs:")]
+        experiment = every[_choose(filled, study, f"{place}: experiments with runs:")]
         runs: list[Any] = []
         token = None
         while not runs or token:  # pages
-            page = client.search_runs([chosen], run_view_type=views.ALL, order_by=["start_time"], page_token=token)
+            page = client.search_runs([experiment], run_view_type=views.ALL, order_by=["start_time"], page_token=token)
             runs, token = [*runs, *page], page.token
         kept = [run for run in runs if run.info.lifecycle_stage != "deleted"]
         rows = [

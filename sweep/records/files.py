@@ -181,7 +181,7 @@ def _wide_cells() -> Iterator[None]:
 
 
 def _open_parquet(path: Path, texts: Sequence[str] = ()) -> Any:
-    """The file as pyarrow's, with those of the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for
+    """The file as pyarrow's, with the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for
     anything else."""
     import pyarrow as pa  # 0.2 s, and only these files need it
     from pyarrow import parquet
@@ -330,7 +330,7 @@ def exported_study(folder: Path) -> str:
 
 
 def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_IMAGES)) -> Frames:
-    """The frames that ``sweep export`` wrote, without those of the tables ``left_out``. Raises ``InputError`` on
+    """The frames that ``sweep export`` wrote, except of the tables ``left_out``. Raises ``InputError`` on
     anything else."""
     manifest = _read_manifest(folder)
     ending = manifest["format"]

@@ -216,7 +216,7 @@ class Frames:
     queue: pd.DataFrame = field(default_factory=partial(build_frame, QUEUE_COLUMNS, {}, 0))
     evaluations: pd.DataFrame | None = None  # None unless requested
     correct_images: pd.DataFrame | None = None  # study, number, correct_images as text; None unless requested
-    find_correct: FindCorrect | None = field(default=None, repr=False, compare=False)  # reads those of given trials
+    find_correct: FindCorrect | None = field(default=None, repr=False, compare=False)  # reads them for given trials
     place: str = ""  # the source, without a password
     is_exported: bool = False  # files that `sweep export` wrote, in which no study can continue
     source: RecordSource | None = None  # where another program wrote the records

@@ -111,7 +111,7 @@ Phase = Literal["search", "confirm"]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What the process that carries out a task requires. Paths are those of the machine that carries it out."""
+    """What the process that carries out a task requires. Paths are valid on the machine that carries it out."""
 
     kind: ClassVar[str]
     number: int  # of the trial; negative where the task is none

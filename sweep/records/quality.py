@@ -60,7 +60,7 @@ _FLAGS = {
 MEANINGS = {name: flag.meaning for name, flag in _FLAGS.items()}
 # A time that was measured with one of these is not used as it is.
 TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED})
-# Another load ran beside the trial: its time is compared with that of a solo probe.
+# Another load ran beside the trial: its time is compared with a solo probe.
 LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", BUSY_HOST})
 # A probe with one of these, or with a doubt, is no reference: a steady load leaves its time certain, and too long.
 SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}

@@ -73,12 +73,12 @@ def read_columns(connection: Connection, table: Table, where: ColumnElement[bool
     equal = _equal_columns(connection, table, columns, where)
     varying = [column for column in columns if column.name not in equal] or columns[:1]  # no query of no columns
     query = _narrow(select(*varying).order_by(*table.primary_key.columns), where)
-    cells: list[list[Any]] = [[] for _ in varying]
+    cells: dict[str, list[Any]] = {column.name: [] for column in varying}
     for rows in _fetch(connection, query):
-        for found, more in zip(cells, zip(*rows, strict=True), strict=True):
-            found.extend(more)
-    known = {column.name: found for column, found in zip(varying, cells, strict=True)} | equal
-    return known | {name: Repeated(cell, len(known[columns[0].name])) for name, cell in absent.items()}
+        for column, more in zip(cells.values(), zip(*rows, strict=True), strict=True):
+            column.extend(more)
+    present = cells | equal
+    return present | {name: Repeated(cell, len(present[columns[0].name])) for name, cell in absent.items()}
 
 
 def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:
@@ -108,7 +108,7 @@ def _equal_columns(
     rows = [row for query in ends for row in _few(connection, query)]
     for _ in range(_MAX_GUESSES):
         cells = zip(columns, zip(*rows, strict=True), strict=True)
-        equal = {column: found[0] for column, found in cells if len(set(found)) == 1}
+        equal = {column: values[0] for column, values in cells if len(set(values)) == 1}
         differs = or_(false(), *(_differs(column, value) for column, value in equal.items()))
         against = _few(connection, _narrow(select(*columns).where(differs), where))
         if not against:
@@ -199,9 +199,9 @@ def find_reusable(connection: Connection, key: str) -> ReusableTrial | None:
     """The complete trial of that content key to take: one without a doubt about its times, with the fewest quality
     flags, and trained rather than reused, in this order; None where there is none."""
     columns = (TRIALS.c.study, TRIALS.c.number, TRIALS.c.quality_flags, TRIALS.c.reused_from)
-    found = connection.execute(select(*columns).where(TRIALS.c.outcome == "complete", TRIALS.c.trial_key == key))
+    rows = connection.execute(select(*columns).where(TRIALS.c.outcome == "complete", TRIALS.c.trial_key == key))
     candidates = []
-    for study, number, text, reused in found:
+    for study, number, text, reused in rows:
         flags = text.split(",") if text else []
         candidates.append((bool(find_time_doubts(flags)), len(flags), bool(reused), study, number))
     return _load_reusable(connection, *min(candidates)[3:]) if candidates else None

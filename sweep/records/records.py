@@ -287,7 +287,7 @@ def make_probe_record(
     shape_key: str, shape: str, micro_batch: int, ending: Ending, launch_seconds: float
 ) -> ProbeRecord:
     """The record of a probe with this ending; ``launch_seconds`` as in :class:`ProbeRecord`."""
-    known: dict[str, Any] = {
+    measured: dict[str, Any] = {
         name: round(value) if PROBE_KINDS[name] == "int" else float(value)
         for name, value in ending.measurements.items()
         if name in _MEASURED
@@ -301,7 +301,7 @@ def make_probe_record(
         probed_at=datetime.now(UTC),
         quality_flags=ending.quality_flags,
         error=ending.error or None,
-        **{**known, "launch_seconds": launch_seconds},
+        **{**measured, "launch_seconds": launch_seconds},
     )
 
 

@@ -86,13 +86,8 @@ def estimates_of(spec: StudySpec, device: str = "cpu: made") -> pd.DataFrame:
         for micro in (16, 64, 256):
             config = spec.config({"model.name": model, "batch.micro": micro, "optimizer.lr": 0.1})
             row: dict[str, Any] = {"study": spec.name, "shape_key": f"{model}{micro}", "device": device}
-            row |= {
-                "shape": derive_shape(config).text,
-                "shape_digest": digest_trial_shape(config),
-                "micro_batch": micro,
-                "outcome": "complete",
-                "quality_flags": "",
-            }
+            row |= {"shape": derive_shape(config).text, "shape_digest": digest_trial_shape(config)}
+            row |= {"micro_batch": micro, "outcome": "complete", "quality_flags": ""}
             row |= {f"forecast_{part}_bytes": 2 * mebi for part in MEMORY_PARTS}
             row |= {"forecast_activation_bytes": int(0.3 * micro * mebi)}
             rows.append(row | {"peak_memory_bytes": int((8 + 0.35 * micro) * mebi), "step_seconds_median": micro / 4e3})
@@ -123,15 +118,8 @@ def blank_row() -> dict[str, Any]:
     row: dict[str, Any] = {"study": "made", "number": 0, "phase": "search", "outcome": "complete", "seed": 0}
     row |= {f"config.{key}": None for key in config_keys()}
     row |= {"global_batch_size": 64} | dict.fromkeys(METRICS)
-    row |= {
-        "device": "cpu: made",
-        "environment_digest": "e1",
-        "trial_key": "",
-        "shape_digest": "",
-        "quality_flags": "",
-        "error": "",
-    }
-    return row | {"reused_from": "", "bottleneck": None}
+    row |= {"device": "cpu: made", "environment_digest": "e1", "bottleneck": None}
+    return row | dict.fromkeys(("trial_key", "shape_digest", "quality_flags", "error", "reused_from"), "")
 
 
 def _search_row(spec: StudySpec, rng: np.random.Generator, number: int) -> dict[str, Any]:

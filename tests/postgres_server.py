@@ -7,10 +7,14 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
+
+from sweep.records.store import open_store
 
 
 def _binaries() -> Path | None:
@@ -80,10 +84,13 @@ def postgres() -> Iterator[Server]:
             server.stop()
 
 
-@pytest.fixture(scope="module")
-def postgres_server(postgres: Server) -> str:
-    """The URL of :func:`postgres`."""
-    return postgres.url
+@pytest.fixture
+def url(postgres: Server) -> Iterator[str]:
+    """The URL of :func:`postgres`, whose database is empty again afterwards."""
+    yield postgres.url
+    with closing(open_store(postgres.url, create=True)) as store, store.database.transaction() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
 
 
 def _free_port() -> int:

@@ -11,7 +11,6 @@ from sweep.config.trial import TrialConfig, flatten_config
 from sweep.records.messages import Ending, Evaluation, Outcome
 from sweep.records.records import TrialRecord
 from sweep.records.store import Store, open_store
-from sweep.search.samplers import make_sampler
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 2}
 
@@ -43,6 +42,8 @@ def search(
     spec: StudySpec, count: int, judge: Callable[[dict[str, Any]], tuple[Outcome, dict[str, float | int]]]
 ) -> list[TrialRecord]:
     """What the study's sampler proposes, at most ``count`` points, with the outcomes and measurements of ``judge``."""
+    from sweep.search.samplers import make_sampler  # imports Optuna, which most tests do without
+
     sampler, records = make_sampler(spec, []), []
     for index in range(count):
         values = sampler.propose(index)
@@ -56,31 +57,20 @@ def search(
 
 def make_ending(index: int, outcome: Outcome = "complete", **fields: Any) -> Ending:
     measured = {
-        "val_accuracy": 1 - 1 / (index + 2),
-        "val_loss": 1 / 3 / (index + 1),
-        "train_seconds": 10.1 + index,
-        "peak_memory_bytes": 1_000_000_007 * (index + 1),
-        "num_steps": 100 + index,
-        "num_epochs": 1.5,
+        "val_accuracy": 1 - 1 / (index + 2), "val_loss": 1 / 3 / (index + 1), "train_seconds": 10.1 + index,
+        "peak_memory_bytes": 1_000_000_007 * (index + 1), "num_steps": 100 + index, "num_epochs": 1.5,
         "total_seconds": 20.0 + index,
-    }
+    }  # fmt: skip
     values: dict[str, Any] = {"measurements": measured, "device": "cpu", "environment": ENVIRONMENT, **fields}
     return Ending(outcome=outcome, **values)
 
 
 def make_evaluation(step: int, val_accuracy: float = 0.5, **fields: Any) -> Evaluation:
     values: dict[str, Any] = {
-        "step": step,
-        "epoch": step / 10,
-        "samples": step * 64,
-        "train_seconds": step * 0.1,
-        "train_loss": 1 / (step + 1),
-        "val_loss": 1 / (step + 3),
-        "val_accuracy": val_accuracy,
-        "learning_rate": 0.1,
-        "global_batch_size": 64,
-        **fields,
-    }
+        "step": step, "epoch": step / 10, "samples": step * 64, "train_seconds": step * 0.1,
+        "train_loss": 1 / (step + 1), "val_loss": 1 / (step + 3), "val_accuracy": val_accuracy,
+        "learning_rate": 0.1, "global_batch_size": 64, **fields,
+    }  # fmt: skip
     return Evaluation(**values)
 
 

@@ -155,10 +155,9 @@ def test_the_rate_follows_the_growth_when_it_is_asked_to(lr_rule: str, power: fl
 
 def test_a_seesaw_lowers_the_rate_by_the_root_of_the_growth() -> None:
     settings = {"batch__schedule": "stepwise", "schedule__name": "constant", "schedule__warmup": 0.0}
-    told, ending = evaluations(**settings, batch__schedule_lr="seesaw", rules__lr="linear")
+    told, _ = evaluations(**settings, batch__schedule_lr="seesaw", rules__lr="linear")
     assert [each.global_batch_size for each in told] == [16, 32, 32, 64, 128, 128]
     first = 0.01 * 16 / 256  # the rule counts for the first batch alone
-    assert ending.measurements["peak_learning_rate"] == pytest.approx(first)
     for each in told:
         assert each.learning_rate == pytest.approx(first / math.sqrt(each.global_batch_size / 16))
 
@@ -167,15 +166,15 @@ def test_a_seesaw_lowers_the_rate_by_the_root_of_the_growth() -> None:
 
 
 def test_a_plateau_of_the_loss_doubles_the_batch_up_to_its_limit() -> None:
-    batches = schedule(16, schedule="plateau", schedule_factor=5.0, plateau_patience=2, plateau_threshold=0.1)
+    batches = schedule(16, schedule="plateau", schedule_factor=5.0, plateau_patience=2)
     sizes = []
-    for loss in (2.0, 1.0, 0.95, 0.91, 0.8, 0.79, 0.79, 0.78, 0.79, 0.79, 0.79):
+    for loss in (2.0, 1.0, 0.995, 0.991, 0.8, 0.799, 0.799, 0.798, 0.799, 0.799, 0.799):
         batches.follow_loss(loss)
         sizes.append(batches.size(0.5))
-    # 0.95 and 0.91 are no progress against 1.0, 0.8 is; the limit of 5 times admits two doublings
+    # 0.995 and 0.991 are no progress against 1.0, 0.8 is; the limit of 5 times admits two doublings
     assert sizes == [16, 16, 16, 32, 32, 32, 64, 64, 64, 64, 64]
     assert (batches.largest, batches.is_growing) == (80, True)
-    resumed = schedule(16, schedule="plateau", schedule_factor=5.0, plateau_patience=2, plateau_threshold=0.1)
+    resumed = schedule(16, schedule="plateau", schedule_factor=5.0, plateau_patience=2)
     resumed.load_state_dict(batches.state_dict())
     assert resumed.state_dict() == batches.state_dict()
     assert resumed.size(0.5) == 64
@@ -191,7 +190,7 @@ def test_a_trial_whose_loss_stands_still_grows_and_one_that_learns_does_not() ->
     # the first evaluation sets the loss to beat, then two without progress come before each doubling
     assert [each.global_batch_size for each in told] == [16, 16, 16, 32, 32, 64, 64, 64]
     assert [each.samples for each in told] == [320 * epoch for epoch in range(1, 9)]
-    learned, _ = evaluations(**settings, optimizer__lr=0.05, batch__plateau_threshold=0.0)
+    learned, _ = evaluations(**settings, optimizer__lr=0.05)
     assert {each.global_batch_size for each in learned} == {16}
 
 

@@ -1,5 +1,6 @@
 """What limited the speed of a training: from measured times, of real trials, and the text of the doctor."""
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from sweep.cli.app import run_app
 from sweep.cli.check import Check, check_trials
 from sweep.config.trial import build_config, flatten_config
 from sweep.measurement.clock import Ledger, StepWindow
+from sweep.measurement.memory import MemoryUse
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, TrialTask
 from sweep.records.store import open_store
@@ -108,6 +110,14 @@ def test_a_training_on_slow_data_is_data_bound(eager: pytest.MonkeyPatch) -> Non
     ending = train(budget__steps=12, batch__micro=4)
     assert ending.bottleneck == "data_bound"
     assert ending.measurements["diagnostics_seconds"] > 0.0
+
+
+def test_a_training_that_the_allocator_holds_up_is_thrashing_and_flagged(eager: pytest.MonkeyPatch) -> None:
+    num_retries = itertools.count()  # none before the training, and one more at each reading
+    eager.setattr("sweep.training.trial.read_memory", lambda _device: MemoryUse(100, 100, 100, next(num_retries)))
+    ending = train(budget__steps=12, batch__micro=4)
+    assert ending.bottleneck == "thrashing"
+    assert "allocator_retries" in ending.quality_flags
 
 
 def test_a_step_that_costs_the_same_for_every_size_is_launch_bound(eager: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ RECIPES: dict[str, dict[str, object]] = {
         "batch__schedule": "plateau",
         "batch__micro": 16,
         "batch__plateau_patience": 1,
-        "batch__plateau_threshold": 0.6,
+        "optimizer__lr": 1e-4,
         "batch__schedule_lr": "seesaw",
     },
     "averaged": {

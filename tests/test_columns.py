@@ -1,14 +1,13 @@
 """Columns derived from declarations."""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
 
 from sweep.config.metrics import METRICS, UNITS, MetricUnit
 from sweep.config.trial import TrialConfig, config_keys, flatten_config
-from sweep.records.messages import Outcome
-from sweep.records.records import CONFIG_COLUMNS, METRIC_KINDS, config_column
+from sweep.records.records import CONFIG_COLUMNS, config_column
 
 
 def test_every_key_has_a_column_of_its_type() -> None:
@@ -41,19 +40,6 @@ def test_what_fits_no_column_is_refused_when_it_is_declared(annotation: object) 
 def test_every_unit_is_declared() -> None:
     undeclared = {item.unit for item in METRICS.values()} - UNITS.keys()
     assert not undeclared, f"declare {undeclared} in UNITS of sweep/config/metrics.py"
-
-
-def test_metrics_are_whole_or_not() -> None:
-    assert METRIC_KINDS.keys() == METRICS.keys()
-    whole = {name for name, kind in METRIC_KINDS.items() if kind == "int"}
-    listed = {
-        "peak_memory_bytes", "num_parameters", "num_steps", "num_skipped_steps", "steps_to_target", "micro_batch_size",
-        "num_alloc_retries", "num_noise_steps", "eval_batch_size", "reserved_memory_bytes",
-    }  # fmt: skip
-    assert whole == listed, (
-        f"list the whole metrics {whole - listed} in tests/test_columns.py; {listed - whole} are none"
-    )
-    assert len(get_args(Outcome)) == 9
 
 
 def test_a_unit_of_what_is_minimized_declares_its_worst_value() -> None:

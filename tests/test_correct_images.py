@@ -64,6 +64,7 @@ def test_a_trial_ends_with_the_images_of_its_last_evaluation() -> None:
     assert decode_message(encode_message(ending)) == ending
 
 
+@pytest.mark.wide
 def test_two_ranks_gather_their_images_in_the_order_of_the_split() -> None:
     values = {**TINY, "precision.dtype": "fp64", "model.norm": "group", "budget.epochs": 1.0}
     alone = _end(list(run_trial(TrialTask(number=0, config=build_config(values, "test"), device="cpu"))))

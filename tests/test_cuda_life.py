@@ -77,7 +77,7 @@ def losses(messages: list[Message]) -> list[float]:
         {"data__augment": "crop_flip", "regularization__ema_decay": 0.9, "precision__channels_last": True},
         {**STREAMED, "data__augment": "randaugment", "regularization__mixup": 0.2, "regularization__cutmix": 0.2},
         {"data__augment": "random_resized_crop", "regularization__mixup": 0.2, "regularization__grad_clip": 1.0},
-        {"batch__accumulation": 2, "diagnostics__noise_scale": True, "diagnostics__ledger": "full"},
+        {"batch__accumulation": 2, "diagnostics__noise_scale": True},
         {**GRAPHS, "precision__dtype": "fp16", "batch__accumulation": 2},
         {**GRAPHS, **STREAMED, "data__augment": "crop_flip"},
         {"precision__dtype": "tf32", "precision__checkpointing": True, "model__norm": "ghost"},
@@ -95,7 +95,6 @@ def test_a_trial_goes_from_its_first_message_to_its_ending(values: dict[str, obj
     assert (measured["num_steps"], ending.device, ending.environment["device_type"]) == (3, NAME, "cuda")
     assert all(math.isfinite(loss) for loss in losses(messages))
     assert 0 < measured["peak_memory_bytes"] <= measured["reserved_memory_bytes"]
-    assert measured["num_alloc_retries"] == 0
     assert 0.0 <= measured["data_wait_seconds"] <= measured["train_seconds"]
     assert measured["reference_seconds"] > 0.0
 
@@ -121,7 +120,6 @@ def test_graphs_share_a_pool_that_counts_as_memory(gpu: FakeCuda) -> None:
     assert graphed["peak_memory_bytes"] > pool_bytes > 0.5 * eager["peak_memory_bytes"]
     assert graphed["peak_memory_bytes"] > 1.2 * eager["peak_memory_bytes"]
     assert graphed["reserved_memory_bytes"] >= pool_bytes + eager["num_parameters"] * 4
-    assert graphed["eval_batch_size"] <= 16
 
 
 def test_a_pinned_loader_does_not_break_the_capture(gpu: FakeCuda) -> None:

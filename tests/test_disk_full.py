@@ -72,6 +72,7 @@ def _assert_sound(disk: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("fill_at", [TrialStarted, TrialEnded])
 def test_a_study_stops_on_a_full_disk_and_goes_on_when_there_is_room(
     disk: Path, spec: StudySpec, fill_at: type[Event]

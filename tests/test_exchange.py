@@ -16,20 +16,8 @@ from sweep.records.loading import load_frames
 from sweep.records.store import Store, open_store
 
 ODD_TEXTS = [
-    "=1+1",
-    "+a",
-    "-b",
-    "@c",
-    "'quoted",
-    "''",
-    'a,b\n"c"\r\nd',
-    "\tTab",
-    "Ünï ✓ \u2028",
-    " x ",
-    "",
-    "NA",
-    "None",
-]
+    "=1+1", "+a", "-b", "@c", "'quoted", "''", 'a,b\n"c"\r\nd', "\tTab", "Ünï ✓ \u2028", " x ", "", "NA", "None",
+]  # fmt: skip
 
 
 def _odd_store(path: Path) -> Store:
@@ -52,6 +40,10 @@ def _odd_store(path: Path) -> Store:
     return store
 
 
+def _load(place: Path) -> Frames:
+    return load_frames(place, evaluations=True, correct_images=True)
+
+
 def _assert_equal(one: Frames, other: Frames) -> None:
     for name in ("trials", "attempts", "probes", "evaluations", "studies", "environment_rows"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True, obj=name)
@@ -61,7 +53,7 @@ def _assert_equal(one: Frames, other: Frames) -> None:
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_an_export_comes_back_equal(tmp_path: Path, format: str) -> None:
     store = _odd_store(tmp_path / "a" / "study.sqlite")
-    before = load_frames(tmp_path / "a", evaluations=True, correct_images=True)
+    before = _load(tmp_path / "a")
     assert len(before.trials) == 3 + len(ODD_TEXTS)
     export_frames(before, tmp_path / "out", format)
     _assert_equal(load_frames(tmp_path / "out", evaluations=True), before)
@@ -79,7 +71,7 @@ def test_an_export_comes_back_equal(tmp_path: Path, format: str) -> None:
 
 def test_the_commands_about_an_export_import_it_before_they_continue_it(tmp_path: Path) -> None:
     make_store(tmp_path / "study.sqlite").close()
-    export_frames(load_frames(tmp_path / "study.sqlite", evaluations=True, correct_images=True), tmp_path / "out")
+    export_frames(_load(tmp_path / "study.sqlite"), tmp_path / "out")
     commands = load_frames(tmp_path / "out").find_commands("s")
     assert commands.run_more(9) == f"sweep import {tmp_path}/out && sweep run s.toml --trials 9"
     assert commands.probe_shapes() == "sweep cost s.toml --measure"
@@ -92,7 +84,7 @@ def test_the_commands_about_an_export_import_it_before_they_continue_it(tmp_path
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_an_empty_study_comes_back_too(tmp_path: Path, format: str) -> None:
     make_store(tmp_path / "a" / "study.sqlite").close()
-    before = load_frames(tmp_path / "a", evaluations=True, correct_images=True)
+    before = _load(tmp_path / "a")
     export_frames(before, tmp_path / "out", format)
     _assert_equal(load_frames(tmp_path / "out", evaluations=True), before)
 
@@ -100,7 +92,7 @@ def test_an_empty_study_comes_back_too(tmp_path: Path, format: str) -> None:
 def test_no_cell_of_a_csv_starts_like_a_formula(tmp_path: Path) -> None:
     store = _odd_store(tmp_path / "a" / "study.sqlite")
     store.close()
-    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "out", "csv")
+    export_frames(_load(tmp_path / "a"), tmp_path / "out", "csv")
     cells = pd.read_csv(tmp_path / "out" / "trials.csv", dtype=str, keep_default_na=False)
     for column in ("error", "trial_key", "reused_from", "config.data.root"):
         assert not cells[column].str.startswith(("=", "+", "-", "@", "\t", "\r")).any()
@@ -109,7 +101,7 @@ def test_no_cell_of_a_csv_starts_like_a_formula(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_files_is_left_alone_and_an_earlier_export_replaced(tmp_path: Path) -> None:
     make_store(tmp_path / "a" / "study.sqlite").close()
-    frames = load_frames(tmp_path / "a", evaluations=True, correct_images=True)
+    frames = _load(tmp_path / "a")
     export_frames(frames, tmp_path / "out", "csv")
     export_frames(frames, tmp_path / "out", "parquet")
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".parquet", ".json"}
@@ -126,7 +118,7 @@ def _export(tmp_path: Path) -> Path:
     store = make_store(tmp_path / "a" / "study.sqlite")
     add_trials(store, ["complete", "crashed"])
     store.close()
-    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "out", "csv")
+    export_frames(_load(tmp_path / "a"), tmp_path / "out", "csv")
     return tmp_path / "out"
 
 
@@ -166,7 +158,7 @@ def test_foreign_and_hostile_exports_are_refused_whole(tmp_path: Path, case: int
 
 def test_parquet_of_other_types_damaged_or_absent_is_refused(tmp_path: Path) -> None:
     folder = _export(tmp_path)
-    export_frames(load_frames(folder, evaluations=True, correct_images=True), tmp_path / "p", "parquet")
+    export_frames(_load(folder), tmp_path / "p", "parquet")
     path = tmp_path / "p" / "trials.parquet"
     whole = path.read_bytes()
     pd.read_parquet(path).assign(number=["0", "1"]).to_parquet(path)
@@ -191,7 +183,7 @@ def test_an_older_export_without_a_key_has_its_default(tmp_path: Path) -> None:
     )
     assert load_frames(folder).trials["config.optimizer.momentum"].tolist() == [0.9, 0.9]
     # a text as well, which Parquet is asked for by name before anything else
-    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "parquet", "parquet")
+    export_frames(_load(tmp_path / "a"), tmp_path / "parquet", "parquet")
     trials = tmp_path / "parquet" / "trials.parquet"
     pd.read_parquet(trials).drop(columns="config.model.norm").to_parquet(trials, index=False)
     assert load_frames(tmp_path / "parquet").trials["config.model.norm"].tolist() == ["batch", "batch"]

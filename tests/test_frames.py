@@ -20,14 +20,6 @@ from sweep.records import reading
 from sweep.records.frames import ATTEMPT_COLUMNS, EVALUATION_COLUMNS, PROBE_COLUMNS, TRIAL_COLUMNS
 from sweep.records.loading import load_frames
 
-CONTRACT = [
-    "study", "number", "phase", "outcome", "seed", "global_batch_size", "val_accuracy", "val_loss",
-    "train_accuracy", "generalization_gap", "test_accuracy", "train_seconds", "data_wait_seconds",
-    "setup_seconds", "eval_seconds", "total_seconds", "images_per_second", "step_seconds_median",
-    "peak_memory_bytes", "num_parameters", "num_steps", "num_epochs", "device",
-    "environment_digest", "trial_key", "quality_flags", "error", "shape_digest",
-]  # fmt: skip
-
 
 def test_columns_are_the_contract_and_dtypes_do_not_depend_on_rows(tmp_path: Path) -> None:
     store = make_store(tmp_path / "study.sqlite")
@@ -36,7 +28,7 @@ def test_columns_are_the_contract_and_dtypes_do_not_depend_on_rows(tmp_path: Pat
     full = load_frames(tmp_path, evaluations=True)
     assert full.evaluations is not None
     assert empty.evaluations is not None
-    assert set(CONTRACT) | set(METRICS) | {f"config.{key}" for key in config_keys()} <= set(full.trials.columns)
+    assert set(METRICS) | {f"config.{key}" for key in config_keys()} <= set(full.trials.columns)
     assert list(full.attempts.columns) == ["study", "number", "attempt", "cause", "started_at", "busy_seconds"]
     pairs = [
         (empty.trials, full.trials, TRIAL_COLUMNS),

@@ -1,6 +1,5 @@
 """The content key: what changes it, what does not."""
 
-import ast
 import re
 import shutil
 import subprocess
@@ -50,7 +49,7 @@ def test_a_build_of_the_same_version_has_the_same_key(monkeypatch: pytest.Monkey
 
 def test_keys_are_the_same_in_another_process_and_torch_is_not_imported() -> None:
     code = (
-        "import sys; from sweep.records.inputs import *; from sweep.records.inputs import *;"
+        "import sys; from sweep.records.inputs import *;"
         f"print(trial_key(TrialConfig(), 'data', 'code', {VERSIONS!r}), digest_code(), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -60,15 +59,15 @@ def test_keys_are_the_same_in_another_process_and_torch_is_not_imported() -> Non
 # File of the package -> a piece of it and what replaces it: rules, defaults, measurement, diagnostics, tables, models.
 EDITS = {
     "a rule's formula": ("config/scaling.py", "math.sqrt(ratio)", "ratio**0.51"),
-    "a default": ("config/recipe_sections.py", '"cosine"', '"linear"'),
-    "a duration": ("config/durations.py", "return", "return (1,) and"),
-    "a schedule": ("training/recipe/schedules.py", "return", "return 1.0 *"),
+    "a default": ("config/sections.py", '"cosine"', '"linear"'),
+    "a duration": ("config/sections.py", "_UNITS[word.lower()]", "_UNITS['steps']"),
+    "a schedule": ("training/schedules.py", "return", "return 1.0 *"),
     "the clock": ("measurement/clock.py", "perf_counter", "monotonic"),
     "the noise scale": ("measurement/gradient_noise.py", "return", "return (1,) and"),
-    "the sharpness": ("training/diagnostics/sharpness.py", "return", "return (1,) and"),
+    "the sharpness": ("training/sharpness.py", "return", "return (1,) and"),
     "a model that a table names by text": ("training/models/vits.py", "return", "return (1,) and"),
-    "a data set that a table names by text": ("training/data/sets/digits.py", "255 / 16", "255 / 17"),
-    "several ranks": ("training/ranks/launcher.py", "return", "return (1,) and"),
+    "a data set that a table names by text": ("training/data/published.py", "255 / 16", "255 / 17"),
+    "several ranks": ("training/rank_agent.py", "return", "return (1,) and"),
 }
 
 
@@ -88,9 +87,9 @@ def test_an_edit_of_what_decides_a_result_changes_the_code_digest(edit: str, cop
 
 def test_an_edit_of_what_decides_no_result_does_not(copied: Path) -> None:
     assert digest_code(package=copied) == digest_code()
-    for name in ("search/loop/tuner.py", "analysis/answer/recommend.py", "cli/app.py"):
+    for name in ("search/tuner.py", "analysis/recommendation.py", "cli/app.py"):
         (copied / name).write_text("x = 1\n")
-    for name in ("training/loop/trial.py", "config/scaling.py"):
+    for name in ("training/trial.py", "config/scaling.py"):
         text = (copied / name).read_text()
         ending = text.index('"""', text.index('"""') + 3)
         (copied / name).write_text("# a comment\n" + text[:ending] + " More." + text[ending:] + "\n\n# another\n")
@@ -110,6 +109,7 @@ def _digest_again(copied: Path) -> None:
     assert digest_code(package=other) == digest_code()
 
 
+@pytest.mark.wide
 def test_the_digest_covers_every_module_that_a_training_imports() -> None:
     code = (
         "import sys; from sweep.records.messages import TrialTask; from sweep.training.trial import run_trial\n"
@@ -155,7 +155,6 @@ def test_a_plug_in_with_what_it_imports_from_its_folder(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f'"""What it is."""\n# a comment\n{files[name]}')
         assert digest_plugin(str(tmp_path / "mine.py")) == before
         (tmp_path / name).write_text(files[name])
-    assert ast.parse(files["mine.py"])
 
 
 @pytest.mark.parametrize(

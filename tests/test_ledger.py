@@ -1,4 +1,4 @@
-"""Where the time of a real trial went: phases that add up, and steps that can be split."""
+"""Where the time of a real trial went: phases that add up, and spans of training."""
 
 import time
 from itertools import pairwise
@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.config.errors import InputError
 from sweep.config.trial import build_config
-from sweep.measurement.clock import PHASES, Laps, Ledger, Moments
+from sweep.measurement.clock import PHASES, Ledger
 from sweep.measurement.device import describe_environment
 from sweep.records.inputs import environment_digest
 from sweep.records.messages import Ending, TrialTask
@@ -34,19 +33,13 @@ def train(folder: Path | None = None, **settings: Any) -> Ending:
     return ending
 
 
-@pytest.fixture(scope="module")
-def split() -> Ending:
-    """A trial with everything that the ledger can tell."""
-    return train(diagnostics__ledger="full", budget__epochs=3.0)
-
-
 def parts_of(measured: dict[str, float | int]) -> float:
     named = [name for name in PHASES if name not in ("data_wait", "step")]
     return measured["train_seconds"] + sum(measured[f"{name}_seconds"] for name in named)
 
 
-@pytest.mark.usefixtures("split", "own_time")  # the first trial of a process imports modules
-@pytest.mark.parametrize("settings", [{"diagnostics__ledger": "full"}, {"regularization__ema_decay": 0.9}], ids=str)
+@pytest.mark.usefixtures("own_time")
+@pytest.mark.parametrize("settings", [{}, {"regularization__ema_decay": 0.9}], ids=str)
 def test_the_phases_of_a_trial_are_its_wall_clock_within_one_percent(settings: dict[str, Any], tmp_path: Path) -> None:
     measured = train(tmp_path, budget__epochs=4.0, **settings).measurements
     assert 0.99 <= parts_of(measured) / measured["total_seconds"] <= 1.000001
@@ -58,28 +51,6 @@ def test_the_wall_clock_is_that_of_the_caller() -> None:
     total = train().measurements["total_seconds"]
     around = time.perf_counter() - began
     assert 0.9 * around <= total <= around
-
-
-def test_forward_backward_and_optimizer_are_the_step_but_for_what_is_between_them(split: Ending) -> None:
-    measured = split.measurements
-    laps = [measured[f"{name}_seconds"] for name in ("forward", "backward", "optimizer")]
-    steps = measured["train_seconds"] - measured["data_wait_seconds"]
-    assert all(lap > 0 for lap in laps)
-    assert laps[1] > laps[2]  # a backward pass is more than an update
-    assert 0.85 * steps <= sum(laps) <= 1.001 * steps
-
-
-def test_splitting_the_steps_changes_no_update_and_is_off_unless_asked_for(split: Ending) -> None:
-    plain = train(budget__epochs=3.0).measurements
-    assert "forward_seconds" not in plain
-    assert [plain[name] for name in ("val_loss", "val_accuracy")] == [
-        split.measurements[name] for name in ("val_loss", "val_accuracy")
-    ]
-
-
-def test_a_graph_cannot_be_split() -> None:
-    with pytest.raises(InputError, match="replays as one"):
-        build_config({"diagnostics.ledger": "full", "precision.cuda_graphs": True}, "test")
 
 
 def test_compiling_is_told_from_warming_up() -> None:
@@ -103,40 +74,15 @@ def test_compiling_is_told_from_warming_up() -> None:
     assert train(budget__epochs=1.0).measurements["compile_seconds"] == 0.0
 
 
-# ---------------------------------------------------------------------- laps and spans
-
-
-def test_laps_count_inside_of_windows_only_and_wait_for_nobody() -> None:
-    moments = iter(range(100))
-    laps = Laps(Moments(lambda: next(moments), lambda begin, end: 10.0 * (end - begin)))
-    laps("forward")  # no window is open: nobody asks the clock
-    laps.begin()  # 0
-    for lap in ("wait", "forward", "backward", "wait", "forward", "backward", "optimizer"):
-        laps(lap)  # type: ignore[arg-type]
-    laps.end()
-    laps("optimizer")
-    assert laps.seconds == {"wait": 20.0, "forward": 20.0, "backward": 20.0, "optimizer": 10.0}
-
-
-def test_laps_of_a_continued_trial_add_up() -> None:
-    first, second = Ledger(), Ledger()
-    first.laps, second.laps = Laps(), Laps()
-    first.laps.seconds["forward"] = 2.0
-    second.laps.seconds["forward"] = 3.0
-    second.load_state_dict(first.state_dict())
-    assert second.laps.seconds["forward"] == 5.0
-    second.load_state_dict(Ledger().state_dict())  # an attempt that did not split
-    assert second.laps.seconds["forward"] == 5.0
-
-
-def test_spans_are_the_training_without_its_evaluations(split: Ending) -> None:
-    spans = split.training_spans
+def test_spans_are_the_training_without_its_evaluations() -> None:
+    ending = train(budget__epochs=3.0)
+    spans = ending.training_spans
     assert all(begin < end for begin, end in spans)
     assert all(one[1] < two[0] for one, two in pairwise(spans))
-    trained = split.measurements["train_seconds"]
+    trained = ending.measurements["train_seconds"]
     inside = sum(end - begin for begin, end in spans)
     assert trained <= inside * 1.000001
-    assert inside - trained <= split.measurements["total_seconds"] - trained
+    assert inside - trained <= ending.measurements["total_seconds"] - trained
 
 
 def test_windows_that_follow_closely_are_one_span() -> None:

@@ -53,7 +53,7 @@ def measure(fails_at: int, micro: int) -> dict[str, Any]:
     def batches_of(window: Window) -> Iterator[Batch]:
         return ((images[part], labels[part]) for part in window.slices)
 
-    auto_micro = AutoMicro(config(**values).batch, micro, CPU)
+    auto_micro = AutoMicro(micro, CPU)
     step_within_memory(step, batches_of, cut(None, micro), auto_micro, cut)
     assert auto_micro.micro == 16
     return meter.state_dict()

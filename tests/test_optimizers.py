@@ -282,7 +282,6 @@ def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     expected = {
-        "peak_learning_rate": 0.004 * 4**0.25,
         "scaled_weight_decay": 0.1 * 4 / 4**0.25,
         "scaled_beta2": 0.999**4,
     }

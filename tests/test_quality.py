@@ -11,7 +11,7 @@ from sweep.measurement.quality import (
     measure_slowdown,
     measure_time_error,
 )
-from sweep.records.quality import MEANINGS, SHORT_NAMES, find_time_doubts, name_flags
+from sweep.records.quality import MEANINGS, find_time_doubts, name_flags
 
 Windows = tuple[list[float], list[int], list[float | None]]  # seconds, steps and seconds of waiting of each window
 
@@ -21,9 +21,9 @@ def steps(noise: float, count: int = 30, seed: int = 0) -> list[float]:
     return list(0.01 * (1 + noise * np.random.default_rng(seed).standard_normal(count)))
 
 
-def flags(seconds: list[float], num_steps: int = 300, num_alloc_retries: int = 0) -> tuple[str, ...]:
+def flags(seconds: list[float], num_steps: int = 300) -> tuple[str, ...]:
     """The flags of windows of one step each."""
-    return find_timing_flags(seconds, [1] * len(seconds), [0.0] * len(seconds), num_steps, num_alloc_retries)
+    return find_timing_flags(seconds, [1] * len(seconds), [0.0] * len(seconds), num_steps)
 
 
 def simulate(
@@ -166,10 +166,6 @@ def test_drift_is_flagged_in_either_direction_and_needs_thirds() -> None:
     assert "drift" not in flags([1.0, 1.05, 1.12, 1.2])
 
 
-def test_allocator_retries_are_flagged() -> None:
-    assert flags(steps(0.01), num_alloc_retries=1) == ("allocator_retries",)
-
-
 def test_reference_work_is_compared_with_that_of_the_other_trials() -> None:
     others = [0.010, 0.0101, 0.0099, 0.0102, 0.010]
     assert find_reference_flags(0.0105, others) == ()
@@ -185,8 +181,7 @@ def test_only_a_doubt_about_the_figure_is_one_about_the_time() -> None:
 
 
 def test_every_flag_has_a_short_name_of_its_own() -> None:
-    assert SHORT_NAMES.keys() == MEANINGS.keys()
-    assert len(set(SHORT_NAMES.values())) == len(SHORT_NAMES)
+    assert len(set(map(name_flags, MEANINGS))) == len(MEANINGS)
     assert name_flags("busy_host,spread,unheard_of") == (
         "other programs used the cores, step times scatter, unheard_of"
     )

@@ -18,7 +18,7 @@ from sweep.training.trial import run_trial
 
 # eight times the reference batch
 TINY: dict[str, Any] = {
-    "data.subset": 96, "batch.micro": 32, "rules.reference_batch": 4, "budget.epochs": 2.0, "optimizer.lr": 0.02,
+    "data.subset": 64, "batch.micro": 32, "rules.reference_batch": 4, "budget.epochs": 2.0, "optimizer.lr": 0.02,
 }  # fmt: skip
 
 
@@ -38,17 +38,10 @@ def train(values: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, float
 RULES: list[Any] = [
     ({"model.dropout": 0.1}, {"rules.dropout": "sqrt"}, {"model.dropout": 0.1 * 8**0.5}),
     ({"model.dropout": 0.1}, {"rules.dropout": "linear"}, {"model.dropout": 0.5}),
-    (
-        {"regularization.label_smoothing": 0.05},
-        {"rules.label_smoothing": "sqrt"},
-        {"regularization.label_smoothing": 0.05 * 8**0.5},
-    ),
+    ({"regularization.label_smoothing": 0.05}, {"rules.label_smoothing": "sqrt"},
+     {"regularization.label_smoothing": 0.05 * 8**0.5}),
     ({"schedule.warmup": "6 steps"}, {"rules.warmup": "graded"}, {"schedule.warmup": "4 steps"}),
-    (
-        {"budget.epochs": 1.0},
-        {"rules.epochs": 0.5},
-        {"budget.epochs": 8**0.5},
-    ),
+    ({"budget.epochs": 1.0}, {"rules.epochs": 0.5}, {"budget.epochs": 8**0.5}),
 ]  # fmt: skip
 
 
@@ -73,7 +66,7 @@ def test_a_value_above_its_cap_is_refused_with_a_rule() -> None:
 
 def test_what_a_rule_gave_is_shown_with_the_digits_that_tell_it_apart() -> None:
     assert format_metric("scaled_beta2", 0.999**0.125) == "0.999875"
-    assert format_metric("peak_learning_rate", 3e-5) == "3e-05"
+    assert format_metric("scaled_weight_decay", 3e-5) == "3e-05"
 
 
 def test_without_rules_nothing_changes() -> None:

@@ -2,46 +2,33 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
 import pandas as pd
 import pytest
-from postgres_server import postgres, postgres_server
-from records_factory import add_trials, make_spec, make_store
-from sqlalchemy import text
+from contextlib import (closing)
+from pathlib import (Path)
+from postgres_server import (postgres, url)
+from records_factory import (add_trials, make_spec, make_store)
+from sqlalchemy import (text)
+from sweep.cli.check import (check_trials)
+from sweep.config.commands import (StudyOrigin)
+from sweep.config.errors import (InputError)
+from sweep.records.files import (export_frames, import_records)
+from sweep.records.inputs import (DataSummary, Ignored, StudyInputs)
+from sweep.records.loading import (load_frames)
+from sweep.records.store import (Store, open_store)
 
-from sweep.cli.check import check_trials
-from sweep.config.commands import StudyOrigin
-from sweep.config.errors import InputError
-from sweep.records.files import export_frames, import_records
-from sweep.records.inputs import DataSummary, Ignored, StudyInputs
-from sweep.records.loading import load_frames
-from sweep.records.store import Store, open_store
 
-__all__ = ["postgres", "postgres_server"]
+__all__ = ["postgres", "url"]
 
 DATA = DataSummary(
-    name="imagefolder",
-    root="-photos",
-    num_train=14,
-    num_val=3,
-    num_test=3,
-    num_ignored=7,
+    name="imagefolder", root="-photos", num_train=14, num_val=3, num_test=3, num_ignored=7,
     classes={"o\udcffdd": {"train": 7, "val": 2, "test": 1}, '=cmd|"b",\n': {"train": 7, "val": 1, "test": 2}},
-    held_out="validation: valid/",
-    sizes={"8 x 8": 19, "9 x 8": 1},
-    modes={"RGB": 20},
+    held_out="validation: valid/", sizes={"8 x 8": 19, "9 x 8": 1}, modes={"RGB": 20},
     ignored=(Ignored(reason="hidden", num_files=7, examples=("a/.0.png", "b/.1.png")),),
-    notes=("1 image is a copy",),
-    digest="0123456789abcdef" * 2,
-)
+    notes=("1 image is a copy",), digest="0123456789abcdef" * 2,
+)  # fmt: skip
 ORIGIN = StudyOrigin(
-    argument="my s.toml",
-    changes={"optimizer.lr": 0.1},
-    plugin="plugins/mine.py",
-    options=("--on", "ray.toml"),
+    argument="my s.toml", changes={"optimizer.lr": 0.1}, plugin="plugins/mine.py", options=("--on", "ray.toml")
 )
 INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
 FORMATS = ("parquet", "csv")
@@ -156,14 +143,6 @@ def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
             store.load_inputs("s")
     with pytest.raises(InputError, match=r"a: .*damaged"):
         load_frames(tmp_path / "a")
-
-
-@pytest.fixture
-def url(postgres_server: str) -> Iterator[str]:
-    yield postgres_server
-    with closing(open_store(postgres_server, create=True)) as store, store.database.transaction() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE"))
-        connection.execute(text("CREATE SCHEMA public"))
 
 
 @pytest.mark.wide

@@ -17,6 +17,7 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS, list_objectives
 from sweep.config.tables import MODELS, ImageShape, ModelEntry
 from sweep.config.trial import build_config
+from sweep.measurement.clock import Ledger
 from sweep.measurement.host_memory import name_storage
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
 from sweep.training.data.feeders import Batch
@@ -26,7 +27,7 @@ from sweep.training.processes import load_plugin
 from sweep.training.setup import TrainingSetup
 from sweep.training.step import Step
 from sweep.training.trial import run_trial
-from sweep.training.warmup import WarmupResult
+from sweep.training.warmup import WarmupResult, warm_up_trial
 
 
 def task(**values: object) -> TrialTask:
@@ -53,13 +54,12 @@ def curve(trial: TrialTask) -> list[tuple[float, ...]]:
 
 
 ON_REQUEST = {
-    "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps", "forward_seconds",
-    "backward_seconds", "optimizer_seconds", "sharpness_eigenvalue", "sharpness_keskar",
+    "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps",
+    "sharpness_eigenvalue", "sharpness_keskar",
     "scaled_beta2",  # of recipes that have it
 }  # fmt: skip
 OF_A_MONITOR = {
-    "num_alloc_retries", "reserved_memory_bytes", "gpu_utilization", "energy_joules", "power_watts",
-    "temperature_celsius", "cpu_load_by_others",
+    "reserved_memory_bytes", "gpu_utilization", "energy_joules", "power_watts", "temperature_celsius",
 }  # fmt: skip
 
 
@@ -134,13 +134,19 @@ def test_same_task_same_losses(model: str) -> None:
 
 def test_warm_up_and_memory_pass_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"model__dropout": 0.2, "optimizer__name": "adamw", "optimizer__lr": 0.01}
-    with_warm_up = curve(task(**settings))
-    size = int(run(task(**settings))[1].measurements["eval_batch_size"])
+    sizes = []
+
+    def note_eval_batch(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
+        found = warm_up_trial(setup, ledger)
+        sizes.append(setup.eval_batch.size)
+        return found
 
     def set_eval_batch(setup: TrainingSetup, _ledger: object) -> WarmupResult:
-        setup.eval_batch.size = size  # other sizes round otherwise
+        setup.eval_batch.size = sizes[0]  # other sizes round otherwise
         return WarmupResult(peak_memory_bytes=1, eval_peak_memory_bytes=1, step_seconds=0.001)
 
+    monkeypatch.setattr("sweep.training.trial.warm_up_trial", note_eval_batch)
+    with_warm_up = curve(task(**settings))
     monkeypatch.setattr("sweep.training.trial.warm_up_trial", set_eval_batch)
     assert curve(task(**settings)) == with_warm_up
 

@@ -142,11 +142,6 @@ def test_other_databases_and_other_versions_are_refused(tmp_path: Path) -> None:
         connection.execute("UPDATE sweep_version SET version_num = '0099'")
     with pytest.raises(InputError, match=r"version 0099, this program requires 0001"):
         open_store(tmp_path / "newer.sqlite")
-    make_store(tmp_path / "keys.sqlite").close()
-    with contextlib.closing(sqlite3.connect(tmp_path / "keys.sqlite")) as connection, connection:
-        connection.execute('ALTER TABLE sweep_trials ADD COLUMN "config.model.colour" TEXT')
-    with pytest.raises(InputError, match=r"config\.model\.colour"):
-        open_store(tmp_path / "keys.sqlite", read_only=True)
     with pytest.raises(InputError, match="no study is recorded there"):
         open_store(tmp_path / "absent.sqlite")
     for url, message in [
@@ -244,7 +239,7 @@ def test_a_killed_writer_loses_nothing_that_it_has_written(tmp_path: Path) -> No
     make_store(path).close()
     writer = _start_writer(path, 0)
     assert writer.stdout is not None
-    told = [int(writer.stdout.readline()) for _ in range(20)]
+    told = [int(writer.stdout.readline()) for _ in range(8)]
     writer.send_signal(signal.SIGKILL)
     told += [int(line) for line in writer.stdout.read().split()]
     writer.wait()
@@ -268,7 +263,7 @@ def test_two_writers_and_a_reader_do_not_disturb_each_other(tmp_path: Path) -> N
         for writer in writers:
             assert writer.stdout is not None
             writer.stdout.readline()
-        while not seen or seen[-1] < 60:
+        while not seen or seen[-1] < 20:
             frames = load_frames(path, evaluations=True)
             assert frames.evaluations is not None
             seen.append(int((frames.trials["outcome"] == "complete").sum()))
@@ -278,7 +273,7 @@ def test_two_writers_and_a_reader_do_not_disturb_each_other(tmp_path: Path) -> N
             writer.kill()
             writer.communicate()
     assert seen == sorted(seen)
-    assert len(load_frames(path).trials) >= 60
+    assert len(load_frames(path).trials) >= 20
 
 
 def test_several_programs_may_make_the_store_at_once(tmp_path: Path) -> None:

@@ -148,11 +148,6 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse_seconds(text) == seconds
 
 
-def test_a_study_without_space_is_one_configuration() -> None:
-    spec = build_study({"name": "one"}, "here")
-    assert spec.config({}).seed == 0
-
-
 @pytest.mark.parametrize(
     ("tables", "largest"),
     [

@@ -294,7 +294,7 @@ def _draw_rows(known: dict[str, CriticalBatch]) -> Panel:
     return Panel(x=axis, y=Axis(label="", ticks=ticks), layers=tuple(layers))
 
 
-_DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius", "cpu_load_by_others")
+_DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius")
 
 
 def make_memory(evidence: Evidence) -> list[Figure] | Absent:

@@ -31,8 +31,8 @@ MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 # The batch and the rate enter a regression on their own; the others change nothing of what is learned.
 _APART = frozenset({
     *MICRO_KEYS, "optimizer.lr", "rules.lr", "rules.reference_batch",
-    "batch.memory_low", "batch.memory_high", "data.root", "data.placement", "data.workers", "data.prefetch",
-    "diagnostics.ledger", "diagnostics.noise_scale", "diagnostics.sharpness",
+    "data.root", "data.placement", "data.workers", "data.prefetch",
+    "diagnostics.noise_scale", "diagnostics.sharpness",
     "distributed.world_size", "precision.channels_last", "precision.compile", "precision.checkpointing",
     "precision.cuda_graphs",
 })  # fmt: skip

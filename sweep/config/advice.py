@@ -30,8 +30,7 @@ class Advice(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """What the conditions read: the study, the corners of its space, and the number of training images where they are
-    counted."""
+    """What the conditions read. ``num_train`` is None where the training images are not counted."""
 
     spec: StudySpec
     corners: Sequence[TrialConfig]
@@ -43,6 +42,11 @@ class _Case(NamedTuple):
         return sorted({config.global_batch_size for config in self.corners})
 
     @property
+    def varies_widely(self) -> bool:
+        """Whether the largest batch is at least four times the smallest."""
+        return self.sizes[-1] >= 4 * self.sizes[0]
+
+    @property
     def batch_key(self) -> str:
         """The first swept key that decides the batch size."""
         return next((key for key in self.spec.space if key.startswith("batch.")), "batch.micro")
@@ -52,17 +56,17 @@ class _Case(NamedTuple):
         return any(key in self.spec.space for key in keys)
 
 
-# From a study to what the texts of a pitfall name, where it applies; "key" and "finding" replace those of the row.
+# What a condition inserts into the texts of its pitfall; None where the pitfall does not apply. "key" and "finding"
+# replace the values of the row.
 _Facts = Mapping[str, object] | None
-_Condition = Callable[[_Case], _Facts]
 
 
 class _Pitfall(NamedTuple):
-    """A row: the ``condition`` under which it applies, and its texts with what the condition names in braces."""
+    """A row of the table: the ``condition`` under which it applies, and texts with the facts in braces."""
 
     name: str
     key: str
-    condition: _Condition
+    condition: Callable[[_Case], _Facts]
     statement: str
     reason: str
     remedy: str
@@ -82,11 +86,11 @@ def find_pitfalls(spec: StudySpec) -> list[Advice]:
     """Every known pitfall of the study, in a fixed order; empty for a study without one. A key that is ``deliberate``
     draws no advice, nor does one where the study also tries a value without the pitfall."""
     case = _Case(spec, _list_corners(spec))
-    found = [(pitfall, pitfall.advise(case)) for pitfall in _PITFALLS]
+    advised = [(pitfall, advice) for pitfall in _PITFALLS if (advice := pitfall.advise(case))]
     return [
-        item
-        for pitfall, item in found
-        if item and item.key not in spec.deliberate and not _is_compared(case, pitfall, item.key)
+        advice
+        for pitfall, advice in advised
+        if advice.key not in spec.deliberate and not _is_compared(case, pitfall, advice.key)
     ]
 
 
@@ -97,15 +101,15 @@ def _is_compared(case: _Case, pitfall: _Pitfall, key: str) -> bool:
     by_value: dict[Scalar, list[TrialConfig]] = {}
     for config in case.corners:
         by_value.setdefault(flatten_config(config)[key], []).append(config)
-    found = [pitfall.advise(case._replace(corners=group)) for group in by_value.values()]
-    return any(item is None or item.key != key for item in found)
+    advised = [pitfall.advise(case._replace(corners=group)) for group in by_value.values()]
+    return any(advice is None or advice.key != key for advice in advised)
 
 
 def find_data_pitfalls(spec: StudySpec, num_train: int | None) -> list[Advice]:
     """The pitfalls of the study with a training split of ``num_train`` images; None where they are not counted."""
     case = _Case(spec, _list_corners(spec), num_train)
-    found = [pitfall.advise(case) for pitfall in _DATA_PITFALLS]
-    return [item for item in found if item and item.key not in spec.deliberate]
+    advised = filter(None, (pitfall.advise(case) for pitfall in _DATA_PITFALLS))
+    return [advice for advice in advised if advice.key not in spec.deliberate]
 
 
 _SECTIONS = frozenset({"batch", "model", "optimizer", "rules", "schedule", "budget", "distributed"})
@@ -114,10 +118,10 @@ _MAX_CORNERS = 1024
 
 
 def _list_corners(spec: StudySpec) -> list[TrialConfig]:
-    # the extremes of what the conditions look at; everything else stays at one corner
-    seen = [path for path in spec.space if path.partition(".")[0] in _SECTIONS and path not in _UNSEEN]
+    # only keys that a condition reads take all their extremes
+    paths = [path for path in spec.space if path.partition(".")[0] in _SECTIONS and path not in _UNSEEN]
     corners = []
-    for point in itertools.islice(spec.corners.points(seen), _MAX_CORNERS):
+    for point in itertools.islice(spec.corners.points(paths), _MAX_CORNERS):
         with contextlib.suppress(InputError):  # two keys that do not go together
             corners.append(spec.corners.at(point))
     return corners or [spec.corners.first]
@@ -127,10 +131,6 @@ def _list_corners(spec: StudySpec) -> list[TrialConfig]:
 
 _WARMUP_FROM = 8  # times the reference batch, Goyal et al. 2017
 _FEW_EPOCHS = 20
-
-
-def _vary_widely(sizes: Sequence[int]) -> bool:
-    return len(sizes) > 0 and sizes[-1] >= 4 * sizes[0]
 
 
 def _has_only_large_batches(case: _Case) -> _Facts:
@@ -149,7 +149,7 @@ def _normalizes_few(case: _Case) -> _Facts:
 
 
 def _count_normalized(config: TrialConfig) -> float:
-    # samples that a statistic is taken from; infinite where there is none, or where that is not known
+    # the samples behind a statistic; infinite where there is no statistic, or where that is not known
     norm, ranks = config.model.norm, config.distributed.world_size
     if config.batch.is_auto or not has_batch_statistics(config.model.name, norm):
         return math.inf
@@ -165,7 +165,7 @@ def _has_equal_epochs_only(case: _Case) -> _Facts:
         config.budget.samples is not None or (config.budget.epochs is not None and config.rules.epochs == "none")
         for config in case.corners
     )
-    if not in_epochs or not _vary_widely(sizes) or case.is_swept("budget.epochs", "budget.samples"):
+    if not in_epochs or not case.varies_widely or case.is_swept("budget.epochs", "budget.samples"):
         return None
     return {"smallest": sizes[0], "largest": sizes[-1], "times": sizes[-1] // sizes[0]}
 
@@ -191,13 +191,13 @@ def _grows_by_seesaw(config: TrialConfig) -> bool:
     return config.batch.schedule_lr == "seesaw" and config.batch.schedule != "constant"
 
 
-def _averages_weights(config: TrialConfig) -> bool:
-    return OPTIMIZERS[config.optimizer.name].averages_weights
-
-
 def _falls_beside(case: _Case, holds: Callable[[TrialConfig], bool]) -> _Facts:
     falling = sorted({config.schedule.name for config in case.corners if holds(config) and _falls(config)})
     return {"names": ", ".join(falling)} if falling else None
+
+
+def _averages_weights(config: TrialConfig) -> bool:
+    return OPTIMIZERS[config.optimizer.name].averages_weights
 
 
 def _is_seesaw_of_sgd(case: _Case) -> _Facts:
@@ -206,10 +206,7 @@ def _is_seesaw_of_sgd(case: _Case) -> _Facts:
     return {"names": ", ".join(linear)} if linear else None
 
 
-_SET_ONCE = (
-    "rules.betas", "rules.weight_decay", "rules.ema",
-    "rules.label_smoothing", "rules.dropout",
-)  # fmt: skip
+_SET_ONCE = ("rules.betas", "rules.weight_decay", "rules.ema", "rules.label_smoothing", "rules.dropout")
 
 
 def _leaves_rules_behind(case: _Case) -> _Facts:
@@ -221,7 +218,7 @@ def _leaves_rules_behind(case: _Case) -> _Facts:
 def _leaves_rate(case: _Case) -> _Facts:
     sizes = case.sizes
     is_unscaled = any(config.rules.lr == "none" for config in case.corners)
-    if not _vary_widely(sizes) or not is_unscaled or case.is_swept("optimizer.lr"):
+    if not case.varies_widely or not is_unscaled or case.is_swept("optimizer.lr"):
         return None
     name = min(config.optimizer.name for config in case.corners)
     rule = OPTIMIZERS[name].lr_rule
@@ -229,17 +226,16 @@ def _leaves_rate(case: _Case) -> _Facts:
 
 
 def _leaves_decay(case: _Case) -> _Facts:
-    decayed = [config for config in case.corners if _decays_by_batch(config.optimizer, config.rules)]
-    sizes = sorted({config.global_batch_size for config in decayed})
-    if not _vary_widely(sizes) or case.is_swept("optimizer.weight_decay"):
+    decayed = case._replace(corners=[each for each in case.corners if _decays_by_batch(each.optimizer, each.rules)])
+    if not decayed.corners or not decayed.varies_widely or case.is_swept("optimizer.weight_decay"):
         return None
-    by_lr = all(OPTIMIZERS[config.optimizer.name].decays_by_lr for config in decayed)
-    rule = "timescale" if by_lr else "sqrt"
+    by_lr = all(OPTIMIZERS[config.optimizer.name].decays_by_lr for config in decayed.corners)
+    rule, sizes = "timescale" if by_lr else "sqrt", decayed.sizes
     return {"smallest": sizes[0], "largest": sizes[-1], "rule": rule, "finding": f"weight_decay_{rule}"}
 
 
 def _decays_by_batch(section: OptimizerSection, rules: RulesSection) -> bool:
-    # whether the decay of an epoch changes with the batch; a rate that grows in proportion to it makes up for the steps
+    # A larger batch takes fewer steps in an epoch; only a rate that grows in proportion makes up for them.
     at_twice = scale_lr(section, rules, 2 * rules.reference_batch)
     rises_with_rate = OPTIMIZERS[section.name].decays_by_lr and math.isclose(at_twice, 2 * section.lr)
     return section.weight_decay > 0 and rules.weight_decay == "none" and not rises_with_rate
@@ -263,8 +259,9 @@ def _lacks_reference(case: _Case) -> _Facts:
     flat = [flatten_config(config) for config in case.corners]
     names = [f"rules.{name}" for name in RulesSection.model_fields if name != "reference_batch"]
     rules = [rule for rule in names if any(values[rule] != "none" for values in flat)]
-    facts = {"rules": ", ".join(rules), "reference": reference, "smallest": sizes[0], "largest": sizes[-1]}
-    return facts if rules else None
+    if not rules:
+        return None
+    return {"rules": ", ".join(rules), "reference": reference, "smallest": sizes[0], "largest": sizes[-1]}
 
 
 def _has_another_decay(case: _Case) -> _Facts:
@@ -280,15 +277,15 @@ def _fine_tunes_at_large_batches(case: _Case) -> _Facts:
 
 def _fine_tunes_at_high_rates(case: _Case) -> _Facts:
     tuned = {config.optimizer.name for config in case.corners if config.model.weights is not None}
-    known = {name: rate for name in tuned if (rate := OPTIMIZERS[name].usual_lr) is not None}
-    # as it is written, without a rule, which counts from the reference batch
+    usual = {name: rate for name in tuned if (rate := OPTIMIZERS[name].usual_lr) is not None}
+    # the written rate, without a rule: rules count from the reference batch
     swept = case.spec.space.get("optimizer.lr")
     rates = [config.optimizer.lr for config in case.corners] if swept is None else swept.extremes()
     lowest = min(float(rate) for rate in rates if isinstance(rate, int | float))
-    high = sorted(name for name, rate in known.items() if lowest > rate / 10)
+    high = sorted(name for name, rate in usual.items() if lowest > rate / 10)
     if not high:
         return None
-    least = min(known[name] for name in high)
+    least = min(usual[name] for name in high)
     return {"names": ", ".join(high), "lowest": lowest, "least": least, "from": least / 100, "to": least / 10}
 
 
@@ -326,29 +323,26 @@ def _grows_shortly(case: _Case) -> _Facts:
 
 
 def _grows_never(case: _Case) -> _Facts:
-    found = []
+    short = []  # (patience, evaluations)
     for config in case.corners:
         if config.batch.schedule == "plateau" and config.budget.target_accuracy is None:
-            # until the batch grows, a training is that of a constant one, with an evaluation in each epoch
+            # until it grows the batch is constant, with an evaluation in each epoch
             constant = config.batch.model_copy(update={"schedule": "constant"})
             epochs = _count_most_epochs(config.model_copy(update={"batch": constant}), case.num_train)
             patience = config.batch.plateau_patience
             # the first evaluation sets the level, the last is at the end
             if epochs is not None and math.ceil(epochs) < patience + 2:
-                found.append((patience, math.ceil(epochs)))
-    if not found:
+                short.append((patience, math.ceil(epochs)))
+    if not short:
         return None
-    patience, evaluations = min(found, key=lambda each: each[1] - each[0])
+    patience, evaluations = min(short, key=lambda each: each[1] - each[0])
     lower = f"lower batch.plateau_patience to at most {evaluations - 2}, " if evaluations > 2 else ""
-    return {
-        "patience": patience, "evaluations": evaluations, "earliest": patience + 1, "enough": patience + 2,
-        "lower": lower,
-    }  # fmt: skip
+    facts = {"patience": patience, "evaluations": evaluations, "earliest": patience + 1, "enough": patience + 2}
+    return facts | {"lower": lower}
 
 
 def _count_most_epochs(config: TrialConfig, num_train: int | None) -> float | None:
-    """The most epochs that the budget of ``config`` allows with ``num_train`` training images; None where that is not
-    known."""
+    # that the budget allows; None where that is not known
     budget = config.apply_rules().budget
     if budget.target_accuracy is not None:
         return budget.max_epochs
@@ -364,8 +358,7 @@ def _count_most_epochs(config: TrialConfig, num_train: int | None) -> float | No
 
 
 def _list_effects() -> list[_Pitfall]:
-    # a row for each key that has an effect only with others: for which configurations, what it requires, and which keys
-    # a study may vary instead
+    # a row for each key that has an effect only with others: when, what to set, and which swept keys excuse it
     dropout, decay, smoothing = "model.dropout", "optimizer.weight_decay", "regularization.label_smoothing"
     rows: list[tuple[str, Callable[[TrialConfig], bool], str, tuple[str, ...]]] = [
         ("rules.betas", lambda each: OPTIMIZERS[each.optimizer.name].has_betas,
@@ -380,7 +373,6 @@ def _list_effects() -> list[_Pitfall]:
         ("batch.schedule_lr", lambda each: each.batch.schedule != "constant",
          'a batch.schedule other than "constant"', ()),
         ("batch.plateau_patience", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
-        ("batch.plateau_threshold", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
         ("rules.label_smoothing", lambda each: each.regularization.label_smoothing > 0,
          f"{smoothing} above 0", (smoothing,)),
         ("data.prefetch", lambda each: each.data.workers > 0, "data.workers above 0", ("data.workers",)),
@@ -444,11 +436,11 @@ _PITFALLS = (
         'set schedule.name = "constant", or batch.schedule_lr = "keep"'),
     _Pitfall("seesaw_of_sgd", "batch.schedule_lr", _is_seesaw_of_sgd,
         'batch.schedule_lr = "seesaw" with {names}.',
-        "The square root is that of Adam's normalized steps (Meterez et al. 2025). For SGD a batch that is a times "
+        "The square root follows from Adam's normalized steps (Meterez et al. 2025). For SGD a batch that is a times "
         "larger has the effect of a rate that is a times smaller, with the rate unchanged (Smith et al. 2017).",
         'set batch.schedule_lr = "keep", or an optimizer of the Adam family'),
     _Pitfall("rules_of_first_batch", "batch.schedule_lr", _leaves_rules_behind,
-        "The learning rate follows the growing batch; {rules} stay at the first one's.",
+        "The learning rate follows the growing batch; {rules} keep their values of the first one.",
         "These values are set once, for the first effective batch size. The rules do not hold for the later, "
         "larger ones.",
         'set batch.schedule_lr = "keep", or these rules to "none"'),
@@ -459,7 +451,7 @@ _PITFALLS = (
         'set rules.lr = "auto", or sweep optimizer.lr'),
     _Pitfall("decay_does_not_follow", "rules.weight_decay", _leaves_decay,
         "The effective batch size varies from {smallest} to {largest} at one weight decay.",
-        "A larger batch takes fewer steps in an epoch, in each of which the weights decay by a share: large "
+        "A larger batch takes fewer steps in an epoch, and the weights decay by a share in each step: large "
         "batches are regularized less. The best timescale of the decay is stable in epochs (Wang and Aitchison "
         "2024).",
         'set rules.weight_decay = "{rule}", or sweep optimizer.weight_decay'),
@@ -473,8 +465,8 @@ _PITFALLS = (
         "if it is that"),
     _Pitfall("timescale_of_another_decay", "rules.weight_decay", _has_another_decay,
         'rules.weight_decay = "timescale" with {names}.',
-        "Its timescale is that of weights from which each step takes lr x weight_decay away, as AdamW does (Wang "
-        "and Aitchison 2024). Here the decay also depends on the size of gradients or weights.",
+        "The rule assumes that each step takes lr x weight_decay of the weights away, as AdamW does (Wang and "
+        "Aitchison 2024). Here the decay also depends on the size of gradients or weights.",
         'set optimizer.name = "adamw", or rules.weight_decay to "none", "linear" or "sqrt"'),
     _Pitfall("large_batch_for_fine_tuning", "batch.micro", _fine_tunes_at_large_batches,
         "Training from given weights with an effective batch size of up to {largest}.",
@@ -484,8 +476,8 @@ _PITFALLS = (
         "fine_tune_small_batches"),
     _Pitfall("high_rate_for_fine_tuning", "optimizer.lr", _fine_tunes_at_high_rates,
         "Training from given weights with {names} at learning rates from {lowest:g} on.",
-        "That is of the size of training from scratch ({least:g}), with which the first steps undo what the "
-        "weights have learned; 10 to 100 times less is the rule of thumb.",
+        "Rates of training from scratch ({least:g}) undo in their first steps what the weights have learned; 10 to 100 "
+        "times less is the rule of thumb.",
         "lower optimizer.lr, or the lower end of its range, to {from:g} to {to:g}",
         "fine_tune_small_batches"),
     _Pitfall("one_seed", "confirm", _repeats_nothing,
@@ -503,7 +495,7 @@ _PITFALLS = (
 _DATA_PITFALLS = (
     _Pitfall("root_not_read", "data.root", _reads_no_root,
         "data.root is {root!r}, and the data set {name!r} reads no folder.",
-        "The images are those of {name!r}, whatever the folder holds.",
+        "The images come from {name!r}, whatever the folder holds.",
         'set data.name = "imagefolder" for a folder of images, or remove data.root'),
     _Pitfall("batch_exceeds_data", "batch.micro", _exceeds_data,
         "The effective batch size reaches {largest:,}, and the training split has {num_train:,} images.",

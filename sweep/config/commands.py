@@ -3,14 +3,14 @@
 import json
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import (Iterable, Mapping)
+from dataclasses import (dataclass, field, replace)
+from pathlib import (Path)
+from studies import (shipped_studies)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_file import (flatten_section, load_study)
+from sweep.config.trial import (default_settings, replace_keys)
 
-from studies import shipped_studies
-from sweep.config.study import StudySpec
-from sweep.config.study_file import flatten_section, load_study
-from sweep.config.trial import default_settings, replace_keys
 
 _USUAL_ROOT = Path("runs")
 
@@ -29,20 +29,17 @@ class StudyOrigin:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCommands:
-    """Commands about one study: ``argument`` is a shipped study or a file, ``changes`` is what was set over it, keys of
-    the study among them, ``options`` lead to its records and ``run_options`` choose the executor of a run; ``plugin``
-    is the file that ``--plugin`` names, "" for none. ``is_foreign``: another program made the records, so that no
-    command adds to them, and what would is a comment of the shell. ``export`` is the folder of exported records, "" for
-    others: a run imports them first, and then continues them where studies usually are."""
+    """Commands about one study. Records of another program cannot be continued: a command that would add to them is
+    a comment of the shell."""
 
     name: str
-    argument: str
-    changes: Mapping[str, object]
-    options: tuple[str, ...] = ()
-    run_options: tuple[str, ...] = ()
-    plugin: str = ""
-    is_foreign: bool = False
-    export: str = ""
+    argument: str  # a shipped study or a file
+    changes: Mapping[str, object] = field(default_factory=dict)  # of ``--set``, keys of the study among them
+    options: tuple[str, ...] = ()  # lead to the records
+    run_options: tuple[str, ...] = ()  # choose the executor of a run
+    plugin: str = ""  # the file of ``--plugin``
+    is_foreign: bool = False  # whether another program made the records
+    export: str = ""  # the folder of exported records, which a run imports first
 
     def run(self) -> str:
         """The study as it is; what is on record is kept."""
@@ -144,9 +141,9 @@ def find_study_commands(
 ) -> StudyCommands:
     """Commands about the study ``name``, whose records were read from ``place`` and whose trials used ``plugin``.
 
-    They repeat what the user typed, its ``origin``. Where that is not on record, a shipped study is given by its name
-    with what was changed; ``quickstart_noise`` is taken for ``quickstart`` with changes where ``--set`` can make the
-    one of the other. Any other study is then given by a file that has its name.
+    They repeat what the user typed, the ``origin``. Where that is not on record, a shipped study is given by its name
+    and the changes: ``quickstart_noise`` is taken for ``quickstart`` where ``--set`` can make the one of the other. Any
+    other study is given by a file of its name.
     """
     origin = origin if origin and origin.argument else _guess_origin(name, spec)
     return StudyCommands(
@@ -161,13 +158,13 @@ def find_study_commands(
 
 def _guess_origin(name: str, spec: StudySpec | None) -> StudyOrigin:
     shipped = shipped_studies()
-    near = [each for each in shipped if name == each or name.startswith(f"{each}_")]
-    if near and spec is not None:
-        nearest = max(near, key=len)
+    prefixes = [study for study in shipped if name == study or name.startswith(f"{study}_")]
+    if prefixes and spec is not None:
+        nearest = max(prefixes, key=len)
         changes = _find_changes(load_study(shipped[nearest]), spec)
         if changes is not None:
             return StudyOrigin(argument=nearest, changes=changes)
-    return StudyOrigin(argument=name if name in near else f"{name}.toml")
+    return StudyOrigin(argument=name if name in prefixes else f"{name}.toml")
 
 
 def _record_options(name: str, place: str) -> tuple[str, ...]:
@@ -181,26 +178,24 @@ def _record_options(name: str, place: str) -> tuple[str, ...]:
 
 
 def _find_changes(shipped: StudySpec, spec: StudySpec) -> dict[str, object] | None:
-    # None where --set cannot make one of the other: it fixes swept keys and adds none
+    # None where --set cannot make the one of the other: it fixes swept keys and adds none
     if any(shipped.space.get(path) != parameter for path, parameter in spec.space.items()):
         return None
-    found: dict[str, object] = {} if spec.name == shipped.name else {"name": spec.name}
+    changes: dict[str, object] = {} if spec.name == shipped.name else {"name": spec.name}
     for key in ("seed", "objectives", "sampler", "pruner"):
         if getattr(spec, key) != getattr(shipped, key):
-            found[key] = getattr(spec, key)
+            changes[key] = getattr(spec, key)
     for section in ("confirm", "answer"):
-        usual = flatten_section(getattr(shipped, section))
-        given = flatten_section(getattr(spec, section))
-        found |= {f"{section}.{key}": value for key, value in given.items() if usual[key] != value}
-    return found | {key: value for key, value in spec.base.items() if shipped.base.get(key) != value}
+        usual, given = (flatten_section(getattr(study, section)) for study in (shipped, spec))
+        changes |= {f"{section}.{key}": value for key, value in given.items() if usual[key] != value}
+    return changes | {key: value for key, value in spec.base.items() if shipped.base.get(key) != value}
 
 
 def train_command(settings: Mapping[str, object], seed: int, plugin: str = "") -> str:
-    """``sweep train --set key=value ... --set seed=N`` for the configuration ``settings`` by dotted key, with
-    ``--plugin FILE`` where ``plugin`` names a file.
+    """``sweep train --set key=value ... --set seed=N`` for the configuration ``settings`` by dotted key.
 
-    Only what differs from the defaults is named, so the line stays short and complete. None is never named: such a key
-    was replaced by another, which replaces it again.
+    Only what differs from the defaults is stated. None is never stated: such a key was replaced by another one, which
+    replaces it again.
     """
     defaults = default_settings()
     given = {key: settings[key] for key in defaults if key != "seed" and settings.get(key) is not None}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs pydantic
     from pydantic import ValidationError
 
-RUN_AGAIN = "run the same command again"  # the command line, which knows the command, names it in these words' place
+RUN_AGAIN = "run the same command again"  # the command line replaces these words by the command
 _MAX_COMPLAINTS = 20
-_MOST_LISTED = 24  # known names; more are left to the command that lists them
+_MOST_LISTED = 24  # known names; a command lists more
 _MOST_NEAR = 3
 _LISTING_COMMANDS = {"key": "sweep list --keys", "claim": "sweep claims"}
 _MAX_QUOTED = 200  # characters of what was given, in a message that should stay readable
@@ -39,8 +39,8 @@ _OTHER_NAMES = {"learning_rate": "lr", "wd": "weight_decay", "batch_size": "micr
 
 
 def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """Says that ``name`` is not a known ``kind``, with the nearest known name and the whole list; where that is long
-    and a command prints it, with the nearest names and the command."""
+    """Says that ``name`` is not a known ``kind``, with the nearest known name and the whole list, or with the command
+    that prints a long list."""
     names = sorted(known)
     command = _LISTING_COMMANDS.get(kind) if len(names) > _MOST_LISTED else None
     near = _find_nearest(str(name), names)[: _MOST_NEAR if command else 1]

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-# Units of metrics and of effects, declared once: what a unit measures, and how a reader sees its numbers.
-
 NoiseScale = Literal["linear", "log", "angle"]
 _MINUTE, _HOUR = 60.0, 3600.0
 
@@ -21,7 +19,7 @@ class DisplayUnit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricUnit:
-    """Properties of all quantities of one unit; the defaults are those of an unknown one."""
+    """Properties of all quantities of one unit; the defaults describe an unknown one."""
 
     shown: tuple[DisplayUnit, ...] = (DisplayUnit(1.0, ""),)  # by ascending ``below``
     # Time, speed, memory and hardware quantities depend on the device and on its load.
@@ -52,6 +50,7 @@ def _plain(suffix: str, factor: float = 1.0) -> tuple[DisplayUnit]:
     return (DisplayUnit(factor, suffix),)
 
 
+# of metrics and of effects
 UNITS: dict[str, MetricUnit] = {
     # sin(angle)^2 is the share: the angle's slope is at least 1, and about 2 at an accuracy of 90 %
     "fraction": MetricUnit(shown=_plain("%", 100.0), is_share=True, assumed_sd=0.02, worst=1.0),
@@ -109,18 +108,16 @@ Sensor = Literal["energy", "power"]
 
 
 class Requirement(NamedTuple):
-    """What must be there for a metric to be measured: a ``sensor`` of the GPU, or the configuration key ``key`` set, to
-    ``value`` unless that is None. ``text`` names it in messages."""
+    """What a metric requires: a ``sensor`` of the GPU, or that the configuration sets ``key``. ``text`` names it in
+    messages."""
 
     text: str
     sensor: Sensor | None = None
     key: str = ""
-    value: str | None = None
 
 
 _ENERGY_COUNTER = Requirement("an NVIDIA GPU with an energy counter", sensor="energy")
 _POWER_SENSOR = Requirement("an NVIDIA GPU with a power sensor", sensor="power")
-_FULL_LEDGER = Requirement("diagnostics.ledger = 'full'", key="diagnostics.ledger", value="full")
 _TARGET = Requirement("budget.target_accuracy", key="budget.target_accuracy")
 
 
@@ -186,8 +183,7 @@ class Metric(NamedTuple):
 _TABLE = (
     Metric("val_accuracy", "fraction", "maximize", "Validation accuracy",
            "validation accuracy at the last evaluation", noise="angle"),
-    Metric("val_loss", "nats", "minimize", "Validation loss",
-           "validation cross entropy at the last evaluation"),
+    Metric("val_loss", "nats", "minimize", "Validation loss", "validation cross entropy at the last evaluation"),
     Metric("train_accuracy", "fraction", "maximize", "Training accuracy",
            "accuracy on a fixed part of the training split, without augmentation", noise="angle"),
     Metric("generalization_gap", "fraction difference", "minimize", "Generalization gap",
@@ -196,64 +192,40 @@ _TABLE = (
            "test accuracy, read once and only for confirmed configurations", noise="angle"),
     Metric("train_seconds", "seconds", "minimize", "Training time",
            "data wait + steps; without setup, warm-up, evaluation, checkpoints"),
-    Metric("data_wait_seconds", "seconds", "minimize", "Data wait",
-           "waiting for the next batch"),
-    Metric("setup_seconds", "seconds", "minimize", "Setup time",
-           "loading the data and building the model"),
+    Metric("data_wait_seconds", "seconds", "minimize", "Data wait", "waiting for the next batch"),
+    Metric("setup_seconds", "seconds", "minimize", "Setup time", "loading the data and building the model"),
     Metric("compile_seconds", "seconds", "minimize", "Compilation",
            "torch.compile and recording graphs, before the clock starts"),
     Metric("warmup_seconds", "seconds", "minimize", "Warmup time",
            "first steps, taken and undone before the clock starts"),
     Metric("memory_seconds", "seconds", "minimize", "Memory measurement",
            "measuring the memory of a step, before the clock starts"),
-    Metric("eval_seconds", "seconds", "minimize", "Evaluation time",
-           "evaluation"),
+    Metric("eval_seconds", "seconds", "minimize", "Evaluation time", "evaluation"),
     Metric("checkpoint_seconds", "seconds", "minimize", "Checkpoints",
            "writing checkpoints and the trained weights, and reading one"),
-    Metric("diagnostics_seconds", "seconds", "minimize", "Diagnostics",
-           "diagnostic measurements during training"),
+    Metric("diagnostics_seconds", "seconds", "minimize", "Diagnostics", "diagnostic measurements during training"),
     Metric("total_seconds", "seconds", "minimize", "Wall-clock time",
            "wall-clock time of the trial, summed over its attempts"),
-    Metric("images_per_second", "images/second", "maximize", "Throughput",
-           "training samples / train_seconds"),
+    Metric("images_per_second", "images/second", "maximize", "Throughput", "training samples / train_seconds"),
     Metric("step_seconds_median", "seconds", "minimize", "Step time (median)",
            "time of one optimizer step, median over timed windows"),
     Metric("step_time_error", "fraction", None, "Uncertainty of the mean step time",
-           "half the width of the 95 % interval of the mean step time, as a share of "
-"it", of_device=True),
+           "half the width of the 95 % interval of the mean step time, as a share of it", of_device=True),
     Metric("slowdown_by_others", "fraction", None, "Slowdown by other programs",
-           "share by which waiting for processors lengthened the mean step",
-           of_device=True),
-    Metric("forward_seconds", "seconds", "minimize", "Forward time",
-           "forward passes and losses", requires=_FULL_LEDGER),
-    Metric("backward_seconds", "seconds", "minimize", "Backward time",
-           "backward passes", requires=_FULL_LEDGER),
-    Metric("optimizer_seconds", "seconds", "minimize", "Optimizer time",
-           "updates of the weights", requires=_FULL_LEDGER),
+           "share by which waiting for processors lengthened the mean step", of_device=True),
     Metric("reference_seconds", "seconds", None, "Time of the reference work",
            "time of a fixed piece of work before the trial"),
     Metric("peak_memory_bytes", "bytes", "minimize", "Peak memory",
-           "peak of the allocator in training or evaluation, with the pool of CUDA "
-"graphs"),
+           "peak of the allocator in training or evaluation, with the pool of CUDA graphs"),
     Metric("reserved_memory_bytes", "bytes", None, "Reserved memory",
-           "memory that the allocator took from the GPU at most, with resident images and "
-"gaps"),
-    Metric("eval_batch_size", "count", None, "Evaluation batch size",
-           "images that an evaluation takes at once, at most"),
-    Metric("num_parameters", "count", "minimize", "Parameters",
-           "trainable parameters of the model"),
-    Metric("peak_learning_rate", "number", None, "Highest learning rate",
-           "learning rate at the top of the schedule, after rules.lr"),
-    Metric("scaled_weight_decay", "number", None, "Scaled weight decay",
-           "weight decay after rules.weight_decay"),
-    Metric("scaled_beta2", "number", None, "Scaled beta2",
-           "beta2 after rules.betas; of optimizers that have betas"),
-    Metric("num_steps", "count", "minimize", "Optimizer steps",
-           "optimizer steps taken"),
+           "memory that the allocator took from the GPU at most, with resident images and gaps"),
+    Metric("num_parameters", "count", "minimize", "Parameters", "trainable parameters of the model"),
+    Metric("scaled_weight_decay", "number", None, "Scaled weight decay", "weight decay after rules.weight_decay"),
+    Metric("scaled_beta2", "number", None, "Scaled beta2", "beta2 after rules.betas; of optimizers that have betas"),
+    Metric("num_steps", "count", "minimize", "Optimizer steps", "optimizer steps taken"),
     Metric("num_skipped_steps", "count", "minimize", "Skipped steps",
            "steps that fp16's loss scaler skipped, of those taken"),
-    Metric("num_epochs", "epochs", "minimize", "Epochs",
-           "passes over the training split"),
+    Metric("num_epochs", "epochs", "minimize", "Epochs", "passes over the training split"),
     Metric("steps_to_target", "count", "minimize", "Steps to the target",
            "optimizer steps until an evaluation reached the target", until_target=True, requires=_TARGET),
     Metric("seconds_to_target", "seconds", "minimize", "Time to the target",
@@ -263,28 +235,21 @@ _TABLE = (
     Metric("noise_scale", "samples", None, "Gradient noise scale",
            "gradient noise scale tr(S) / |G|^2 at the end of training"),
     Metric("noise_scale_run", "samples", None, "Gradient noise scale (training)",
-           "tr(S) / |G|^2 of the whole training, both averaged over its steps; not the critical "
-"batch"),
-    Metric("num_noise_steps", "count", None, "Steps in the noise scale",
-           "steps whose gradient noise was measured"),
+           "tr(S) / |G|^2 of the whole training, both averaged over its steps; not the critical batch"),
+    Metric("num_noise_steps", "count", None, "Steps in the noise scale", "steps whose gradient noise was measured"),
     Metric("sharpness_eigenvalue", "nats/weight^2", None, "Sharpness (largest eigenvalue)",
-           "largest eigenvalue of the Hessian of the training loss; depends on the scale of the "
-"weights (Dinh et al. 2017)"),
+           "largest eigenvalue of the Hessian of the training loss; depends on the scale of the weights (Dinh et al. "
+           "2017)"),
     Metric("sharpness_keskar", "percent", None, "Sharpness (Keskar)",
-           "relative rise of the training loss in the neighborhood (Keskar et al. 2017); depends on "
-"the scale of the weights (Dinh et al. 2017)"),
-    Metric("num_alloc_retries", "count", None, "Allocator retries",
-           "times that the GPU's allocator released its cache", of_device=True),
+           "relative rise of the training loss in the neighborhood (Keskar et al. 2017); depends on the scale of the "
+           "weights (Dinh et al. 2017)"),
     Metric("gpu_utilization", "fraction", None, "GPU utilization",
            "share of the time in which the GPU was busy, while training", of_device=True),
     Metric("energy_joules", "joules", "minimize", "Energy",
            "energy that the GPU consumed for training, by its own counter", requires=_ENERGY_COUNTER),
-    Metric("power_watts", "watts", "minimize", "Power",
-           "mean power of the GPU while training", requires=_POWER_SENSOR),
+    Metric("power_watts", "watts", "minimize", "Power", "mean power of the GPU while training", requires=_POWER_SENSOR),
     Metric("temperature_celsius", "celsius", None, "Highest temperature",
            "highest temperature of the GPU while training"),
-    Metric("cpu_load_by_others", "fraction", None, "CPU load by other programs",
-           "share of the processors that other processes used, while training on a CPU", of_device=True),
 )
 # fmt: on
 

@@ -1,5 +1,4 @@
-"""The sections of a configuration on how a model is trained and evaluated: model, optimizer, schedule, precision,
-regularization, evaluation, diagnostics."""
+"""The sections of a configuration, and the durations in their keys."""
 
 import re
 from itertools import pairwise
@@ -11,8 +10,6 @@ from pydantic.fields import FieldInfo
 
 from sweep.config.errors import shorten_text
 from sweep.config.tables import OPTIMIZERS, DatasetName, ModelName, OptimizerName, ScheduleName
-
-# Durations by the clock, and those within a training, in any one of four units.
 
 _CLOCK = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -38,7 +35,7 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 Unit = Literal["fraction", "steps", "epochs", "samples"]
 _UNITS: dict[str, Unit] = {
     "": "fraction", "fraction": "fraction", "step": "steps", "steps": "steps",
-    "epoch": "epochs", "epochs": "epochs", "sample": "samples", "samples": "samples",
+    "epoch": "epochs", "epochs": "epochs", "sample": "samples", "samples": "samples"
 }  # fmt: skip
 _NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?"
 _TEXT = re.compile(rf"\s*({_NUMBER}(?:[\s,]+{_NUMBER})*)\s*([a-z]*)\s*", re.IGNORECASE)
@@ -63,26 +60,18 @@ def parse_durations(text: str) -> Durations:
             f"{shorten_text(repr(text))} is no duration; write '0.5', '500 steps', '30, 60 epochs' or '10000 samples'"
         )
     values = tuple(float(number) for number in match[1].replace(",", " ").split())
-    return Durations(values, _check(values, _unit(match[2], text)))
-
-
-def _unit(word: str, text: str) -> Unit:
+    word = match[2]
     if word.lower() not in _UNITS:
         raise ValueError(f"{shorten_text(repr(text))}: unknown unit {word!r}; known: {', '.join(get_args(Unit))}")
-    return _UNITS[word.lower()]
-
-
-def _check(values: tuple[float, ...], unit: Unit) -> Unit:
+    unit = _UNITS[word.lower()]
     if unit == "fraction" and max(values) > 1:
         raise ValueError(
             f"{max(values):g} is no fraction of the budget; give a unit: '{max(values):g} steps' or epochs"
         )
     if list(values) != sorted(set(values)):
         raise ValueError(f"{shorten_text(', '.join(map('{:g}'.format, values)))}: give them in rising order, each once")
-    return unit
+    return Durations(values, unit)
 
-
-# How the keys of a configuration are declared: bounds, meaning, unit, and whether a key changes the cost of a step.
 
 T = TypeVar("T")
 Cost = Literal["step", "switch", "derived", "trial", "none"]
@@ -98,12 +87,11 @@ class Section(BaseModel):
 
 
 def key(default: T, meaning: str, *, cost: Cost, unit: str = "") -> T:
-    """A field of a section with everything that the documentation, the forecast and the analysis need to know of it.
+    """A field of a section with its meaning for the documentation, the forecast and the analysis.
 
-    ``cost`` is what of the value changes the time and memory of an optimizer step or an evaluation: ``step``: the
-    value; ``switch``: only whether it is on (neither absent nor 0 nor false); ``derived``: the value in combination
-    with other keys, see ``sweep/probing/shape.py``; ``trial``: nothing of a step, but how many there are, or what else
-    a trial spends; ``none``: nothing at all.
+    ``cost`` says how the key changes the time and memory of an optimizer step or an evaluation: ``step``: by its value;
+    ``switch``: by being on (neither absent nor 0 nor false); ``derived``: together with other keys, see
+    ``sweep/probing/shape.py``; ``trial``: only the number of steps, or other work of a trial; ``none``: not at all.
     """
     return Field(default, description=meaning, json_schema_extra={"unit": unit, "cost": cost})
 
@@ -118,9 +106,6 @@ def list_fields(section: type[Section], prefix: str = "") -> dict[str, FieldInfo
         else:
             declared[path] = field
     return declared
-
-
-# The sections of a configuration on what a model is trained on and how much of it: data, batch, budget, ranks.
 
 
 class DataSection(Section):
@@ -149,13 +134,7 @@ class DataSection(Section):
         "refuse", "imagefolder images that cannot be decoded: refuse the study, or leave them out", cost="trial"
     )
     augment: Literal[
-        "none",
-        "flip",
-        "crop_flip",
-        "alternating_flip",
-        "crop_alternating_flip",
-        "random_resized_crop",
-        "randaugment",
+        "none", "flip", "crop_flip", "alternating_flip", "crop_alternating_flip", "random_resized_crop", "randaugment"
     ] = key(
         "none",
         "augmentation, drawn anew in each epoch; random_resized_crop: 8 to 100 % of the image at "
@@ -167,9 +146,7 @@ class DataSection(Section):
     )
     augment_magnitude: Annotated[int, Field(ge=0, le=30)] = key(9, "strength of randaugment's operations", cost="trial")
     placement: Literal["device", "host"] = key(
-        "device",
-        "images on the device where there is room, or streamed from the host",
-        cost="step",
+        "device", "images on the device where there is room, or streamed from the host", cost="step"
     )
     workers: Annotated[int, Field(ge=0, le=256)] = key(
         0, "processes that read streamed images", unit="processes", cost="step"
@@ -190,10 +167,6 @@ class BatchSection(Section):
     global_: Annotated[_PositiveInt | None, Field(alias="global")] = key(
         None, "samples per optimizer step; replaces `batch.accumulation`", unit="samples", cost="derived"
     )
-    memory_low: _Fraction = key(
-        0.6, "share of memory below which an auto micro batch grows", unit="fraction", cost="trial"
-    )
-    memory_high: _Fraction = key(0.8, "share of memory above which it shrinks", unit="fraction", cost="trial")
     schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
         "constant",
         "growth of the effective batch size over the budget; plateau: it doubles when the training "
@@ -212,12 +185,9 @@ class BatchSection(Section):
         cost="trial",
     )
     plateau_patience: _PositiveInt = key(
-        2, "evaluations without progress before plateau doubles the batch", unit="evaluations", cost="trial"
-    )
-    plateau_threshold: _Fraction = key(
-        0.01,
-        "fall of the mean training loss that counts as progress",
-        unit="fraction",
+        2,
+        "evaluations without a 1 % lower training loss before plateau doubles the batch",
+        unit="evaluations",
         cost="trial",
     )
 
@@ -234,11 +204,6 @@ class BatchSection(Section):
             raise ValueError("give either batch.accumulation or batch.global")
         if self.micro == "auto" and self.global_ is None:
             raise ValueError("micro = 'auto' requires batch.global: the samples per optimizer step")
-        if self.memory_low >= self.memory_high:
-            raise ValueError(
-                f"memory_low must lie below memory_high; they are {self.memory_low:g} and {self.memory_high:g}: lower "
-                "the first or raise the second"
-            )
         shares = self.milestones
         if not shares or any(not low < high for low, high in pairwise((0.0, *shares, 1.0))):
             raise ValueError("schedule_milestones requires growing shares between 0 and 1, such as '0.3, 0.6, 0.8'")
@@ -279,16 +244,10 @@ class BudgetSection(Section):
         None, "seconds of training; replaces the other budgets", unit="seconds", cost="trial"
     )
     target_accuracy: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
-        None,
-        "val_accuracy that ends the training; replaces the other budgets",
-        unit="fraction",
-        cost="trial",
+        None, "val_accuracy that ends the training; replaces the other budgets", unit="fraction", cost="trial"
     )
     max_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
-        100.0,
-        "limit with target_accuracy; then `target_missed`",
-        unit="passes",
-        cost="trial",
+        100.0, "limit with target_accuracy; then `target_missed`", unit="passes", cost="trial"
     )
 
     @model_validator(mode="before")
@@ -307,10 +266,7 @@ class BudgetSection(Section):
 
 class DistributedSection(Section):
     world_size: Annotated[int, Field(ge=1, le=1024)] = key(
-        1,
-        "ranks that train one trial together, each on its GPU",
-        unit="ranks",
-        cost="step",
+        1, "ranks that train one trial together, each on its GPU", unit="ranks", cost="step"
     )
 
 
@@ -326,10 +282,7 @@ class ModelSection(Section):
         "batch", "normalization of a ResNet; sync: batch statistics over all ranks", cost="step"
     )
     norm_momentum: Annotated[float, Field(gt=0.0, le=1.0)] = key(
-        0.1,
-        "weight of a micro batch in the running statistics of batch, ghost and sync",
-        unit="fraction",
-        cost="none",
+        0.1, "weight of a micro batch in the running statistics of batch, ghost and sync", unit="fraction", cost="none"
     )
     ghost_batch: _PositiveInt = key(
         32, "samples that share statistics with norm = ghost", unit="samples", cost="derived"
@@ -342,23 +295,14 @@ class ModelSection(Section):
         cost="step",
     )
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
-        0.0,
-        "share of dropped activations: before a ResNet's head, inside a ViT",
-        unit="fraction",
-        cost="switch",
+        0.0, "share of dropped activations: before a ResNet's head, inside a ViT", unit="fraction", cost="switch"
     )
     stochastic_depth: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
-        0.0,
-        "probability of skipping the last residual branch; less for earlier ones",
-        unit="fraction",
-        cost="switch",
+        0.0, "probability of skipping the last residual branch; less for earlier ones", unit="fraction", cost="switch"
     )
     weights: str | None = key(None, "weights to start from: safetensors, or a torch file of tensors", cost="trial")
     freeze_stages: Annotated[int, Field(ge=0)] = key(
-        0,
-        "stages (blocks of a ViT) that are not trained, with the stem; 0: none",
-        unit="stages",
-        cost="step",
+        0, "stages (blocks of a ViT) that are not trained, with the stem; 0: none", unit="stages", cost="step"
     )
 
 
@@ -422,9 +366,7 @@ class RulesSection(Section):
         cost="none",
     )
     epochs: Literal["none", "linear", "sqrt"] | _Fraction = key(
-        "none",
-        "growth of budget.epochs; a number is the power: 0 is equal epochs, 1 equal steps",
-        cost="trial",
+        "none", "growth of budget.epochs; a number is the power: 0 is equal epochs, 1 equal steps", cost="trial"
     )
     label_smoothing: Literal["none", "linear", "sqrt"] = key(
         "none",
@@ -434,20 +376,13 @@ class RulesSection(Section):
     dropout: Literal["none", "linear", "sqrt"] = key(
         "none", f"how model.dropout grows with the effective batch size, up to {MOST_DROPOUT:g}", cost="none"
     )
-    ema: Literal["none", "power"] = key(
-        "none",
-        "power: ema_decay keeps its half-life in samples",
-        cost="none",
-    )
+    ema: Literal["none", "power"] = key("none", "power: ema_decay keeps its half-life in samples", cost="none")
 
 
 class ScheduleSection(Section):
     name: ScheduleName = key("cosine", "learning-rate schedule; wsd: warm-up, stable, decay", cost="none")
     warmup: Annotated[float, Field(ge=0.0)] = key(
-        0.05,
-        "warm-up length; a text like '5 epochs' sets the unit too",
-        unit="`schedule.warmup_unit`",
-        cost="none",
+        0.05, "warm-up length; a text like '5 epochs' sets the unit too", unit="`schedule.warmup_unit`", cost="none"
     )
     warmup_unit: Unit = key("fraction", "unit of `schedule.warmup`; fraction: of the budget", cost="none")
     milestones: str = key("0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs'", cost="none")
@@ -457,10 +392,7 @@ class ScheduleSection(Section):
         0.0, "end of cosine, linear, triangular and wsd, over the highest rate", unit="fraction", cost="none"
     )
     decay_share: Annotated[float, Field(gt=0.0, le=1.0)] = key(
-        0.2,
-        "last part of the budget, over which wsd falls",
-        unit="fraction",
-        cost="none",
+        0.2, "last part of the budget, over which wsd falls", unit="fraction", cost="none"
     )
 
     @model_validator(mode="before")
@@ -492,9 +424,7 @@ class ScheduleSection(Section):
 
 class PrecisionSection(Section):
     dtype: Literal["fp32", "tf32", "bf16", "fp16", "fp64"] = key(
-        "fp32",
-        "number format; `bf16`, `fp16` keep the weights in 32 bits",
-        cost="step",
+        "fp32", "number format; `bf16`, `fp16` keep the weights in 32 bits", cost="step"
     )
     channels_last: bool = key(False, "memory layout of images and convolutions", cost="step")
     compile: bool = key(False, "`torch.compile`", cost="step")
@@ -521,12 +451,7 @@ class EvaluationSection(Section):
 
 
 class DiagnosticsSection(Section):
-    ledger: Literal["phases", "full"] = key(
-        "phases", "full: step times split into forward, backward and optimizer", cost="step"
-    )
     noise_scale: bool = key(False, "measure the gradient noise scale", cost="switch")
     sharpness: bool = key(
-        False,
-        "measure the sharpness of the minimum, of confirming trials where there are some",
-        cost="trial",
+        False, "measure the sharpness of the minimum, of confirming trials where there are some", cost="trial"
     )

@@ -114,7 +114,7 @@ class Parameter(BaseModel):
         return f"{'a power of two of ' if self.log2 else ''}{low:g} to {high:g}"
 
     def extremes(self) -> Sequence[Scalar]:
-        """The values whose validity decides that of the whole range."""
+        """The values that are valid only if the whole range is."""
         if self.choice is not None:
             return self.choice
         return (self.at(0.0), self.grid_values[-1]) if self.grid_values else (self.log or self.float_ or ())
@@ -126,7 +126,7 @@ Space = dict[str, Parameter]
 @final
 class SpaceCorners:
     """The corners of a space, the combinations of its parameters' extremes, as configurations that are built once. All
-    checks before a run look at these. ``build`` makes the configuration of a point."""
+    checks before a run look at these."""
 
     def __init__(self, space: Space, build: Callable[[dict[str, Any]], TrialConfig]) -> None:
         self._space, self._build = space, build
@@ -194,7 +194,10 @@ def pick_grid_point(space: Space, index: int) -> dict[str, Any]:
     size = count_grid_points(space)
     if size is None or not 0 <= index < size:
         raise IndexError(f"grid point {index} of {size}")
-    rest = (_coprime_near(size) * index + size // 2) % size
+    step = max(1, round(size * 0.6180339887))  # about the golden section, which spreads neighbors widest
+    while math.gcd(step, size) != 1:
+        step += 1
+    rest = (step * index + size // 2) % size
     point: dict[str, Any] = {}
     for path, parameter in space.items():
         values = parameter.grid_values or ()
@@ -207,11 +210,6 @@ def explain_point(point: dict[str, Scalar], space: Space) -> str:
     """Why ``point`` does not belong to the ``space``; empty where it does."""
     if missing := [path for path in space if path not in point]:
         return f"it has no {', '.join(missing)}; give a value for every key of the space"
-    return _explain_values(point, space)
-
-
-def _explain_values(point: dict[str, Scalar], space: Space) -> str:
-    """Why ``point``, which may lack keys, does not belong to the ``space``; empty where it does."""
     if unknown := [path for path in point if path not in space]:
         return f"{', '.join(unknown)} does not vary; remove it, or add it to [space]"
     outside = describe_outside(point, space)
@@ -219,8 +217,7 @@ def _explain_values(point: dict[str, Scalar], space: Space) -> str:
 
 
 def describe_outside(point: dict[str, Scalar], space: Space) -> str:
-    """Which values of ``point`` are outside of the ranges of their keys in ``space``, with the ranges; empty where
-    none is."""
+    """The values of ``point`` outside of their ranges in ``space``, with the ranges; empty without any."""
     return ", ".join(
         f"{path} = {value!r} is outside its range, {space[path].describe()}"
         for path, value in point.items()
@@ -232,11 +229,3 @@ def draw_point(space: Space, seed: int, index: int) -> dict[str, Any]:
     """Point ``index`` of an independent uniform sequence; needs no earlier point."""
     generator = random.Random(f"{seed}/{index}")  # nosec B311 # proposals are to be repeatable, not secret
     return {path: parameter.at(generator.random()) for path, parameter in space.items()}
-
-
-def _coprime_near(size: int) -> int:
-    # about the golden section, which spreads neighbors widest
-    step = max(1, round(size * 0.6180339887))
-    while math.gcd(step, size) != 1:
-        step += 1
-    return step

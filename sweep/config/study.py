@@ -23,16 +23,13 @@ from sweep.config.trial import (
     replace_keys,
 )
 
-# The sections of a study file besides base and space: confirming, the answer; and what an hour costs.
-
-# Nothing is named that was trained with fewer fresh seeds.
-FEWEST_SEEDS = 3
+FEWEST_SEEDS = 3  # a configuration with fewer fresh seeds is never recommended
 # The seconds that a trial cost: the first of these metrics that was measured.
 TRIAL_SECONDS = ("total_seconds", "train_seconds")
 
 
 class ConfirmTime(NamedTuple):
-    """Seconds for confirming trials: those that there are in all, and those that are used."""
+    """Seconds for confirming trials."""
 
     in_all: float
     used: float
@@ -52,7 +49,7 @@ class Confirm(Section):
     seeds: Annotated[int, Field(ge=0, le=1000)] = Field(
         20,
         description=f"fresh seeds for each of them, at most; {FEWEST_SEEDS} are the least with which a configuration "
-        "is named, more are used only where the answer is not settled",
+        "is recommended, more are used only where the answer is not settled",
     )
     share: Annotated[float, Field(gt=0, le=1000)] = Field(
         0.5,
@@ -62,17 +59,16 @@ class Confirm(Section):
 
     @property
     def most_trials(self) -> int:
-        """The most confirming trials that there may be; the time for them may be less."""
+        """The most confirming trials; their time may allow fewer."""
         return self.max_configurations * self.seeds
 
     @property
     def least_trials(self) -> int:
-        """The fewest confirming trials that the rule takes: those with which one configuration can be named."""
+        """The fewest confirming trials: enough to recommend one configuration."""
         return min(FEWEST_SEEDS, self.seeds, self.most_trials)
 
     def count_expected(self, num_search: int) -> int:
-        """How many confirming trials the time for them suffices for after ``num_search`` search trials, if a confirming
-        trial takes as long as a search trial."""
+        """The number of confirming trials after ``num_search`` search trials, if both kinds take equally long."""
         return min(self.most_trials, max(math.ceil(self.share * num_search), self.least_trials))
 
     def measure_time(self, trials: Collection[tuple[str, Hashable, float]]) -> ConfirmTime:
@@ -88,9 +84,8 @@ class Confirm(Section):
         return ConfirmTime(self.share * sum(filter(math.isfinite, costs)), sum(filter(math.isfinite, spent)))
 
     def list_raises(self, num_configurations: int, num_seeds: int) -> dict[str, object]:
-        """The keys that a study must raise for more fresh seeds, with their values: twice the share of time; the other
-        limits where ``num_configurations`` and ``num_seeds`` of one have reached them, and then no less than the
-        defaults."""
+        """The keys to raise for more fresh seeds, with their values: twice the share of time, and each other limit that
+        ``num_configurations`` or ``num_seeds`` of one configuration has reached, to its default at least."""
         changes: dict[str, object] = {"confirm.share": 2 * self.share}
         if num_configurations >= self.max_configurations:
             changes["confirm.max_configurations"] = max(Confirm().max_configurations, 2 * self.max_configurations)
@@ -99,7 +94,7 @@ class Confirm(Section):
         return changes
 
     def describe_limits(self) -> str:
-        """How many confirming trials there may be, and for how long, in words that follow those of the search."""
+        """The limits in words, to stand behind the costs of the search."""
         return f"at most {self.most_trials:,} to confirm for about {self.share:.0%} of their time"
 
 
@@ -159,8 +154,7 @@ class StudySpec(Section):
         0, description="seed of search trials; confirming trials take the next ones"
     )
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        20,
-        description="number of search trials (cancelled, refused and retried ones do not count)",
+        20, description="number of search trials (cancelled, refused and retried ones do not count)"
     )
     timeout: Seconds | None = Field(None, description="time limit of one `sweep run`")
     search_timeout: Seconds | None = Field(None, description="time limit of its search; confirming follows")
@@ -171,8 +165,7 @@ class StudySpec(Section):
         "compile, step or checkpoint",
     )
     objectives: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
-        ("val_accuracy", "train_seconds", "peak_memory_bytes"),
-        description="metrics to trade off",
+        ("val_accuracy", "train_seconds", "peak_memory_bytes"), description="metrics to trade off"
     )
     sampler: Literal["tpe", "nsga2", "qmc", "random", "grid", "gp", "cost_aware"] = Field(
         "cost_aware", description="source of the next configuration"
@@ -192,8 +185,7 @@ class StudySpec(Section):
         (), description="keys without advice, chosen on purpose"
     )
     price_per_hour: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
-        None,
-        description="cost of an hour of all machines of the study",
+        None, description="cost of an hour of all machines of the study"
     )
     currency: Annotated[str, Field(max_length=16)] = Field("", description='such as `"EUR"`')
     confirm: Confirm = Confirm()
@@ -359,7 +351,7 @@ class StudySpec(Section):
         return int(max(sizes))
 
     def config(self, values: dict[str, Any], seed: int | None = None) -> TrialConfig:
-        """The configuration at a point of the space; ``seed`` defaults to that of the point, or the study's."""
+        """The configuration at a point of the space; ``seed`` defaults to the point's, or the study's."""
         changes = {"seed": self.seed} | values | ({} if seed is None else {"seed": seed})
         return build_config(replace_keys(self.base, changes), f"study {self.name}")
 

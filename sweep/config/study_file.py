@@ -23,9 +23,10 @@ _MAX_DOTS = 100  # in one key, or in a line of prose
 _MAX_NAME = 200  # characters of a recorded name
 _SECTIONS: dict[str, type[Section]] = {"confirm": Confirm, "answer": AnswerRules}
 # What may change between two invocations on the same records.
-_TIMES = ("timeout", "search_timeout", "trial_timeout", "stall_timeout")
-_PRICE = ("price_per_hour", "currency")
-CHANGEABLE = frozenset({"question", "trials", *_TIMES, *_PRICE, "deliberate", "confirm", "answer"})
+CHANGEABLE = frozenset({
+    "question", "trials", "timeout", "search_timeout", "trial_timeout", "stall_timeout", "price_per_hour", "currency",
+    "deliberate", "confirm", "answer",
+})  # fmt: skip
 _PLAIN_KEYS = StudySpec.model_fields.keys() - {"base", "space", *_SECTIONS}
 
 
@@ -39,18 +40,14 @@ def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> Study
     """
     path = Path(path)
     if path.suffix != ".toml":
-        path = _find_shipped(str(path))
+        name, shipped = str(path), shipped_studies()
+        if name not in shipped:
+            raise InputError(f"{describe_unknown('study', name, shipped)} Or give the path of a .toml file.")
+        path = shipped[name]
     try:
         return build_study(read_toml(path), str(path), changes)
     except RecursionError:
         raise InputError(f"{path}: its tables or lists are nested too deep; a study has three levels.") from None
-
-
-def _find_shipped(name: str) -> Path:
-    shipped = shipped_studies()
-    if name not in shipped:
-        raise InputError(f"{describe_unknown('study', name, shipped)} Or give the path of a .toml file.")
-    return shipped[name]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -119,7 +116,7 @@ def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
 
 
 def _fix_in_first(table: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    # ``table`` whose first points lack ``key``, and are each there once
+    # ``table`` whose first points are without ``key``, and without repetitions
     points = table.get("first")
     if not isinstance(points, list) or not any(isinstance(point, dict) and key in point for point in points):
         return table
@@ -157,7 +154,7 @@ def _set_within(table: Any, path: str, value: Any) -> dict[str, Any]:
 
 
 def flatten_section(section: Section) -> dict[str, Any]:
-    """The values of a section by key, those of the sections within it by dotted key."""
+    """The values of a section by key, and of the sections within it by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in section.model_dump().items():
         flat |= {f"{key}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {key: value}
@@ -186,7 +183,7 @@ def _table(content: Any, name: str) -> dict[str, Any]:
 
 
 def find_differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """What a changed study file changed of that which its records depend on, a line each."""
+    """What ``new`` changes among the keys that the records depend on, a line each."""
     before, after = _identity(old), _identity(new)
     return [
         f"{key}: {before.get(key, 'absent')} -> {after.get(key, 'absent')}"

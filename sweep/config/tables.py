@@ -1,5 +1,5 @@
-"""Every data set that a configuration may name, with all that is known before it is loaded; a plug-in adds to the same
-table."""
+"""Every data set, model, optimizer and schedule that a configuration may name, with what is known before it is built; a
+plug-in adds to the same tables."""
 
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import AfterValidator
 
 from sweep.config.errors import InputError, describe_unknown
-
-# What the tables of models, data sets, optimizers and schedules have in common.
 
 E = TypeVar("E")
 # "package.module:function", so that a table is read without importing torch; a plug-in gives the function itself.
@@ -132,17 +130,15 @@ _CIFAR100 = _cifar(
     "cifar-100-python", ("train", "test", "meta"), "cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"
 )
 
-_COUNT_LABELS = f"{_DATA}.published:find_idx_facts"
-
 # ``num_train`` is without the validation split that is held out.
 DATASETS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
-        load=f"{_DATA}.published:load_digits",
-        facts=DataFacts(ImageShape(1, 8, 10), 1300),
-        depends_on_root=False,
+        load=f"{_DATA}.published:load_digits", facts=DataFacts(ImageShape(1, 8, 10), 1300), depends_on_root=False
     ),
-    "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST, _COUNT_LABELS),
-    "fashion_mnist": _published("fashion_mnist", ImageShape(1, 28, 10), 54_000, _FASHION_MNIST, _COUNT_LABELS),
+    "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST, f"{_DATA}.published:find_idx_facts"),
+    "fashion_mnist": _published(
+        "fashion_mnist", ImageShape(1, 28, 10), 54_000, _FASHION_MNIST, f"{_DATA}.published:find_idx_facts"
+    ),
     "cifar10": _published("cifar10", ImageShape(3, 32, 10), 45_000, _CIFAR10),
     "cifar100": _published("cifar100", ImageShape(3, 32, 100), 45_000, _CIFAR100),
     "imagefolder": DatasetEntry(
@@ -160,8 +156,6 @@ DATASETS: dict[str, DatasetEntry] = {
 DatasetName = Annotated[str, _known_name("data set", DATASETS)]
 
 
-# Every model that a configuration may name; a plug-in adds to the same table.
-
 _BATCH_NORMS = frozenset({"batch", "ghost", "sync"})
 
 
@@ -170,7 +164,7 @@ class ModelEntry:
     """A model, as far as it is known before it is built."""
 
     build: Reference | None  # (ModelSection, ImageShape) -> nn.Module; None in records whose plug-in is not loaded
-    family: str = "custom"  # trials of one family are compared with those of another
+    family: str = "custom"  # trials of different families are compared
     # Whether it normalizes by statistics of the micro batch where model.norm is batch, ghost or sync; None: not known.
     has_batch_statistics: bool | None = None
 
@@ -185,15 +179,8 @@ def _vit(name: str) -> ModelEntry:
 
 
 MODELS: dict[str, ModelEntry] = {
-    "resnet8": _resnet("resnet8"),
-    "resnet20": _resnet("resnet20"),
-    "resnet56": _resnet("resnet56"),
-    "resnet18": _resnet("resnet18"),
-    "resnet50": _resnet("resnet50"),
-    "vit_micro": _vit("vit_micro"),
-    "vit_tiny": _vit("vit_tiny"),
-    "vit_small": _vit("vit_small"),
-    "vit_base": _vit("vit_base"),
+    **{name: _resnet(name) for name in ("resnet8", "resnet20", "resnet56", "resnet18", "resnet50")},
+    **{name: _vit(name) for name in ("vit_micro", "vit_tiny", "vit_small", "vit_base")},
 }
 ModelName = Annotated[str, _known_name("model", MODELS)]
 
@@ -212,8 +199,6 @@ def has_batch_statistics(name: str, norm: str) -> bool | None:
     return declared if norm in _BATCH_NORMS else False
 
 
-# Every optimizer and every learning-rate schedule that a configuration may name.
-
 _OPTIMIZERS, _SCHEDULES = "sweep.training.optimizers", "sweep.training.schedules"
 
 
@@ -221,9 +206,9 @@ _OPTIMIZERS, _SCHEDULES = "sweep.training.optimizers", "sweep.training.schedules
 class OptimizerEntry:
     """An optimizer, as far as it is known before it is built.
 
-    ``groups`` is by what its parameters are grouped: by weight decay alone; ``layers``: norms and biases are marked
-    ``adapt = False``; ``matrices``: the matrices of hidden layers are marked ``matrix = True``, and ``num_stacked`` is
-    how many of them a parameter holds.
+    ``groups`` says how its parameters are grouped: ``decay``: by weight decay alone; ``layers``: norms and biases are
+    marked ``adapt = False``; ``matrices``: the matrices of hidden layers are marked ``matrix = True``, and
+    ``num_stacked`` is how many of them a parameter holds.
     """
 
     build: Reference  # (Groups, OptimizerSection, learning rate, AdamConstants) -> torch.optim.Optimizer

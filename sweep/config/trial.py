@@ -1,7 +1,6 @@
 """The configuration of one trial: every knob that a study can turn, by its dotted path.
 
-A field's default is the behavior that older records ran with, so that a record that was written before the field
-existed still describes what ran.
+A field's default is the behavior of before the field existed, so that older records still describe what ran.
 """
 
 from collections.abc import Mapping
@@ -37,8 +36,6 @@ from sweep.config.sections import (
     list_fields,
 )
 from sweep.config.tables import OPTIMIZERS
-
-# Configuration keys in words, for people.
 
 _LABELS = {  # where the last part of the key is not its name
     "batch.global": "effective batch size",
@@ -119,11 +116,6 @@ class TrialConfig(Section):
                 "diagnostics.noise_scale reads gradients between the micro batches of a step, which is not supported "
                 "with precision.cuda_graphs: give one micro batch per optimizer step, or leave one of the two out"
             )
-        if self.precision.cuda_graphs and self.diagnostics.ledger == "full":
-            raise ValueError(
-                "diagnostics.ledger = 'full' times the parts of a step, which precision.cuda_graphs replays as one: "
-                "leave one of the two out"
-            )
         return self
 
     @model_validator(mode="after")
@@ -163,8 +155,9 @@ class TrialConfig(Section):
         return compute_global_batch(batch.global_, micro, batch.accumulation, self.distributed.world_size)
 
     def apply_rules(self) -> Self:
-        """The configuration with what the rules of dropout, label smoothing, warm-up and epochs give as values, and
-        without these rules. Those of the optimizer and of averaging stay: what they give is no configuration key."""
+        """The configuration with the results of the rules of dropout, label smoothing, warm-up and epochs, and
+        without these rules. The rules of the optimizer and of averaging stay: their results are no configuration keys.
+        """
         rules, size = self.rules, self.global_batch_size
         smoothing = scale_label_smoothing(self.regularization.label_smoothing, rules, size)
         applied = dict.fromkeys(("dropout", "label_smoothing", "warmup", "epochs"), "none")
@@ -182,7 +175,7 @@ class TrialConfig(Section):
 
     @property
     def micro_batch(self) -> int:
-        """Samples of a micro batch on each rank; one that is found by trying is taken to be as large as it can be."""
+        """Samples of a micro batch on each rank; at most, where it is found by trying."""
         return self.global_batch_size if self.batch.micro == "auto" else self.batch.micro
 
     @property
@@ -204,7 +197,7 @@ def compute_global_batch(global_: int | None, micro: int | None, accumulation: i
     return micro * (accumulation or 1) * world_size
 
 
-# Keys of which one replaces the others when it is set.
+# A key that is set replaces the others of its group.
 _REPLACING = {"batch": ("accumulation", "global"), "budget": BUDGETS}
 
 

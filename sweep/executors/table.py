@@ -283,5 +283,4 @@ def _find_lacking(names: Iterable[str], spec: StudySpec, settings: ExecutorSetti
 def _is_set(requirement: Requirement, spec: StudySpec) -> bool:
     # in every trial: keys that are swept may replace the required one
     section = requirement.key.partition(".")[0]
-    found = {flatten_config(config)[requirement.key] for config in spec.corners.of(section)}
-    return None not in found if requirement.value is None else found == {requirement.value}
+    return all(flatten_config(config)[requirement.key] is not None for config in spec.corners.of(section))

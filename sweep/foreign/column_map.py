@@ -16,8 +16,9 @@ from sweep.config.trial import config_keys
 from sweep.records.messages import OUTCOMES
 from sweep.records.records import EVALUATION_KINDS
 
-# What a column may be besides a configuration key, a metric or a value of an evaluation.
 FACTS = ("seed", "device", "outcome")
+# Everything that a column may be.
+_TARGETS = tuple(dict.fromkeys((*FACTS, *config_keys(), *METRICS, *EVALUATION_KINDS)))
 _OPEN = "?"  # stands in a draft for what the user is to fill in
 _UNITS = {
     "fraction": {"fraction": 1.0, "percent": 0.01},
@@ -28,12 +29,11 @@ _UNITS = {
 
 
 class MappedColumn(Section):
-    """A column of the file. ``unit`` is required where the quantity has several: a share, a time, an amount of memory.
-    ``take`` chooses the value of a series."""
+    """A column of the file."""
 
     column: str
-    unit: str = ""
-    take: Literal["last", "max", "min"] = "last"
+    unit: str = ""  # required where the quantity has several: a share, a time, an amount of memory
+    take: Literal["last", "max", "min"] = "last"  # of a series
 
 
 class ColumnMap(Section):
@@ -88,8 +88,8 @@ class ColumnMap(Section):
     @model_validator(mode="after")
     def _check_targets(self) -> "ColumnMap":
         for target, mapped in self.columns.items():
-            if target not in _known_targets():
-                raise ValueError(f"columns: {describe_unknown('quantity', target, _known_targets())}")
+            if target not in _TARGETS:
+                raise ValueError(f"columns: {describe_unknown('quantity', target, _TARGETS)}")
             _check_unit(target, mapped)
         for key in self.constants:
             if key not in {*config_keys(), "device"} - {"seed"}:
@@ -121,11 +121,6 @@ def find_units(target: str) -> dict[str, float]:
     return _UNITS.get(METRICS[target].unit, {}) if target in METRICS else {}
 
 
-def _known_targets() -> tuple[str, ...]:
-    """Everything that a column may be."""
-    return tuple(dict.fromkeys((*FACTS, *config_keys(), *METRICS, *EVALUATION_KINDS)))
-
-
 def load_column_map(given: Path | Mapping[str, Any]) -> ColumnMap:
     """The map in a TOML file, or in a dictionary of the same keys. Raises ``InputError`` naming the file, the key, the
     rule and the remedy."""
@@ -143,7 +138,7 @@ def load_column_map(given: Path | Mapping[str, Any]) -> ColumnMap:
 
 
 def _flatten_keys(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    # batch.global = "..." and "batch.global" = "..." mean the same; a table with a column is one of the map
+    # batch.global = "..." and "batch.global" = "..." mean the same; a table with the key column is a column's
     flat: dict[str, Any] = {}
     for name, value in table.items():
         is_section = isinstance(value, dict) and "column" not in value
@@ -187,18 +182,14 @@ _BATCH_KEYS = {
 
 
 def find_candidates(names: Sequence[str]) -> dict[str, list[str]]:
-    """By quantity the columns whose names are usual for it; nothing else is looked at."""
-    found = {target: [name for name in names if _is_usual(target, name)] for target in _USUAL_NAMES}
-    return {target: fitting for target, fitting in found.items() if fitting}
+    """By quantity the columns whose names are usual for it; cells are not read."""
+    candidates = {target: [name for name in names if is_usual_name(target, name)] for target in _USUAL_NAMES}
+    return {target: fitting for target, fitting in candidates.items() if fitting}
 
 
-def looks_like_seed(name: str) -> bool:
-    """Whether a column has a usual name of seeds."""
-    return _is_usual("seed", name)
-
-
-def _is_usual(target: str, name: str) -> bool:
-    # without the part of the run that a program puts before a name
+def is_usual_name(target: str, name: str) -> bool:
+    """Whether a column called ``name`` is a candidate for ``target``."""
+    # programs put the part of the run before a name
     short = re.sub(r"^(params|metrics|tags|hparams|config|summary|values|user_attrs)[._/]", "", name)
     return bool(re.fullmatch(_USUAL_NAMES[target], re.sub(r"[^a-z0-9]", "", short.rpartition("/")[2].lower())))
 
@@ -207,10 +198,10 @@ def write_draft(names: Sequence[str], study: str = "") -> str:
     """A map in TOML with a line for each candidate among the columns ``names``: active for the first column that fits,
     open where its unit is to be stated."""
     lines = [_HEAD, *([f'study = "{_escape(study)}"', ""] if study else []), "[columns]"]
-    found = find_candidates(names)
-    if "val_accuracy" not in found:
+    candidates = find_candidates(names)
+    if "val_accuracy" not in candidates:
         lines.append(f'# required: "val_accuracy" = {{ column = "{_OPEN}", unit = "{_OPEN}" }}')
-    for target, fitting in found.items():
+    for target, fitting in candidates.items():
         lines += _write_batch_lines(fitting) if target == "batch.global" else _write_lines(target, fitting)
     lines += ["", "[constants]  # what is equal in all runs and in no column", '# "model.name" = "resnet18"']
     lines += ['# device = "NVIDIA A100"  # without a device, times and memory are not compared']
@@ -225,13 +216,13 @@ def _write_batch_lines(names: Sequence[str]) -> Iterator[str]:
 
 def _write_lines(target: str, names: Sequence[str]) -> Iterator[str]:
     units = find_units(target)
-    for place, name in enumerate(names):
+    for position, name in enumerate(names):
         value = f'{{ column = "{_escape(name)}", unit = "{_OPEN}" }}' if units else f'"{_escape(name)}"'
         remarks = [f"unit: {_join_or(units)}"] if units else []
         if len(names) > 1:
             remarks.append(f"{len(names)} columns may be it: keep one")
         line = f'"{target}" = {value}' + (f"  # {'; '.join(remarks)}" if remarks else "")
-        yield line if place == 0 else f"# {line}"
+        yield line if position == 0 else f"# {line}"
 
 
 def _escape(name: str) -> str:

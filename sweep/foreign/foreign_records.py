@@ -1,40 +1,23 @@
 """Frames from the records of another program, as if its runs were trials without a study."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any
-
 import numpy as np
 import pandas as pd
-from pydantic import TypeAdapter, ValidationError
+from collections.abc import (Iterator, Mapping, Sequence)
+from functools import (cache)
+from pathlib import (Path)
+from pydantic import (TypeAdapter, ValidationError)
+from sweep.config.errors import (InputError, describe_unknown, shorten_text)
+from sweep.config.metrics import (METRICS, format_count, join_words)
+from sweep.config.study import (WINDOWS_RESERVED_NAMES)
+from sweep.config.trial import (config_fields, config_keys)
+from sweep.foreign.column_map import (ColumnMap, FACTS, MappedColumn, find_candidates, find_units, is_usual_name, load_column_map)
+from sweep.foreign.imported import (is_imported, read_imported)
+from sweep.foreign.sources import (Cell, ForeignTable, STATES, is_setting, read_foreign_table)
+from sweep.records.frames import (EVALUATION_COLUMNS, FRAME_PARTS, FrameColumn, Frames, RecordSource, build_frame, check_frames)
+from sweep.records.messages import (OUTCOMES)
+from sweep.records.records import (CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Kind)
+from typing import (Annotated, Any)
 
-from sweep.config.errors import InputError, describe_unknown, shorten_text
-from sweep.config.metrics import METRICS, format_count, join_words
-from sweep.config.study import WINDOWS_RESERVED_NAMES
-from sweep.config.trial import config_fields, config_keys
-from sweep.foreign.column_map import (
-    FACTS,
-    ColumnMap,
-    MappedColumn,
-    find_candidates,
-    find_units,
-    load_column_map,
-    looks_like_seed,
-)
-from sweep.foreign.imported import is_imported, read_imported
-from sweep.foreign.sources import STATES, Cell, ForeignTable, is_setting, read_foreign_table
-from sweep.records.frames import (
-    EVALUATION_COLUMNS,
-    FRAME_PARTS,
-    FrameColumn,
-    Frames,
-    RecordSource,
-    build_frame,
-    check_frames,
-)
-from sweep.records.messages import OUTCOMES
-from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Kind
 
 _ACCURACY = "val_accuracy"
 _KINDS: dict[str, Kind] = {column.path: column.kind for column in CONFIG_COLUMNS} | {"seed": "int"}
@@ -47,7 +30,7 @@ def load_foreign_frames(
 ) -> Frames:
     """The runs in a file or folder of another program, or in a DataFrame with a row per run, as frames with ``source``
     set. ``columns`` is the map of the columns: its TOML file, or a dictionary of the same keys. ``trials`` has only
-    those columns that are known, and ``number`` is the place of a run in the source, from 1. A folder that
+    the columns that are known, and ``number`` is the position of a run in the source, from 1. A folder that
     ``sweep import`` made of such records is read as it is.
 
     Raises:
@@ -56,11 +39,9 @@ def load_foreign_frames(
     """
     if columns is None and isinstance(place, str | Path) and is_imported(Path(place)):
         return read_imported(Path(place))
-    given = columns if isinstance(columns, Mapping) else Path(columns) if columns is not None else {}
-    mapping = load_column_map(given)
+    mapping = load_column_map(Path(columns) if isinstance(columns, str | Path) else columns or {})
     series = {mapped.column for mapped in mapping.columns.values()}
-    source = place if isinstance(place, pd.DataFrame) else Path(place)
-    table = read_foreign_table(source, mapping.study, series)
+    table = read_foreign_table(place if isinstance(place, pd.DataFrame) else Path(place), mapping.study, series)
     if columns is None:
         raise InputError(_ask_for_map(table))
     _check_columns(table, mapping)
@@ -69,18 +50,17 @@ def load_foreign_frames(
     runs, left_out = _select_runs(every, table.place)
     phases, rule = _choose_phases(runs, mapping.search_seed)
     trials = _arrange_columns(runs.assign(study=name, phase=phases))
+    limits = [rule, *left_out, *_list_limits(table, mapping, trials, dropped)]
     map_file = "" if isinstance(columns, Mapping) else str(columns)
-    described = _describe(table, mapping, trials, dropped, [rule, *left_out], map_file)
-    empty: dict[str, Any] = {part.field: build_frame(part.columns, {}, 0) for part in FRAME_PARTS}
-    evaluations = _convert_curves(table, mapping, trials, name)
-    frames = Frames(**(empty | {"trials": trials, "evaluations": evaluations}), place=table.place, source=described)
+    parts: dict[str, Any] = {part.field: build_frame(part.columns, {}, 0) for part in FRAME_PARTS}
+    parts |= {"trials": trials, "evaluations": _convert_curves(table, mapping, trials, name)}
+    frames = Frames(**parts, place=table.place, source=_describe(table, mapping, trials, map_file, limits))
     check_frames(frames, table.place)
     return frames
 
 
 def _ask_for_map(table: ForeignTable) -> str:
-    found = find_candidates(table.names)
-    parts = [f"{target}: {' or '.join(map(repr, names))}" for target, names in found.items()]
+    parts = [f"{target}: {' or '.join(map(repr, names))}" for target, names in find_candidates(table.names).items()]
     remedy = (
         "Give the map as columns."
         if table.program == "pandas"
@@ -151,8 +131,8 @@ def _take_cells(table: ForeignTable, mapped: MappedColumn) -> list[Cell]:
     cells: list[Cell] = table.cells[mapped.column].tolist()
     if mapped.take != "last":
         points = table.curves[table.curves["column"] == mapped.column]
-        chosen = points.groupby("row")["value"].agg(mapped.take)
-        cells = [chosen.get(row, cell) for row, cell in enumerate(cells)]
+        taken = points.groupby("row")["value"].agg(mapped.take)
+        cells = [taken.get(row, cell) for row, cell in enumerate(cells)]
     return cells
 
 
@@ -200,11 +180,11 @@ def _convert_metric(
         is_bad = (values < 0.0) | (values > 1.0)
     else:
         is_bad = (values < 0.0) & (unit in {"seconds", "bytes", "count"})
-    for place in np.flatnonzero(is_bad)[:1]:
-        refused = f"{where}, run {numbers[place]}: {target}: {given[place]}"
+    for index in np.flatnonzero(is_bad)[:1]:
+        refused = f"{where}, run {numbers[index]}: {target}: {given[index]}"
         if unit != "fraction":
             raise InputError(f"{refused} is below 0; map another column.")
-        remedy = 'unit = "percent"' if mapped.unit == "fraction" and 1 < given[place] <= 100 else "another column"
+        remedy = 'unit = "percent"' if mapped.unit == "fraction" and 1 < given[index] <= 100 else "another column"
         raise InputError(f"{refused} {mapped.unit} is no share between 0 and 1; is it {remedy}?")
     return values
 
@@ -213,8 +193,8 @@ def _find_outcomes(table: ForeignTable, mapping: ColumnMap) -> list[str]:
     column = mapping.columns["outcome"].column if "outcome" in mapping.columns else table.state
     if not column:
         return ["complete"] * len(table.cells)
-    known = dict(zip(OUTCOMES, OUTCOMES, strict=True)) | STATES | mapping.outcomes
-    words = {word.lower(): outcome for word, outcome in known.items()}
+    outcomes = dict(zip(OUTCOMES, OUTCOMES, strict=True)) | STATES | mapping.outcomes
+    words = {word.lower(): outcome for word, outcome in outcomes.items()}
     cells = ["" if cell is None else str(cell) for cell in table.cells[column]]
     for cell in cells:
         if cell.lower() not in words:
@@ -237,7 +217,7 @@ def _list_own_settings(table: ForeignTable, mapping: ColumnMap) -> Iterator[tupl
                 f"{table.place}: column {name!r} varies and has the name of a key of this program: if it is that, map "
                 f'it ("{name}" = "{name}" in [columns]), otherwise name it in ignored.'
             )
-        if looks_like_seed(name) and name not in mapping.settings:
+        if is_usual_name("seed", name) and name not in mapping.settings:
             raise InputError(
                 f'{table.place}: column {name!r} varies and may be the seed: map it (seed = "{name}" in [columns]), or '
                 "name it in settings or ignored."
@@ -261,7 +241,7 @@ def _compute_batches(runs: pd.DataFrame, where: str) -> "pd.Series[Any]":
 
 
 def _drop_times_of_unknown_devices(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    # the second: the metrics that no run has a device for
+    # and the dropped metrics, where no run has a device
     of_device = [name for name in map(str, runs) if name in METRICS and METRICS[name].is_of_a_device]
     is_known = runs["device"] != ""
     if not is_known.any():
@@ -310,8 +290,8 @@ def _choose_phases(runs: pd.DataFrame, search_seed: int | None) -> tuple[Any, st
     """The phase of each run, and the rule as a sentence.
 
     Where all configurations were trained with the same seeds, none was chosen by its result, and every seed is a fresh
-    one. Otherwise one run of each configuration is what it was chosen by: that of the search's seed, where it has none,
-    its first; the others are fresh seeds.
+    one. Otherwise each configuration was chosen by one run, with the seed of the search or else its first; the others
+    are fresh seeds.
     """
     if "seed" not in runs:
         return "search", "No seeds are on record: no interval between seeds, and no fresh seeds."
@@ -320,8 +300,8 @@ def _choose_phases(runs: pd.DataFrame, search_seed: int | None) -> tuple[Any, st
         text = format_count(len(sets.iloc[0]), "seed")
         return "confirm", f"All configurations have the same {text}, which count as fresh ones."
     usual = runs["seed"].mode().iloc[0] if search_seed is None else search_seed
-    chosen = (runs["seed"] == usual).astype(int).groupby(runs[_GROUP]).idxmax()
-    return np.where(runs.index.isin(chosen), "search", "confirm"), (
+    chosen_by = (runs["seed"] == usual).astype(int).groupby(runs[_GROUP]).idxmax()
+    return np.where(runs.index.isin(chosen_by), "search", "confirm"), (
         f"Of each configuration the run with seed {usual}, otherwise its first run, counts as the search, by which it "
         "was chosen; runs with other seeds count as fresh ones. Write search_seed in the map where it was another seed."
     )
@@ -339,9 +319,8 @@ def _arrange_columns(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _convert_curves(table: ForeignTable, mapping: ColumnMap, trials: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The ``evaluations`` frame: a row per run and step at which the column of ``val_accuracy`` has a value, with what
-    else is mapped and was recorded at that step. Empty without such a series, and where the map does not state what its
-    steps count."""
+    """The ``evaluations`` frame: a row per run and step with a ``val_accuracy``, and the other mapped values of that
+    step. Empty without such a series, and where the map does not state what its steps count."""
     targets = EVALUATION_KINDS.keys() - {"step", "global_batch_size"}  # of the curve itself, and of its run
     series = {target: mapped for target, mapped in mapping.columns.items()
               if target in targets and table.has_series(mapped.column)}  # fmt: skip
@@ -368,32 +347,18 @@ def _convert_curves(table: ForeignTable, mapping: ColumnMap, trials: pd.DataFram
     return build_frame(EVALUATION_COLUMNS, cells, len(wide))
 
 
-# ---------------------------------------------------------------------- what is said of the records
+# ---------------------------------------------------------------------- the origin of the records
 
 
 def _describe(
-    table: ForeignTable,
-    mapping: ColumnMap,
-    trials: pd.DataFrame,
-    dropped: Sequence[str],
-    rules: Sequence[str],
-    map_file: str,
+    table: ForeignTable, mapping: ColumnMap, trials: pd.DataFrame, map_file: str, limits: Sequence[str]
 ) -> RecordSource:
     used = []
     for target, mapped in mapping.columns.items():
         taken = f", the {mapped.take}imum of its series" if mapped.take != "last" else ""
         used.append((mapped.column, f"{target}{f' in {mapped.unit}' if mapped.unit else ''}{taken}"))
-    settings = [name.removeprefix(CONFIG_PREFIX) for name in map(str, trials) if name.startswith(CONFIG_PREFIX)]
-    own = [name for name in settings if name not in config_keys()]
-    used += [(name, "a setting of its own") for name in own]
+    used += [(name, "a setting of its own") for name in _list_unknown_settings(trials)]
     state = table.state if "outcome" not in mapping.columns else ""
-    limits = [*rules]
-    if own:
-        limits.append(
-            f"These tell configurations apart under their own names: {', '.join(own)}. Name what changes nothing in "
-            "ignored."
-        )
-    limits += [*table.notes, *_list_limits(table, mapping, trials, dropped)]
     return RecordSource(
         program=table.program,
         file=table.place,
@@ -407,10 +372,21 @@ def _describe(
     )
 
 
+def _list_unknown_settings(trials: pd.DataFrame) -> list[str]:
+    settings = [name.removeprefix(CONFIG_PREFIX) for name in map(str, trials) if name.startswith(CONFIG_PREFIX)]
+    return [name for name in settings if name not in config_keys()]
+
+
 def _list_limits(
     table: ForeignTable, mapping: ColumnMap, trials: pd.DataFrame, dropped: Sequence[str]
 ) -> Iterator[str]:
     # a sentence for each thing that an answer from these columns lacks
+    if own := _list_unknown_settings(trials):
+        yield (
+            f"These tell configurations apart under their own names: {', '.join(own)}. Name what changes nothing in "
+            "ignored."
+        )
+    yield from table.notes
     if not table.state and "outcome" not in mapping.columns:
         yield "How the runs ended is not on record: all count as complete."
     if dropped:
@@ -433,8 +409,8 @@ def _list_limits(
     if not any(str(name).startswith(f"{CONFIG_PREFIX}budget.") for name in trials):
         yield "The length of the trainings is not mapped: that it is equal in all runs is assumed."
     yield "Which validation images were got right is not on record."
-    mapped = mapping.columns.get(_ACCURACY)
-    if mapped is None or not table.has_series(mapped.column):
+    accuracy = mapping.columns.get(_ACCURACY)
+    if accuracy is None or not table.has_series(accuracy.column):
         yield "No learning curves are in the file, or none is of the validation accuracy."
     elif not mapping.steps:
         yield (

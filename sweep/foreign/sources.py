@@ -50,15 +50,13 @@ _KNOWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignTable:
-    """``cells`` has a row per run in the order of the source and Python objects as cells, None where nothing is
-    recorded; of a series, its last value. ``curves`` are the series that were read, with the columns
-    ``_CURVE_COLUMNS``: row of ``cells``, column, step and value. ``state`` is the column of how a run ended, or ""."""
+    """The runs of a source in its order."""
 
     program: str
     place: str
     digest: str
-    cells: pd.DataFrame
-    curves: pd.DataFrame
+    cells: pd.DataFrame  # a row per run; Python objects, None where nothing is recorded; the last value of a series
+    curves: pd.DataFrame  # the series that were read: row of ``cells``, column, step and value
     notes: tuple[str, ...] = ()
 
     @property
@@ -69,10 +67,8 @@ class ForeignTable:
     @property
     def state(self) -> str:
         """The column that states how a run ended in words of ``STATES``, or ""."""
-        words = {
-            name: {str(cell).lower() for cell in self.cells[name]} for name in _STATE_COLUMNS if name in self.cells
-        }
-        return next((name for name, found in words.items() if found & STATES.keys()), "")
+        columns = [name for name in _STATE_COLUMNS if name in self.cells]
+        return next((name for name in columns if STATES.keys() & set(map(str.lower, map(str, self.cells[name])))), "")
 
     def has_series(self, column: str) -> bool:
         """Whether more than one value per run was read in ``column``."""
@@ -121,7 +117,7 @@ def read_foreign_table(place: Path | pd.DataFrame, study: str = "", series: Coll
         return _tabulate(_Read(place), "pandas", "the DataFrame", digest)
     source = _find_source(place, study, series)
     try:
-        found = source.read()
+        read = source.read()
     except InputError:
         raise
     except Exception as error:  # a library may raise anything on a damaged file
@@ -129,7 +125,7 @@ def read_foreign_table(place: Path | pd.DataFrame, study: str = "", series: Coll
         raise InputError(
             f"{place}: it cannot be read as {source.program}: {shorten_text(cause.rstrip('.'))}."
         ) from None
-    return _tabulate(found, source.program, str(place), _compute_digest(source.files, place))
+    return _tabulate(read, source.program, str(place), _compute_digest(source.files, place))
 
 
 def _find_source(path: Path, study: str, series: Collection[str]) -> _Source:
@@ -180,7 +176,7 @@ def _read_delimited(path: Path) -> _Read:
             raise InputError(f"{path}: its first line has no comma, semicolon or tab; a table of runs has a header.")
         file.seek(0)
         reader = csv.reader(file, delimiter=delimiter, strict=True)
-        names = [name.strip() or f"column {place}" for place, name in enumerate(next(reader), start=1)]
+        names = [name.strip() or f"column {number}" for number, name in enumerate(next(reader), start=1)]
         rows: list[list[str]] = []
         for row in filter(None, reader):
             if len(row) != len(names):
@@ -251,11 +247,11 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
         client = mlflow.MlflowClient(tracking_uri=uri)
         every = {each.name: each.experiment_id for each in client.search_experiments(view_type=views.ALL)}
         filled = [name for name, key in every.items() if client.search_runs([key], max_results=1)]
-        chosen = every[_choose(filled, study, f"{place}: experiments with runs:")]
+        experiment = every[_choose(filled, study, f"{place}: experiments with runs:")]
         runs: list[Any] = []
         token = None
         while not runs or token:  # pages
-            page = client.search_runs([chosen], run_view_type=views.ALL, order_by=["start_time"], page_token=token)
+            page = client.search_runs([experiment], run_view_type=views.ALL, order_by=["start_time"], page_token=token)
             runs, token = [*runs, *page], page.token
         kept = [run for run in runs if run.info.lifecycle_stage != "deleted"]
         rows = [
@@ -286,8 +282,9 @@ def _read_tensorboard(folder: Path, files: Sequence[Path]) -> _Read:
         log = accumulators.EventAccumulator(str(path), {"scalars": 0, "tensors": 0}, purge_orphaned_data=False).Reload()
         points[path] = [(tag, each.step, each.value) for tag in log.Tags()["scalars"] for each in log.Scalars(tag)]
         for tag in log.Tags()["tensors"]:  # scalars, too, of newer programs
-            found = [(each.step, tensors.make_ndarray(each.tensor_proto)) for each in log.Tensors(tag)]
-            points[path] += [(tag, step, float(a.item())) for step, a in found if a.size == 1 and a.dtype.kind in "fiu"]
+            arrays = [(each.step, tensors.make_ndarray(each.tensor_proto)) for each in log.Tensors(tag)]
+            scalars = [(step, array) for step, array in arrays if array.size == 1 and array.dtype.kind in "fiu"]
+            points[path] += [(tag, step, float(array.item())) for step, array in scalars]
         start = log.summary_metadata.get("_hparams_/session_start_info")
         if start is not None:
             data = plugin_data.HParamsPluginData.FromString(start.plugin_data.content)
@@ -337,7 +334,7 @@ def _choose(names: Sequence[str], requested: str, whose: str) -> str:
 
 @contextmanager
 def _copy_aside(files: Sequence[Path], base: Path) -> Iterator[Path]:
-    # a folder with copies of ``files``, and of what a database has not yet written into its file
+    # a folder with copies of ``files`` and of the write-ahead logs of databases
     with tempfile.TemporaryDirectory(prefix="sweep-", ignore_cleanup_errors=True) as folder:
         for path in files:
             target = Path(folder) / path.relative_to(base)
@@ -358,16 +355,16 @@ def _list_tables(path: Path) -> frozenset[str]:
 
 
 def _list_files(paths: Iterator[Path]) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     num_bytes = 0
     for path in paths:
         if path.is_file():
-            found.append(path)
+            files.append(path)
             num_bytes += path.stat().st_size
-        if len(found) > _MAX_FILES or num_bytes > MAX_FILE_BYTES:
+        if len(files) > _MAX_FILES or num_bytes > MAX_FILE_BYTES:
             raise InputError(f"{path.parent}: with what is before it there are more than {_MAX_FILES} files or "
                              f"{MAX_FILE_BYTES} bytes; give a part of it.")  # fmt: skip
-    return sorted(found)
+    return sorted(files)
 
 
 def _begins_as_sqlite(path: Path) -> bool:
@@ -400,23 +397,23 @@ def _compute_digest(files: Sequence[Path], base: Path) -> str:
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _tabulate(found: _Read, program: str, place: str, digest: str) -> ForeignTable:
-    cells = found.cells if isinstance(found.cells.index, pd.RangeIndex) else found.cells.reset_index()
+def _tabulate(source: _Read, program: str, place: str, digest: str) -> ForeignTable:
+    cells = source.cells if isinstance(source.cells.index, pd.RangeIndex) else source.cells.reset_index()
     if not len(cells):
         raise InputError(f"{place}: it holds no run.")
     refuse_too_many(Path(place), *cells.shape)
     names = [str(name) for name in cells.columns]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InputError(f"{place}: column {min(twice)!r} occurs twice; rename one of them.")
-    refuse_too_many(Path(place), len(found.curves), len(_CURVE_COLUMNS))
+    refuse_too_many(Path(place), len(source.curves), len(_CURVE_COLUMNS))
     columns = {name: cells.iloc[:, index].astype(object) for index, name in enumerate(names)}
     nested = [name for name, column in columns.items() if column.map(pd.api.types.is_list_like).any()]
     read = {name: [_simplify_cell(cell) for cell in columns[name]] for name in columns if name not in nested}
     if sum(len(cell) for column in read.values() for cell in column if isinstance(cell, str)) > MAX_FILE_BYTES:
         raise InputError(f"{place}: more than {MAX_FILE_BYTES} characters in its cells.")
-    curves = pd.DataFrame(list(found.curves), columns=_CURVE_COLUMNS).astype({"step": "float64", "value": "float64"})
+    curves = pd.DataFrame(list(source.curves), columns=_CURVE_COLUMNS).astype({"step": "float64", "value": "float64"})
     is_known = curves["value"].notna()
-    notes = list(found.notes)
+    notes = list(source.notes)
     if nested:
         notes.append(f"Columns whose cells are no single values were not read: {', '.join(nested)}.")
     if not is_known.all():
@@ -432,7 +429,7 @@ def _tabulate(found: _Read, program: str, place: str, digest: str) -> ForeignTab
 
 
 def _simplify_cell(cell: Any) -> Cell:
-    # programs write in several ways that nothing is recorded
+    # programs write a missing value in several ways
     if isinstance(cell, str):
         return None if len(cell) < 20 and cell.strip().lower() in _MISSING else cell
     if pd.isna(cell):

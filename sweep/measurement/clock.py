@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple, TypeVar, final, get_args
@@ -66,7 +65,6 @@ Item = TypeVar("Item")
 # "diagnostics" are measurements that are not part of the training.
 Phase = Literal["setup", "compile", "memory", "warmup", "data_wait", "step", "eval", "checkpoint", "diagnostics"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-Lap = Literal["wait", "forward", "backward", "optimizer"]
 _SPAN_GAP_SECONDS = 0.05  # windows that follow one another so closely are one span of training
 
 
@@ -97,8 +95,7 @@ def read_host_moments() -> Moments:
 class Ledger:
     """Seconds by phase. The device is synchronized at the edges of phases and windows, never per step.
 
-    ``synchronize`` waits for the device, and ``moments`` is its clock; both are set when the device is known. ``laps``,
-    where set, split the steps.
+    ``synchronize`` waits for the device, and ``moments`` is its clock; both are set when the device is known.
     """
 
     def __init__(self) -> None:
@@ -108,7 +105,6 @@ class Ledger:
         self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self.windows: list[StepWindow] = []
         self.spans: list[tuple[float, float]] = []  # in which this attempt trained, by time.perf_counter()
-        self.laps: Laps | None = None
         self._earlier_seconds = 0.0  # of attempts before this one
         self._window_began: float | None = None  # while one is open
         self._waits: list[tuple[Any, Any]] = []  # moments between which the open window waited for data
@@ -132,8 +128,6 @@ class Ledger:
         self._meter.begin()
         self._window_began = time.perf_counter()
         self.seconds["diagnostics"] += self._window_began - began
-        if self.laps:
-            self.laps.begin()
 
     def close_window(self, num_steps: int, samples: int, is_full: bool) -> None:
         """Counts the time since :meth:`open_window` as data wait and, for the rest, as steps."""
@@ -144,8 +138,6 @@ class Ledger:
         began = time.perf_counter()
         waited = self._meter.end()
         self.seconds["diagnostics"] += time.perf_counter() - began
-        if self.laps:
-            self.laps.end()
         wait = min(sum(self.moments.between(begin, end) for begin, end in self._waits), elapsed)
         self._waits = []
         self.seconds["data_wait"] += wait
@@ -219,8 +211,7 @@ class Ledger:
 
     def state_dict(self) -> dict[str, Any]:
         windows = [list(window) for window in self.windows]
-        laps = dict(self.laps.seconds) if self.laps else {}
-        return {"seconds": dict(self.seconds), "total": self.total_seconds, "windows": windows, "laps": laps}
+        return {"seconds": dict(self.seconds), "total": self.total_seconds, "windows": windows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Adds those of earlier attempts; the time between attempts does not count."""
@@ -228,9 +219,6 @@ class Ledger:
             self.seconds[name] += state["seconds"][name]
         self.windows[:0] = [StepWindow(*window) for window in state["windows"]]
         self._earlier_seconds += state["total"]
-        if self.laps:
-            for lap in self.laps.seconds:
-                self.laps.seconds[lap] += state["laps"].get(lap, 0.0)
 
     @property
     def _open_seconds(self) -> float:
@@ -256,30 +244,3 @@ def list_times(windows: Sequence[StepWindow]) -> tuple[list[float], list[int], l
         [window.num_steps for window in windows],
         [window.waited for window in windows],
     )
-
-
-@final
-class Laps:
-    """Splits the steps of a window, by the clock ``moments``. Each call attributes the time since the call before to a
-    lap. Outside of windows calls are ignored."""
-
-    def __init__(self, moments: Moments | None = None):
-        self.seconds: dict[Lap, float] = dict.fromkeys(get_args(Lap), 0.0)
-        self._mark, self._between = moments or read_host_moments()
-        self._moments: list[tuple[Lap, Any]] = []
-        self._is_open = False
-
-    def begin(self) -> None:
-        self._is_open = True
-        self._moments = [("wait", self._mark())]
-
-    def __call__(self, lap: Lap) -> None:
-        """Attributes the time since the last call to ``lap``."""
-        if self._is_open:
-            self._moments.append((lap, self._mark()))
-
-    def end(self) -> None:
-        """Ends the window; the device must be synchronized."""
-        for (_, begin), (lap, end) in pairwise(self._moments):
-            self.seconds[lap] += self._between(begin, end)
-        self._moments, self._is_open = [], False

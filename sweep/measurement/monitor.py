@@ -89,7 +89,6 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
         # mean power times all seconds of training, because readings do not fall on the edges of spans
         "energy_joules": counted[0] * sum(end - begin for begin, end in spans) if counted else None,
         "temperature_celsius": _of(inside, "temperature_celsius", np.max),
-        "cpu_load_by_others": load,
     }
     raised = {
         "other_process": _has_others(inside),

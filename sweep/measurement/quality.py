@@ -30,7 +30,6 @@ def find_timing_flags(
     steps: Sequence[int],
     waited: Sequence[float | None],
     num_steps: int,
-    num_alloc_retries: int = 0,
 ) -> tuple[str, ...]:
     """The flags of a timing, by their names in :data:`sweep.records.quality.MEANINGS`.
 
@@ -46,7 +45,6 @@ def find_timing_flags(
         UNCERTAIN_TIME: error is not None and error > MAX_TIME_ERROR,
         "spread": len(each) >= MIN_WINDOWS and measure_relative_spread(each) >= MUCH,
         "drift": len(each) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(each) >= MUCH,
-        "allocator_retries": num_alloc_retries > 0,
     }
     return tuple(name for name, is_raised in raised.items() if is_raised)
 

@@ -1,4 +1,4 @@
-"""An open database of records: an SQLite file by path, or any SQLAlchemy URL (SQLite, PostgreSQL)."""
+"""An open database of records, an SQLite file or a server: where it is, how it is opened, and who may write."""
 
 import fcntl
 import json
@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import (
+    ArgumentError,
     DatabaseError,
     DBAPIError,
     InterfaceError,
@@ -31,8 +32,6 @@ from sqlalchemy.schema import CreateColumn
 from sweep.config.errors import RUN_AGAIN, InputError, StoreError, hide_credentials
 from sweep.config.trial import Scalar
 from sweep.records.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, VERSION, VERSIONS
-
-# Where records are: a file, a study's folder, or a database URL.
 
 STORE_FILE = "study.sqlite"
 STORE_VARIABLE = "SWEEP_STORE"
@@ -48,11 +47,8 @@ def store_path(target: str | Path) -> Path | None:
     return path / STORE_FILE if path.is_dir() else path
 
 
-def parse_url(target: str) -> "URL":
+def parse_url(target: str) -> URL:
     """The parts of a URL. Raises ``InputError``, which does not quote it, because it may contain a password."""
-    from sqlalchemy import make_url  # 0.3 s of processor time, and most commands are given no URL
-    from sqlalchemy.exc import ArgumentError
-
     try:
         url = make_url(target)
     except (ArgumentError, ValueError):
@@ -80,8 +76,6 @@ def has_password(text: str) -> bool:
         return "@" in match[0]
     return bool(url.password) or any(name.lower() in _SECRETS for name in url.query)
 
-
-# Free disk space, and how much a study requires.
 
 # SQLite's write-ahead log (4 MiB), the tables with Optuna's copy, logs, and a report with its pictures.
 _SMALLEST_BYTES = 12 << 20
@@ -135,8 +129,8 @@ class Database:
     where: str
     file: Path | None = None  # of SQLite
     _holder: Connection | None = field(default=None, repr=False)  # holds the lock of a study, and makes its writes
-    _open: Connection | None = field(default=None, repr=False)  # amid a transaction
-    _lost: str = field(default="", repr=False)  # why the holder's connection, and with it the lock, is gone
+    _open: Connection | None = field(default=None, repr=False)  # inside a transaction
+    _lost: str = field(default="", repr=False)  # why the holder's connection is gone, and with it the lock
 
     def write(self, action: Callable[[Connection], T]) -> T:
         """The result of ``action``, whose changes are then on the disk; inside :meth:`transaction` with all others."""
@@ -198,7 +192,7 @@ class Database:
                 yield self._holder
         except SQLAlchemyError as error:
             if self._holder.invalidated:
-                self._lost = self._describe(error)
+                self._lost = _describe_failure(error, self.where, self.file)
             raise
 
     @contextmanager
@@ -206,10 +200,7 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, OverflowError) as error:
-            raise StoreError(self._lost or self._describe(error)) from error
-
-    def _describe(self, error: Exception) -> str:
-        return _describe_failure(error, self.where, self.file)
+            raise StoreError(self._lost or _describe_failure(error, self.where, self.file)) from error
 
 
 def open_database(target: str | Path, *, create: bool = False, read_only: bool = False) -> Database:
@@ -247,7 +238,12 @@ def sqlite_creator(
 
     ``isolation_level`` is the driver's: None leaves it to the caller to begin transactions.
     """
-    uri = f"file:{quote(str(path.resolve()))}?mode={_mode(path, read_only)}"
+    mode = "rwc"
+    if read_only:
+        # Reading with a write-ahead log requires its index file; where none can be created nobody writes either.
+        writable = os.access(path.parent, os.W_OK) or path.with_name(path.name + "-wal").exists()
+        mode = "ro" if writable else "ro&immutable=1"
+    uri = f"file:{quote(str(path.resolve()))}?mode={mode}"
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -260,14 +256,6 @@ def sqlite_creator(
         return connection
 
     return connect
-
-
-def _mode(path: Path, read_only: bool) -> str:
-    if not read_only:
-        return "rwc"
-    # Reading with a write-ahead log requires its index file; where none can be created nobody writes either.
-    writable = os.access(path.parent, os.W_OK) or path.with_name(path.name + "-wal").exists()
-    return "ro" if writable else "ro&immutable=1"
 
 
 def _sqlite_engine(path: Path, read_only: bool) -> Engine:
@@ -346,8 +334,8 @@ def _whole_bytes(head: bytes) -> int:
 
 
 def _prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool) -> None:
-    """Creates the tables (with ``create``) or adds the columns that they lack, in one transaction. Where they are only
-    read, those columns are named in the execution options of ``engine``.
+    """Creates the tables (with ``create``) or adds the columns that they lack, in one transaction. With ``read_only``
+    the execution options of ``engine`` list those columns instead.
 
     Raises:
         InputError: there is no study, or another version wrote it.
@@ -363,45 +351,39 @@ def _prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool
                 raise InputError(f"{where}: no study is recorded there; run one first.")
             METADATA.create_all(connection)
             connection.execute(VERSIONS.insert(), {"version_num": VERSION})
-        found = connection.execute(VERSIONS.select()).scalars().all()
-        if found != [VERSION]:
+        versions = connection.execute(VERSIONS.select()).scalars().all()
+        if versions != [VERSION]:
             raise InputError(
-                f"{where}: its schema is version {', '.join(map(str, found))[:100] or 'unknown'}, this program "
+                f"{where}: its schema is version {', '.join(map(str, versions))[:100] or 'unknown'}, this program "
                 f"requires {VERSION}; use the version of batch-sweep that wrote it."
             )
         absent = _find_absent_columns(connection, where)
-        if not read_only:
-            _add_columns(connection, absent)
+        for table in [] if read_only else METADATA.sorted_tables:
+            if cells := absent.get(table.name):
+                for name in cells:
+                    column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
+                    connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column}")
+                connection.execute(table.update().values({table.c[name]: cell for name, cell in cells.items()}))
     engine.update_execution_options(**{ABSENT_COLUMNS: absent if read_only else {}})
 
 
 def _find_absent_columns(connection: Connection, where: str) -> dict[str, dict[str, Scalar]]:
-    """By table the columns that it lacks because it is older than a key or a measurement, each with its cell."""
+    """By table the columns that it lacks because they were declared later, each with its cell."""
     inspector = inspect(connection)
     tables = inspector.get_table_names()
     absent: dict[str, dict[str, Scalar]] = {}
     for table in METADATA.sorted_tables:
-        found = {column["name"] for column in inspector.get_columns(table.name)} if table.name in tables else set()
-        if found:
+        present = {column["name"] for column in inspector.get_columns(table.name)} if table.name in tables else set()
+        if present:
             later = LATER_COLUMNS.get(table.name, {})
-            absent[table.name] = {name: cell for name, cell in later.items() if name not in found}
-            found |= absent[table.name].keys()
-        if different := ", ".join(sorted(found ^ set(table.c.keys()))):
+            absent[table.name] = {name: cell for name, cell in later.items() if name not in present}
+            present |= absent[table.name].keys()
+        if different := ", ".join(sorted(present ^ set(table.c.keys()))):
             raise InputError(
                 f"{where}: {table.name} differs from this version's in {different[:200]}; "
                 "use the version of batch-sweep that wrote it, or move the file away."
             )
     return absent
-
-
-def _add_columns(connection: Connection, absent: dict[str, dict[str, Scalar]]) -> None:
-    for table in METADATA.sorted_tables:
-        if not (cells := absent.get(table.name)):
-            continue
-        for name in cells:
-            column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column}")
-        connection.execute(table.update().values({table.c[name]: cell for name, cell in cells.items()}))
 
 
 # ---------------------------------------------------------------------- errors
@@ -453,12 +435,12 @@ def _is_outage(error: Exception) -> bool:
     return str(state).startswith(("08", "57P"))  # connection exceptions; it is stopped, starting or recovering
 
 
-# One supervisor per study: a lock that the kernel (or the database server) releases when its holder dies.
+# ---------------------------------------------------------------------- one supervisor per study
 
 _LOCK_FILE = "study.lock"
 _IDENTITY_SECONDS = 2.0
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")
-# names are those of :func:`sweep.records.database.server_arguments`; others' start may be hidden from this user
+# The names are made by :func:`server_arguments`; the start of other users' sessions may be hidden.
 _HOLDER = text(
     "SELECT application_name, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid)"
     " WHERE locktype = 'advisory' AND granted"
@@ -468,7 +450,8 @@ _HOLDER = text(
 
 @contextmanager
 def study_lock(folder: Path) -> Iterator[None]:
-    """Holds the study in ``folder`` for this process; the folder is made where it is missing.
+    """Holds the study in ``folder`` for this process; the kernel releases the lock when the process dies. The folder is
+    made where it is missing.
 
     The lock file is never removed: two holders could then lock two files of one name.
 
@@ -489,8 +472,8 @@ def study_lock(folder: Path) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether the process that the lock file names may still run, without taking the lock: a study that starts at this
-    moment is not refused."""
+    """Whether the process that the lock file names may still run. The lock is not taken, so that a study that starts at
+    this moment is not refused."""
     try:
         descriptor = os.open(folder / _LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -530,8 +513,8 @@ def _read_holder(descriptor: int) -> tuple[str, bool]:
 
 @contextmanager
 def database_lock(database: Database, study: str) -> Iterator[None]:
-    """Holds ``study`` on a PostgreSQL server for this process; nothing to do on SQLite, where :func:`study_lock` guards
-    the file. The server frees it when this process ends, or when it loses the connection.
+    """Holds ``study`` on a PostgreSQL server for this process; without effect on SQLite, where :func:`study_lock`
+    guards the file. The server frees it when this process ends, or loses the connection.
 
     Raises:
         InputError: another process holds it; the message says which and since when.

@@ -91,7 +91,7 @@ def _column_names(path: Path) -> list[str]:
 
 
 def cells_of(series: "pd.Series[Any]") -> list[Any]:
-    """The cells as Python's own types, None where one is missing."""
+    """The cells as Python's own types, None for missing ones."""
     return series.astype(object).where(series.notna(), None).tolist()
 
 
@@ -125,11 +125,8 @@ def _parse_bool(text: str) -> bool:
 
 
 _PARSERS: dict[Kind, Callable[[str], Any]] = {
-    "int": int,
-    "float": float,
-    "bool": _parse_bool,
-    "time": datetime.fromisoformat,
-}
+    "int": int, "float": float, "bool": _parse_bool, "time": datetime.fromisoformat,
+}  # fmt: skip
 
 
 def _read_csv(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any]]:
@@ -145,7 +142,14 @@ def _read_csv(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any
             rows.append(row)
             refuse_too_many(path, len(rows), len(header))
     texts = dict(zip(header, zip(*rows, strict=True) if rows else ((),) * len(header), strict=True))
-    return {column.name: _parse_column(path, column, texts[column.name]) for column in declared if column.name in texts}
+    cells = {}
+    for column in declared:
+        try:
+            if column.name in texts:
+                cells[column.name] = [_from_text(column, text) for text in texts[column.name]]
+        except ValueError as error:
+            raise InputError(f"{path}: column {column.name}: {error}.") from None
+    return cells
 
 
 def _open_text(path: Path) -> TextIO:
@@ -164,13 +168,6 @@ def _lines(file: TextIO, path: Path) -> Iterator[str]:
         raise InputError(f"{path}: the file is torn, its last line has no end; export the study again.")
 
 
-def _parse_column(path: Path, column: FrameColumn, texts: Sequence[str]) -> list[Any]:
-    try:
-        return [_from_text(column, text) for text in texts]
-    except ValueError as error:
-        raise InputError(f"{path}: column {column.name}: {error}.") from None
-
-
 @contextmanager
 def _wide_cells() -> Iterator[None]:
     before = csv.field_size_limit(MAX_CELL_CHARACTERS)
@@ -184,7 +181,7 @@ def _wide_cells() -> Iterator[None]:
 
 
 def _open_parquet(path: Path, texts: Sequence[str] = ()) -> Any:
-    """The file as pyarrow's, with those of the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for
+    """The file as pyarrow's, with the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for
     anything else."""
     import pyarrow as pa  # 0.2 s, and only these files need it
     from pyarrow import parquet
@@ -221,8 +218,7 @@ def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list
 
 
 def _convert_parquet_column(column: Any, where: str) -> list[Any]:
-    """The cells of a column of pyarrow's; of texts that were read as a dictionary only where all of them together are
-    not too long. Raises ``InputError`` otherwise."""
+    """The cells of a column of pyarrow's. Raises ``InputError`` where all texts of a dictionary are too long."""
     from pyarrow import compute, types
 
     if not types.is_dictionary(column.type):
@@ -241,11 +237,11 @@ def _convert_parquet_column(column: Any, where: str) -> list[Any]:
     return cells
 
 
-def _type_fits(found: Any, kind: Kind) -> bool:
+def _type_fits(arrow_type: Any, kind: Kind) -> bool:
     from pyarrow import types
 
-    if types.is_dictionary(found):
-        return kind == "text" and _type_fits(found.value_type, kind)
+    if types.is_dictionary(arrow_type):
+        return kind == "text" and _type_fits(arrow_type.value_type, kind)
     fits: dict[Kind, tuple[Callable[[Any], bool], ...]] = {
         "int": (types.is_signed_integer,),
         "float": (types.is_floating,),
@@ -253,10 +249,10 @@ def _type_fits(found: Any, kind: Kind) -> bool:
         "text": (types.is_string, types.is_large_string),
         "time": (types.is_timestamp,),
     }
-    return types.is_null(found) or any(check(found) for check in fits[kind])
+    return types.is_null(arrow_type) or any(check(arrow_type) for check in fits[kind])
 
 
-# ``sweep export`` and ``sweep import``: frames as files in a folder, and losslessly back into a store.
+# ---------------------------------------------------------------------- exports: all frames in a folder
 
 _MANIFEST = "export.json"
 _KIND = "batch-sweep export"
@@ -293,10 +289,10 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
 def _empty_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     ours = {_MANIFEST, *(f"{part.file}.{ending}" for part in FRAME_PARTS for ending in FORMATS)}
-    found = {path.name for path in folder.iterdir()}
-    if found - ours:
-        raise InputError(f"{folder}: it holds other files ({min(found - ours)}); give a new or empty folder.")
-    for name in sorted(found, key=lambda name: name != _MANIFEST):
+    present = {path.name for path in folder.iterdir()}
+    if others := present - ours:
+        raise InputError(f"{folder}: it holds other files ({min(others)}); give a new or empty folder.")
+    for name in sorted(present, key=lambda name: name != _MANIFEST):
         (folder / name).unlink()
 
 
@@ -334,7 +330,7 @@ def exported_study(folder: Path) -> str:
 
 
 def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_IMAGES)) -> Frames:
-    """The frames that ``sweep export`` wrote, without those of the tables ``left_out``. Raises ``InputError`` on
+    """The frames that ``sweep export`` wrote, except of the tables ``left_out``. Raises ``InputError`` on
     anything else."""
     manifest = _read_manifest(folder)
     ending = manifest["format"]
@@ -352,15 +348,11 @@ def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_
         for part in FRAME_PARTS
         if part.table not in left_out
     }
-    _check_num_rows(frames, dict.fromkeys(LATER_PARTS, 0) | manifest["num_rows"], folder)
-    return Frames(**frames)
-
-
-def _check_num_rows(frames: dict[str, Any], counts: dict[str, Any], folder: Path) -> None:
-    # a table that was truncated between two rows looks complete
-    for part in FRAME_PARTS:
+    counts = dict.fromkeys(LATER_PARTS, 0) | manifest["num_rows"]
+    for part in FRAME_PARTS:  # a table that was truncated between two rows looks complete
         if part.field in frames and (found := len(frames[part.field])) != (written := counts.get(part.file)):
             raise InputError(f"{folder}: {part.file} has {found} of {written} rows, a file is torn; export again.")
+    return Frames(**frames)
 
 
 def _refuse_unknown_keys(path: Path) -> None:
@@ -381,7 +373,11 @@ def import_records(folder: Path, store: Store) -> int:
     taken = set(frames.specs) & set(store.study_names())
     if taken:
         raise InputError(f"{folder}: the store already holds a study {min(taken)!r}; import into a new folder.")
-    _check(frames, folder)
+    for name, spec in frames.specs.items():
+        if spec.name != name:
+            raise InputError(f"{folder}: study {name!r} has the specification of {spec.name!r}.")
+    check_frames(frames, str(folder))
+    _check_configurations(frames.trials, folder)
 
     def put(connection: Connection) -> None:
         for part in FRAME_PARTS:
@@ -401,14 +397,6 @@ def _rows(frame: pd.DataFrame, part: FramePart) -> Iterable[dict[str, Any]]:
         if column.name in cells:
             cells[column.name] = [column.to_cell(cell) for cell in cells[column.name]]
     return (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
-
-
-def _check(frames: Frames, folder: Path) -> None:
-    for name, spec in frames.specs.items():
-        if spec.name != name:
-            raise InputError(f"{folder}: study {name!r} has the specification of {spec.name!r}.")
-    check_frames(frames, str(folder))
-    _check_configurations(frames.trials, folder)
 
 
 def _check_configurations(trials: pd.DataFrame, folder: Path) -> None:

@@ -1,36 +1,25 @@
-"""The declared columns of every frame, and the one function that builds a frame from them."""
+"""Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, NamedTuple, get_args
-
 import numpy as np
 import pandas as pd
-from sqlalchemy import Table
-
-from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands, name_foreign_commands
-from sweep.config.errors import InputError, describe_unknown, shorten_text
-from sweep.config.metrics import format_count
-from sweep.config.study import StudySpec
-from sweep.config.tables import resolve
-from sweep.config.trial import flatten_table
-from sweep.records.inputs import DataSummary, StudyInputs
-from sweep.records.messages import OUTCOMES, Phase
-from sweep.records.reading import Repeated, spec_from_json
-from sweep.records.records import (
-    CONFIG_COLUMNS,
-    EVALUATION_KINDS,
-    METRIC_KINDS,
-    OPTIONAL_OF_EVALUATION,
-    PROBE_KINDS,
-    FindCorrect,
-    Kind,
-    decode_correct,
-)
-from sweep.records.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, PROBES, QUEUE, STUDIES, TRIALS
+from collections.abc import (Mapping, Sequence)
+from dataclasses import (dataclass, field, replace)
+from functools import (cached_property, partial)
+from pathlib import (Path)
+from sqlalchemy import (Table)
+from sweep.config.commands import (StudyCommands, StudyOrigin, find_study_commands)
+from sweep.config.errors import (InputError, describe_unknown, shorten_text)
+from sweep.config.metrics import (format_count)
+from sweep.config.study import (StudySpec)
+from sweep.config.tables import (resolve)
+from sweep.config.trial import (flatten_table)
+from sweep.records.inputs import (DataSummary, StudyInputs)
+from sweep.records.messages import (OUTCOMES, Phase)
+from sweep.records.reading import (Repeated, spec_from_json)
+from sweep.records.records import (CONFIG_COLUMNS, EVALUATION_KINDS, FindCorrect, Kind, METRIC_KINDS, OPTIONAL_OF_EVALUATION, PROBE_KINDS, decode_correct)
+from sweep.records.schema import (ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, PROBES, QUEUE, STUDIES, TRIALS)
+from typing import (Any, NamedTuple, get_args)
 
 
 @dataclass(frozen=True)
@@ -48,14 +37,11 @@ class FrameColumn:
 
 
 _PLAIN: dict[str, str] = {
-    "int": "int64",
-    "float": "float64",
-    "bool": "bool",
-    "text": "str",
-    "time": "datetime64[us, UTC]",
-}
+    "int": "int64", "float": "float64", "bool": "bool", "text": "str", "time": "datetime64[us, UTC]",
+}  # fmt: skip
 _NULLABLE: dict[str, str] = {"int": "Int64", "bool": "boolean"}
 
+_MAX_NAMED = 40  # ignored columns in a description
 _OF_TRIAL = (FrameColumn("study", "text"), FrameColumn("number", "int"))
 
 TRIAL_COLUMNS = (
@@ -168,24 +154,19 @@ def _array(column: FrameColumn, given: Sequence[Any] | None, num_rows: int) -> A
     return pd.array(cells, dtype=dtype)
 
 
-# Where records are from that another program wrote, and what its columns can carry.
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecordSource:
-    """``program`` that wrote ``file``, whose content has the SHA-256 ``digest``. ``columns`` are (name of the column,
-    what it was taken for), ``constants`` (key, value) that the map ``map_file`` states for all runs; ``ignored`` the
-    names of columns that nothing was read from. ``limits`` are sentences on what these columns cannot show."""
+    """Where records are from that another program wrote."""
 
     program: str
     file: str
-    digest: str
+    digest: str  # SHA-256 of the content
     num_runs: int
-    columns: tuple[tuple[str, str], ...]
-    constants: tuple[tuple[str, str], ...] = ()
-    ignored: tuple[str, ...] = ()
+    columns: tuple[tuple[str, str], ...]  # name and meaning
+    constants: tuple[tuple[str, str], ...] = ()  # key and value, which the map states for all runs
+    ignored: tuple[str, ...] = ()  # names of columns that were not read
     map_file: str = ""
-    limits: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()  # sentences on what these columns cannot show
 
     @property
     def statement(self) -> str:
@@ -199,38 +180,22 @@ class RecordSource:
         lines = [self.statement, f"Columns used: {used}."]
         if self.constants:
             lines.append(f"Stated for all runs by the map: {', '.join(f'{k} = {v}' for k, v in self.constants)}.")
-        ignored = ", ".join(self.ignored[:_MAX_NAMED]) + _count_more(len(self.ignored))
+        num_more = len(self.ignored) - _MAX_NAMED
+        ignored = ", ".join(self.ignored[:_MAX_NAMED]) + (f" and {num_more} more" if num_more > 0 else "")
         return [*lines, f"Columns ignored: {ignored or 'none'}.", *self.limits]
 
     def to_document(self) -> dict[str, Any]:
         """For ``--json``."""
         return {
-            "program": self.program,
-            "file": self.file,
-            "sha256": self.digest,
-            "num_runs": self.num_runs,
-            "map": self.map_file or None,
-            "columns": dict(self.columns),
-            "constants": dict(self.constants),
-            "ignored": list(self.ignored),
-            "limits": list(self.limits),
-        }
-
-
-_MAX_NAMED = 40
-
-
-def _count_more(num_names: int) -> str:
-    return f" and {num_names - _MAX_NAMED} more" if num_names > _MAX_NAMED else ""
-
-
-# The frames of one study or several as one object.
+            "program": self.program, "file": self.file, "sha256": self.digest, "num_runs": self.num_runs,
+            "map": self.map_file or None, "columns": dict(self.columns), "constants": dict(self.constants),
+            "ignored": list(self.ignored), "limits": list(self.limits),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frames:
-    """The records of one study or several. Columns are declared in
-    :mod:`sweep.records.frames`."""
+    """The records of one study or several."""
 
     trials: pd.DataFrame
     attempts: pd.DataFrame
@@ -240,7 +205,7 @@ class Frames:
     queue: pd.DataFrame = field(default_factory=partial(build_frame, QUEUE_COLUMNS, {}, 0))
     evaluations: pd.DataFrame | None = None  # None unless requested
     correct_images: pd.DataFrame | None = None  # study, number, correct_images as text; None unless requested
-    find_correct: FindCorrect | None = field(default=None, repr=False, compare=False)  # reads those of given trials
+    find_correct: FindCorrect | None = field(default=None, repr=False, compare=False)  # reads them for given trials
     place: str = ""  # the source, without a password
     is_exported: bool = False  # files that `sweep export` wrote, in which no study can continue
     source: RecordSource | None = None  # where another program wrote the records
@@ -304,7 +269,7 @@ class Frames:
         return str(resolve("reports.notebook:render_frames")(self))  # a notebook shows it
 
 
-# Checks of what is read from a file or a database, which anybody may have written: its size and its contents.
+# ---------------------------------------------------------------------- checks: anybody may have written the records
 
 MAX_ROWS = 10_000_000
 MAX_CELLS = 150_000_000  # a million trials, or the curves of as many
@@ -325,13 +290,8 @@ def check_frames(frames: Frames, where: str) -> None:
         _check_environment(content, where)
     for text in frames.studies["inputs"]:
         StudyInputs.from_json(text, where)
-    if frames.correct_images is not None:
-        _check_correct_images(frames.correct_images["correct_images"], where)
-
-
-def _check_correct_images(texts: Iterable[str], where: str) -> None:
     try:
-        for text in texts:
+        for text in () if frames.correct_images is None else frames.correct_images["correct_images"]:
             decode_correct(text)
     except ValueError as error:
         raise InputError(f"{where}: correct_images: {error}.") from None

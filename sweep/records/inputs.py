@@ -1,6 +1,7 @@
-"""Digests of source files and of all that they import from one folder. Nothing is executed.
+"""What the trials of a study read: images, plug-in, code, libraries; and the digests by which a change is noticed.
 
-Comments, docstrings and layout are not part of a digest, because they change no result.
+Source files are parsed and never executed. Comments, docstrings and layout are no part of a digest: they change no
+result.
 """
 
 import ast
@@ -18,8 +19,6 @@ from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError, shorten_text
 from sweep.config.trial import TrialConfig, flatten_config
 
-# The content key of a trial: trials of equal key have equal results.
-
 # Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
 # data.workers) stays in the key: it changes the times that a reused trial brings along.
 _LEFT_OUT = frozenset({"data.root"})
@@ -28,8 +27,9 @@ _LIBRARIES = ("torch", "torchvision", "numpy")
 
 
 def trial_key(config: TrialConfig, inputs_digest: str, code_digest: str, versions: Mapping[str, str]) -> str:
-    """64 hexadecimal digits over the whole configuration with its defaults and its seed, the images and weights that it
-    reads, the code of a trial, and the ``versions`` of libraries."""
+    """The content key of a trial, 64 hexadecimal digits: trials of equal key have equal results. It covers the whole
+    configuration with its defaults and its seed, the images and weights, the code, and the ``versions`` of libraries.
+    """
     content = {
         "config": {path: value for path, value in flatten_config(config).items() if path not in _LEFT_OUT},
         "inputs": inputs_digest,
@@ -50,8 +50,6 @@ def environment_digest(environment: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:16]
 
 
-# What a data set holds: found by looking at it before anything trains, recorded with the study, and shown.
-
 SPLITS = ("train", "val", "test")
 
 
@@ -66,7 +64,8 @@ class Ignored:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSummary:
-    """The images of a data set, as its trials use them. Numbers are None where the set is not there to be counted."""
+    """The images of a data set, as its trials use them, counted before anything trains. Numbers are None where the set
+    cannot be counted."""
 
     name: str
     root: str = ""  # "" where the set does not depend on it
@@ -124,10 +123,6 @@ def _read_count(value: Any) -> int:
     return value
 
 
-def _read_split(value: Any) -> int | None:
-    return None if value is None else _read_count(value)
-
-
 def _read_texts(values: Any) -> tuple[str, ...]:
     return tuple(map(_read_text, values))
 
@@ -147,7 +142,7 @@ def _read_ignored(value: Any) -> Ignored:
 # Records are files of others, too: each value is checked. Not by Pydantic, which refuses names that are no text.
 _READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("name", "root", "held_out", "digest"), _read_text),
-    **dict.fromkeys(("num_train", "num_val", "num_test"), _read_split),
+    **dict.fromkeys(("num_train", "num_val", "num_test"), lambda value: None if value is None else _read_count(value)),
     "num_ignored": _read_count,
     "classes": lambda values: {name: _read_counts(counts) for name, counts in values.items()},
     **dict.fromkeys(("sizes", "modes"), _read_counts),
@@ -159,8 +154,8 @@ assert _READERS.keys() == {each.name for each in fields(DataSummary)}
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The import closure of a trial, and of what a probe and an estimate of memory measure.
-TRIAL = ("training/loop/trial.py", "training/ranks/launcher.py")
-PROBE = (*TRIAL, "probing/probe.py", "probing/estimate.py")
+TRIAL = ("training/trial.py", "training/ranks.py", "training/rank_agent.py")
+PROBE = (*TRIAL, "probing/probe.py", "probing/memory.py")
 _OWN_MODULE = re.compile(rf"{_PACKAGE.name}\.training(\.\w+)+")  # in tables, which name functions by text
 
 
@@ -182,24 +177,26 @@ def digest_plugin(path: str | None) -> dict[str, str]:
 @cache
 def _digest_package(start: tuple[str, ...], package: Path) -> str:
     # an installed package has its dependencies beside it, which are no part of it
-    digests = _digest_files(package.parent, [package / name for name in start], f"{package.name}.")
+    files = [package / name for name in start]
+    assert all(map(Path.is_file, files)), "a module that was moved would silently leave every content key"
+    digests = _digest_files(package.parent, files, f"{package.name}.")
     return hashlib.sha256(str(sorted(digests.items())).encode()).hexdigest()
 
 
 def _digest_files(root: Path, start: Sequence[Path], prefix: str = "") -> dict[str, str]:
     # of the files in ``start`` and of all below ``root`` that they import by a name that begins with ``prefix``
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     pending = list(start)
     while pending:
         file = pending.pop()
         name = file.relative_to(root).as_posix()
-        if name in found or not file.is_file():
+        if name in digests or not file.is_file():
             continue
-        found[name], modules = _parse_source(file.read_bytes())
+        digests[name], modules = _parse_source(file.read_bytes())
         pending += [
             path for module in modules if f"{module}.".startswith(prefix) for path in _module_files(root, module)
         ]
-    return found
+    return digests
 
 
 @cache
@@ -235,11 +232,11 @@ def _module_files(root: Path, name: str) -> Iterator[Path]:
     # the module and the packages above it, with ".*" also all modules of a package; other names are no files
     parts = [part for part in name.split(".") if part]
     for depth in range(1, len(parts) + 1):
-        place = root.joinpath(*parts[:depth])
-        if place.name == "*":
-            yield from sorted(place.parent.glob("*.py"))
+        path = root.joinpath(*parts[:depth])
+        if path.name == "*":
+            yield from sorted(path.parent.glob("*.py"))
         else:
-            yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
+            yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
 
 
 def _drop_docstrings(tree: ast.Module) -> ast.Module:
@@ -252,13 +249,10 @@ def _drop_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-# What the trials of a study read besides its file: the images and the plug-in. Recorded with the study, so that a
-# change is noticed; and what the user typed to run it, so that a printed command can be repeated.
-
-
 @dataclass(frozen=True, kw_only=True)
 class StudyInputs:
-    """The images as they were counted, the digest of each source file of the plug-in, and the command line."""
+    """What the trials read besides the study's file, recorded with the study; and the command line that ran it, so that
+    printed commands can repeat it."""
 
     data: DataSummary | None = None  # None in records that were not made by a run
     plugin: Mapping[str, str] = field(default_factory=dict)  # by path relative to the plug-in's folder, itself first
@@ -266,7 +260,7 @@ class StudyInputs:
 
     @property
     def plugin_file(self) -> str:
-        """The plug-in's file as the user gave it, otherwise its name; "" without one."""
+        """The plug-in's file as the user typed it, otherwise its name; "" without a plug-in."""
         return self.origin.plugin if self.plugin and self.origin.plugin else next(iter(self.plugin), "")
 
     def to_json(self) -> str:
@@ -305,7 +299,7 @@ def _read_origin(document: dict[str, Any]) -> StudyOrigin:
 
 
 def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:
-    """What changed of that which the trials of ``old`` read, a line each; what either does not know is not compared."""
+    """The images and the source files that changed, a line each; what either side does not know is not compared."""
     changed = []
     if old.data and new.data and old.data.is_other_than(new.data):
         changed.append(f"data: {old.data.describe()} -> {new.data.describe()}")

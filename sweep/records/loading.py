@@ -1,4 +1,4 @@
-"""Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
+"""Reads records as frames, from a database or an export; writes nothing."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,9 +40,9 @@ def load_frames(
         place: a study's folder, a folder that ``sweep export`` wrote, an SQLite file or a database URL, behind which a
             ``#`` may name a study.
         study: only this study; all in the database when absent.
-        evaluations: load the learning curves too; those of the latest attempt at each trial.
-        correct_images: load which validation images each trial got right too; ``find_correct`` reads those of given
-            trials without it.
+        evaluations: load the learning curves too, of the latest attempt at each trial.
+        correct_images: load which validation images each trial got right too; ``find_correct`` reads them for
+            given trials.
 
     Raises:
         InputError: nothing is recorded there, it is no store of this program, or there is no such study.
@@ -156,7 +156,7 @@ def _read(connection: Connection, where: str, study: str | None, left_out: Seque
 
 
 def _complete_trials(columns: Columns) -> dict[str, Any]:
-    """The cells of the frame's columns, some of which no table has."""
+    """The cells of the frame's columns; no table has all of them."""
     num_rows = len(columns["number"])
     cells: dict[str, Any] = dict(columns)
     for column in CONFIG_COLUMNS:

@@ -35,9 +35,6 @@ _FAILED = (DEVICE_FAILED, DEVICE_FULL, COLLECTIVE_FAILED, CROWDED)
 FAULTS_OF_THE_MACHINE = frozenset((*_LOST, *_FAILED, *(f"SIG{name}" for name in _EXTERNAL)))
 
 
-# JSON documents of a few dataclasses, told apart by the key ``kind``: the one format of all messages of processes.
-
-
 class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -47,9 +44,9 @@ _Document = TypeVar("_Document", bound=_Dataclass)
 
 @final
 class TaggedCodec(Generic[_Document]):
-    """Encodes and decodes instances of ``classes``; ``kind`` is the name of the class in lower case.
+    """Encodes instances of ``classes`` as JSON, told apart by the key ``kind``, the name of the class in lower case.
 
-    Values are validated when they arrive: another process, or another version of this program, has written them.
+    Decoded values are validated: another process, or another version of this program, has written them.
     """
 
     def __init__(self, *classes: type[_Document], max_bytes: int = 1 << 30) -> None:
@@ -114,7 +111,7 @@ Phase = Literal["search", "confirm"]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What the process that carries out a task requires. Paths are those of the machine that carries it out."""
+    """What the process that carries out a task requires. Paths are valid on the machine that carries it out."""
 
     kind: ClassVar[str]
     number: int  # of the trial; negative where the task is none
@@ -169,7 +166,7 @@ class EstimateTask(Task):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The state of a running trial; at most a few per second, never recorded."""
+    """The state of a running trial; at most a few messages per second, never recorded."""
 
     step: int
     num_steps: int
@@ -192,8 +189,8 @@ class Heartbeat:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """One pass over the validation split. ``train_loss`` is the mean since the previous evaluation. ``noise_scale`` is
-    that of the last steps, in samples; None if it was not measured or cannot be estimated."""
+    """One pass over the validation split. ``train_loss`` is the mean since the previous evaluation; ``noise_scale`` is
+    estimated from the last steps, in samples, None without an estimate."""
 
     step: int
     epoch: float

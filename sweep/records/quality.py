@@ -1,11 +1,12 @@
 """The quality flags of a record by name, and which of them are doubts about a measured time.
 
-A flag is about the uncertainty or the bias of a figure. Three are doubts about the time: ``uncertain_time``,
-``slowed_by_others`` and ``packed``. All others are information: on the configuration, the spread of the steps or the
-machine. What a doubtful time is worth is decided where it is read, in :mod:`sweep.analysis.costs`.
+Three flags are doubts about the time: ``uncertain_time``, ``slowed_by_others`` and ``packed``. All others are
+information: on the configuration, the spread of the steps or the machine. :mod:`sweep.analysis.costs` decides what a
+doubtful time is worth.
 """
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 MIN_STEPS = 20
 MIN_WINDOWS = 3
@@ -17,50 +18,49 @@ MAX_TIME_ERROR = 0.1
 MAX_WAIT_SLOWDOWN = 0.05
 
 FEW_STEPS, PROCESSOR_WAIT, BUSY_HOST = "few_steps", "processor_wait", "busy_host"
-_BATCH_CHANGED = "micro_batch_changed"
+ALLOCATOR_RETRIES = "allocator_retries"
 UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED = "uncertain_time", "slowed_by_others", "packed"
-# Every quality flag and its meaning.
-MEANINGS = {
-    UNCERTAIN_TIME: f"the mean step time is known to +-{MAX_TIME_ERROR:.0%} only (95 % interval), or less well",
-    SLOWED_BY_OTHERS: "waiting for processors that other programs used lengthened the training by over "
-    f"{MAX_WAIT_SLOWDOWN:.0%}, or was much of every timed window beside them",
-    PACKED: "the trial shared its device with others of its study",
-    FEW_STEPS: f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
-    "spread": f"the interquartile range of the step times is {MUCH:.0%} of their median, or more",
-    "drift": f"steps of the first and of the last third differ by {MUCH:.0%} of the median, or more",
-    "allocator_retries": "the device's memory was so full that the allocator had to release its cache",
-    "other_process": "another process was on the device",
-    "throttled": "the device slowed down because of heat or lack of power",
-    "clock_drift": "the device's clock changed, or was far below its maximum without a reason that the device reports",
-    PROCESSOR_WAIT: f"it waited for a processor for over {MUCH:.0%} of the time, in nearly every timed window",
-    BUSY_HOST: f"other programs used {MUCH:.0%} of the cores, or more",
-    "reference_drift": f"a fixed piece of work took {MUCH:.0%} more or less time than before the study's other trials",
-    _BATCH_CHANGED: "the micro batch was changed during the trial, so times are of several sizes",
-    "global_batch_larger_than_train_split": "a step holds the whole training split, which is smaller than configured",
-    "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, which is smaller",
-}
-# The same in a few words, for people; a flag that is not here is shown by its name.
-SHORT_NAMES = {
-    UNCERTAIN_TIME: "step time uncertain",
-    SLOWED_BY_OTHERS: "slowed by other programs",
-    PACKED: "shared its device",
-    FEW_STEPS: "few steps timed",
-    "spread": "step times scatter",
-    "drift": "step times drift",
-    "allocator_retries": "device memory nearly full",
-    "other_process": "another process on the device",
-    "throttled": "device throttled",
-    "clock_drift": "device clock changed",
-    PROCESSOR_WAIT: "waited for processors",
-    BUSY_HOST: "other programs used the cores",
-    "reference_drift": "machine faster or slower than before",
-    _BATCH_CHANGED: "micro batch changed",
-    "global_batch_larger_than_train_split": "step larger than the training split",
-    "micro_batch_larger_than_train_split": "micro batch larger than the training split",
-}
+
+
+class _Flag(NamedTuple):
+    words: str  # for people, where there is little room
+    meaning: str
+
+
+_FLAGS = {
+    UNCERTAIN_TIME: _Flag("step time uncertain",
+        f"the mean step time is known to +-{MAX_TIME_ERROR:.0%} only (95 % interval), or less well"),
+    SLOWED_BY_OTHERS: _Flag("slowed by other programs",
+        "waiting for processors that other programs used lengthened the training by over "
+        f"{MAX_WAIT_SLOWDOWN:.0%}, or was much of every timed window beside them"),
+    PACKED: _Flag("shared its device", "the trial shared its device with others of its study"),
+    FEW_STEPS: _Flag("few steps timed", f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed"),
+    "spread": _Flag("step times scatter",
+        f"the interquartile range of the step times is {MUCH:.0%} of their median, or more"),
+    "drift": _Flag("step times drift",
+        f"steps of the first and of the last third differ by {MUCH:.0%} of the median, or more"),
+    ALLOCATOR_RETRIES: _Flag("device memory nearly full",
+        "the device's memory was so full that the allocator had to release its cache"),
+    "other_process": _Flag("another process on the device", "another process was on the device"),
+    "throttled": _Flag("device throttled", "the device slowed down because of heat or lack of power"),
+    "clock_drift": _Flag("device clock changed",
+        "the device's clock changed, or was far below its maximum without a reason that the device reports"),
+    PROCESSOR_WAIT: _Flag("waited for processors",
+        f"it waited for a processor for over {MUCH:.0%} of the time, in nearly every timed window"),
+    BUSY_HOST: _Flag("other programs used the cores", f"other programs used {MUCH:.0%} of the cores, or more"),
+    "reference_drift": _Flag("machine faster or slower than before",
+        f"a fixed piece of work took {MUCH:.0%} more or less time than before the study's other trials"),
+    "micro_batch_changed": _Flag("micro batch changed",
+        "the micro batch was changed during the trial, so times are of several sizes"),
+    "global_batch_larger_than_train_split": _Flag("step larger than the training split",
+        "a step holds the whole training split, which is smaller than configured"),
+    "micro_batch_larger_than_train_split": _Flag("micro batch larger than the training split",
+        "a micro batch holds the whole training split, which is smaller"),
+}  # fmt: skip
+MEANINGS = {name: flag.meaning for name, flag in _FLAGS.items()}
 # A time that was measured with one of these is not used as it is.
 TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED})
-# Another load ran beside the trial: its time is compared with that of a solo probe.
+# Another load ran beside the trial: its time is compared with a solo probe.
 LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", BUSY_HOST})
 # A probe with one of these, or with a doubt, is no reference: a steady load leaves its time certain, and too long.
 SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
@@ -72,5 +72,5 @@ def find_time_doubts(flags: Collection[str]) -> frozenset[str]:
 
 
 def name_flags(flags: str) -> str:
-    """The flags of a record, which commas separate, in words."""
-    return ", ".join(SHORT_NAMES.get(flag, flag) for flag in flags.split(","))
+    """The flags of a record, separated by commas, in words; an unknown flag by its name."""
+    return ", ".join(_FLAGS[flag].words if flag in _FLAGS else flag for flag in flags.split(","))

@@ -73,17 +73,17 @@ def read_columns(connection: Connection, table: Table, where: ColumnElement[bool
     equal = _equal_columns(connection, table, columns, where)
     varying = [column for column in columns if column.name not in equal] or columns[:1]  # no query of no columns
     query = _narrow(select(*varying).order_by(*table.primary_key.columns), where)
-    cells: list[list[Any]] = [[] for _ in varying]
+    cells: dict[str, list[Any]] = {column.name: [] for column in varying}
     for rows in _fetch(connection, query):
-        for found, more in zip(cells, zip(*rows, strict=True), strict=True):
-            found.extend(more)
-    known = {column.name: found for column, found in zip(varying, cells, strict=True)} | equal
-    return known | {name: Repeated(cell, len(known[columns[0].name])) for name, cell in absent.items()}
+        for column, more in zip(cells.values(), zip(*rows, strict=True), strict=True):
+            column.extend(more)
+    present = cells | equal
+    return present | {name: Repeated(cell, len(present[columns[0].name])) for name, cell in absent.items()}
 
 
 def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:
-    # Without SQLAlchemy's row objects, which take two thirds of the time, and so without its errors; in parts, because
-    # the garbage collector would traverse all rows again and again.
+    # Without SQLAlchemy's row objects, which take two thirds of the time, and so without its errors. In parts, because
+    # otherwise the garbage collector traverses all rows again and again.
     result = connection.execute(query)
     assert result.cursor is not None
     try:
@@ -108,7 +108,7 @@ def _equal_columns(
     rows = [row for query in ends for row in _few(connection, query)]
     for _ in range(_MAX_GUESSES):
         cells = zip(columns, zip(*rows, strict=True), strict=True)
-        equal = {column: found[0] for column, found in cells if len(set(found)) == 1}
+        equal = {column: values[0] for column, values in cells if len(set(values)) == 1}
         differs = or_(false(), *(_differs(column, value) for column, value in equal.items()))
         against = _few(connection, _narrow(select(*columns).where(differs), where))
         if not against:
@@ -151,46 +151,17 @@ def records_of_columns(columns: Columns) -> list[TrialRecord]:
     paths = [column.path for column in CONFIG_COLUMNS]
     config_rows = zip(*(config_cells(column, columns, num_rows) for column in CONFIG_COLUMNS), strict=True)
     metric_rows = zip(*(columns[name] for name in METRIC_KINDS), strict=True)
-    texts = (
-        "number",
-        "phase",
-        "outcome",
-        "trial_key",
-        "shape_digest",
-        "reused_from",
-        "is_enqueued",
-        "device",
-        "quality_flags",
-        "error",
-    )
-    rows = zip(*(columns[name] for name in texts), strict=True)
+    others = ("number", "phase", "outcome", "trial_key", "shape_digest", "reused_from", "device", "error")
+    rows = zip(*(columns[name] for name in (*others, "is_enqueued", "quality_flags")), strict=True)
     return [
         TrialRecord(
-            number=number,
-            phase=phase,
+            **dict(zip(others, cells, strict=True)),
             values=dict(zip(paths, config, strict=True)),
-            outcome=outcome,
             measurements={name: value for name, value in zip(METRIC_KINDS, measured, strict=True) if value is not None},
-            trial_key=key,
-            shape_digest=shape,
-            reused_from=reused_from,
             is_enqueued=bool(is_enqueued),
-            device=device,
             quality_flags=tuple(flags.split(",")) if flags else (),
-            error=error,
         )
-        for (
-            number,
-            phase,
-            outcome,
-            key,
-            shape,
-            reused_from,
-            is_enqueued,
-            device,
-            flags,
-            error,
-        ), config, measured in zip(rows, config_rows, metric_rows, strict=True)
+        for (*cells, is_enqueued, flags), config, measured in zip(rows, config_rows, metric_rows, strict=True)
     ]
 
 
@@ -207,14 +178,14 @@ def evaluations_of(connection: Connection, study: str, number: int) -> list[Eval
 
 
 def find_correct_texts(connection: Connection, study: str, numbers: Sequence[int]) -> dict[int, str]:
-    """Which validation images the trials ``numbers`` got right, as it is recorded, by number; others are left out."""
-    found: dict[int, str] = {}
+    """By number, the recorded texts of the validation images that the trials ``numbers`` got right."""
+    texts: dict[int, str] = {}
     for start in range(0, len(numbers), _ROWS_AT_ONCE):  # databases limit the parameters of a query
-        part = list(numbers[start : start + _ROWS_AT_ONCE])
+        some = list(numbers[start : start + _ROWS_AT_ONCE])
         query = select(CORRECT_IMAGES.c.number, CORRECT_IMAGES.c.correct_images)
-        rows = connection.execute(query.where(CORRECT_IMAGES.c.study == study, CORRECT_IMAGES.c.number.in_(part)))
-        found |= dict(map(tuple, rows))
-    return found
+        rows = connection.execute(query.where(CORRECT_IMAGES.c.study == study, CORRECT_IMAGES.c.number.in_(some)))
+        texts |= dict(map(tuple, rows))
+    return texts
 
 
 def make_evaluation(row: Mapping[str, Any]) -> Evaluation:
@@ -228,9 +199,9 @@ def find_reusable(connection: Connection, key: str) -> ReusableTrial | None:
     """The complete trial of that content key to take: one without a doubt about its times, with the fewest quality
     flags, and trained rather than reused, in this order; None where there is none."""
     columns = (TRIALS.c.study, TRIALS.c.number, TRIALS.c.quality_flags, TRIALS.c.reused_from)
-    found = connection.execute(select(*columns).where(TRIALS.c.outcome == "complete", TRIALS.c.trial_key == key))
+    rows = connection.execute(select(*columns).where(TRIALS.c.outcome == "complete", TRIALS.c.trial_key == key))
     candidates = []
-    for study, number, text, reused in found:
+    for study, number, text, reused in rows:
         flags = text.split(",") if text else []
         candidates.append((bool(find_time_doubts(flags)), len(flags), bool(reused), study, number))
     return _load_reusable(connection, *min(candidates)[3:]) if candidates else None

@@ -1,24 +1,21 @@
-"""The record of one probe: step time and memory of one shape on one device."""
+"""What a record is: its columns, the records of trials and probes, the validation images that a trial got right."""
 
 import base64
 import binascii
 import hashlib
-import types
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
-from functools import cached_property
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
 import numpy as np
 import numpy.typing as npt
+import types
+import zlib
+from collections.abc import (Callable, Mapping, Sequence)
+from dataclasses import (dataclass, field, fields, replace)
+from datetime import (UTC, datetime)
+from functools import (cached_property)
+from sweep.config.metrics import (METRICS)
+from sweep.config.trial import (Scalar, TrialConfig, build_config, config_fields)
+from sweep.records.messages import (Ending, Evaluation, Outcome, Phase)
+from typing import (Annotated, Any, Literal, Union, get_args, get_origin)
 
-from sweep.config.metrics import METRICS
-from sweep.config.trial import Scalar, TrialConfig, build_config, config_fields
-from sweep.records.messages import Ending, Evaluation, Outcome, Phase
-
-# The columns of a configuration, of the metrics and of an evaluation, derived from their declarations.
 
 Kind = Literal["int", "float", "bool", "text", "time"]
 CONFIG_PREFIX = "config."
@@ -51,18 +48,14 @@ class ConfigColumn:
         if cell is None:
             return self.null_value
         if self.has_numbers:
-            return _to_number(cell)
+            try:
+                return float(cell)
+            except ValueError:
+                return str(cell)
         return bool(cell) if self.kind == "bool" else cell
 
 
-def _to_number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-_KINDS: dict[type, Kind] = {bool: "bool", int: "int", float: "float", str: "text"}
+_KINDS: dict[type, Kind] = {bool: "bool", int: "int", float: "float", str: "text", datetime: "time"}
 
 
 def config_column(path: str, annotation: Any) -> ConfigColumn:
@@ -106,10 +99,8 @@ OPTIONAL_OF_EVALUATION = frozenset(item.name for item in fields(Evaluation) if i
 EVALUATION_KINDS: dict[str, Kind] = {item.name: "int" if item.type is int else "float" for item in fields(Evaluation)}
 
 
-# Which validation images a trial's last evaluation got right, as text: one bit per image, packed and compressed.
-
 Correct = npt.NDArray[np.bool_]  # shape [images], in the order of the validation split
-# The images that given trials of a study got right, by number; trials without that on record are left out.
+# From a study and numbers of trials to the images that each trial got right; trials without a record are left out.
 FindCorrect = Callable[[str, Sequence[int]], dict[int, Correct]]
 
 # Of a larger split nothing is kept: its sampling error is a tenth of a point at most, and a record stays below 40 kB.
@@ -117,7 +108,8 @@ MAX_IMAGES = 200_000
 
 
 def encode_correct(correct: Correct) -> str:
-    """``correct`` as ``"<images>:<base64>"``; empty for more than ``MAX_IMAGES``, and for none."""
+    """``correct``, of a trial's last evaluation, as ``"<images>:<base64>"``: one bit per image, packed and compressed.
+    Empty for more than ``MAX_IMAGES``, and for no image."""
     if not 0 < len(correct) <= MAX_IMAGES:
         return ""
     return f"{len(correct)}:{base64.b64encode(zlib.compress(np.packbits(correct).tobytes())).decode()}"
@@ -143,6 +135,66 @@ def decode_correct(text: str) -> Correct:
     return np.unpackbits(np.frombuffer(unpacked, dtype=np.uint8), count=num_images).astype(np.bool_)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """One trial as it is recorded. ``values`` is its configuration by dotted path; ``measurements`` holds what was
+    measured, by name of the metric table; ``errors`` the standard errors of those that were extrapolated instead."""
+
+    number: int
+    phase: Phase
+    values: dict[str, Scalar]
+    outcome: Outcome | None = None  # None while it runs
+    measurements: dict[str, float | int] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    trial_key: str = ""
+    shape_digest: str = ""  # of the shape that its steps have, where they all have one
+    reused_from: str = ""  # "study/number" of the trial that was taken instead of training
+    is_enqueued: bool = False  # made by hand, with `sweep trials --enqueue`
+    device: str = ""
+    quality_flags: tuple[str, ...] = ()
+    error: str = ""
+    made_from: TrialConfig | None = field(default=None, repr=False, compare=False)  # None where it was read back
+
+    @property
+    def ending(self) -> Ending:
+        """How the trial ended, without its environment and its bottleneck; only for a trial that has ended."""
+        assert self.outcome is not None
+        return Ending(
+            outcome=self.outcome,
+            measurements=dict(self.measurements),
+            device=self.device,
+            quality_flags=self.quality_flags,
+            error=self.error,
+        )
+
+    def with_ending(self, ending: Ending) -> "TrialRecord":
+        """This trial after ``ending``."""
+        return replace(
+            self,
+            outcome=ending.outcome,
+            measurements=dict(ending.measurements),
+            device=ending.device,
+            quality_flags=ending.quality_flags,
+        )
+
+    @cached_property
+    def config(self) -> TrialConfig:
+        """The configuration. It is validated here and not when the row is read: validation takes ten times as long, and
+        the configuration of most rows is never used."""
+        return self.made_from or build_config(self.values, f"record of trial {self.number}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReusableTrial:
+    """A complete trial that can stand for one of equal key. With a budget in seconds (``is_timed``) what it learned
+    depends on the speed of its device."""
+
+    origin: str  # "study/number"
+    ending: Ending
+    evaluations: tuple[Evaluation, ...]
+    is_timed: bool = False
+
+
 # What the memory of a training step consists of, with the words for it.
 MEMORY_LABELS = {
     "parameter": "parameters", "gradient": "gradients", "optimizer": "optimizer state",
@@ -154,7 +206,8 @@ _FORECASTS = {part: f"forecast_{part}_bytes" for part in MEMORY_PARTS}
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeRecord:
-    """The results of one probe; None where nothing was measured. A step has at most two micro batches of ``shape``.
+    """The results of one probe: step time and memory of one shape on one device, None where nothing was measured. A
+    step has at most two micro batches of ``shape``.
 
     ``update_seconds`` is the part of a step that occurs once per global batch; ``launch_seconds`` is the time of
     starting and ending the process. ``outcome`` is ``estimated`` where nothing ran and only the forecast is known.
@@ -223,9 +276,8 @@ def digest_shape(shape: str) -> str:
 
 
 # Columns of the results, by name; every cell may be missing.
-_KIND_OF: dict[type, Kind] = {int: "int", float: "float", str: "text", datetime: "time"}
 PROBE_KINDS: dict[str, Kind] = {
-    item.name: _KIND_OF[get_args(item.type)[0]] for item in fields(ProbeRecord) if type(None) in get_args(item.type)
+    item.name: _KINDS[get_args(item.type)[0]] for item in fields(ProbeRecord) if type(None) in get_args(item.type)
 }
 _MEASURED = frozenset(PROBE_KINDS) - {"micro_batch", "probed_at", "environment_digest", "error"}
 
@@ -234,7 +286,7 @@ def make_probe_record(
     shape_key: str, shape: str, micro_batch: int, ending: Ending, launch_seconds: float
 ) -> ProbeRecord:
     """The record of a probe with this ending; ``launch_seconds`` as in :class:`ProbeRecord`."""
-    known: dict[str, Any] = {
+    measured: dict[str, Any] = {
         name: round(value) if PROBE_KINDS[name] == "int" else float(value)
         for name, value in ending.measurements.items()
         if name in _MEASURED
@@ -248,7 +300,7 @@ def make_probe_record(
         probed_at=datetime.now(UTC),
         quality_flags=ending.quality_flags,
         error=ending.error or None,
-        **{**known, "launch_seconds": launch_seconds},
+        **{**measured, "launch_seconds": launch_seconds},
     )
 
 
@@ -260,67 +312,3 @@ def make_forecast_record(
     return ProbeRecord(
         shape_key=shape_key, device=device, shape=shape, outcome="estimated", micro_batch=micro_batch, **named
     )
-
-
-# What the store hands out: one frozen object per trial, the configuration validated only when it is asked for.
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialRecord:
-    """One trial as it is recorded. ``values`` is its configuration by dotted path; ``measurements`` holds what was
-    measured, by name of the metric table; ``errors`` the standard errors of those that were extrapolated instead."""
-
-    number: int
-    phase: Phase
-    values: dict[str, Scalar]
-    outcome: Outcome | None = None  # None while it runs
-    measurements: dict[str, float | int] = field(default_factory=dict)
-    errors: dict[str, float] = field(default_factory=dict)
-    trial_key: str = ""
-    shape_digest: str = ""  # of the shape that its steps have, where they all have one
-    reused_from: str = ""  # "study/number" of the trial that was taken instead of training
-    is_enqueued: bool = False  # made by hand, with `sweep trials --enqueue`
-    device: str = ""
-    quality_flags: tuple[str, ...] = ()
-    error: str = ""
-    made_from: TrialConfig | None = field(default=None, repr=False, compare=False)  # None where it was read back
-
-    @property
-    def ending(self) -> Ending:
-        """How it ended, as far as it is held here: without its environment and its bottleneck. Only of one that has
-        ended."""
-        assert self.outcome is not None
-        return Ending(
-            outcome=self.outcome,
-            measurements=dict(self.measurements),
-            device=self.device,
-            quality_flags=self.quality_flags,
-            error=self.error,
-        )
-
-    def with_ending(self, ending: Ending) -> "TrialRecord":
-        """This trial after ``ending``."""
-        return replace(
-            self,
-            outcome=ending.outcome,
-            measurements=dict(ending.measurements),
-            device=ending.device,
-            quality_flags=ending.quality_flags,
-        )
-
-    @cached_property
-    def config(self) -> TrialConfig:
-        """The configuration. One that was read back is validated here, not before: validation takes ten times as long
-        as reading the row, and the configuration of most rows is never used."""
-        return self.made_from or build_config(self.values, f"record of trial {self.number}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReusableTrial:
-    """A complete trial that can stand for one of equal key. With a budget in seconds (``is_timed``) what it learned
-    depends on the speed of its device."""
-
-    origin: str  # "study/number"
-    ending: Ending
-    evaluations: tuple[Evaluation, ...]
-    is_timed: bool = False

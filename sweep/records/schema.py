@@ -1,4 +1,4 @@
-"""The tables of a study's records. Optuna's mirror is in the same database, so every name here has a prefix.
+"""The tables of a study's records. Their names have a prefix, because Optuna's mirror is in the same database.
 
 A new table gets a new number in ``sweep_version``, and stores of other numbers are refused. New keys and metrics need
 none: see ``LATER_COLUMNS``.

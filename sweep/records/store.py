@@ -26,8 +26,6 @@ from sweep.records.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUAT
 
 _MAX_TEXT = 20_000  # characters of an error that are kept, half from each end
 
-__all__ = ["ReusableTrial", "Store", "StoreError", "TrialRecord", "open_store"]
-
 
 def open_store(target: str | Path, *, create: bool = False, read_only: bool = False) -> "Store":
     """The store at ``target``: an SQLite file, a study's folder, or a URL such as ``postgresql+psycopg://...``.
@@ -245,9 +243,9 @@ def _measured(name: str, value: float) -> float | None:
     return round(value) if METRIC_KINDS[name] == "int" else float(value)
 
 
-# The probes on record: those of a study in its own store, and those that all studies of a root share in a file.
+# ---------------------------------------------------------------------- probes
 
-PROBES_FILE = "probes.sqlite"
+PROBES_FILE = "probes.sqlite"  # of all studies under a root
 _SHARED = "probes"  # the name of the study that holds the probes in the shared file
 
 
@@ -316,15 +314,15 @@ def _from_row(cells: dict[str, Any]) -> ProbeRecord:
     return ProbeRecord(**cells, quality_flags=tuple(flags.split(",")) if flags else ())
 
 
-# The queue of hand-made trials: points that a run of the study trains before its own proposals.
+# ---------------------------------------------------------------------- the queue
 
 _NOTHING_LEARNED = frozenset({"crashed", "cancelled", "not_fitting"})  # outcomes after which a trial may be made again
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnqueuedPoint:
-    """Values for keys of the space; keys that it lacks are chosen by the sampler when the trial begins. ``position``
-    counts from 1 within the study."""
+    """A hand-made point, which a run trains before its own proposals. The sampler chooses the keys of the space that
+    the point lacks. ``position`` counts from 1 within the study."""
 
     position: int
     point: dict[str, Any]
@@ -397,7 +395,7 @@ def list_waiting(database: Database, study: str) -> list[EnqueuedPoint]:
         QUEUE.c.study == study, QUEUE.c.number.is_(None)
     )
     rows = database.read(lambda connection: list(connection.execute(query.order_by(QUEUE.c.position))))
-    return [EnqueuedPoint(position=place, point=_read_point(text), created_at=made) for place, text, made in rows]
+    return [EnqueuedPoint(position=each, point=_read_point(text), created_at=made) for each, text, made in rows]
 
 
 def take_point(database: Database, study: str, position: int, record: TrialRecord) -> TrialRecord:

@@ -7,7 +7,6 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor
 
-from sweep.config.sections import BatchSection
 from sweep.measurement.device import snapshot_pass
 from sweep.measurement.memory import MemoryUse, read_memory, release_memory
 from sweep.training.data.feeders import Batch
@@ -16,6 +15,7 @@ from sweep.training.outcomes import classify_error
 from sweep.training.step import Step
 
 Result = TypeVar("Result")
+_BAND = 0.6, 0.8  # shares of the device's memory within which the peak should be
 _MULTIPLE = 8  # a larger micro batch is a multiple of it, for tensor cores
 _THRASHING_WINDOWS = 2  # successive timed windows with allocator retries: the micro batch fits, but is slow
 
@@ -25,16 +25,13 @@ class AutoMicro:
     """The size of the micro batch, at most ``most``.
 
     Halved when it does not fit, or when the allocator repeatedly retries. At the end of an epoch it is set to the
-    middle between ``batch.memory_low`` and ``batch.memory_high`` if the peak was outside. A size that did not fit is
-    not tried again. A CPU has no memory counters, so the size is only halved there.
+    middle of ``_BAND`` if the peak was outside of that band. A size that did not fit is not tried again. A CPU has no
+    memory counters, so the size is only halved there.
     """
 
-    def __init__(
-        self, section: BatchSection, most: int, device: torch.device, read: Callable[[], MemoryUse | None] | None = None
-    ) -> None:
+    def __init__(self, most: int, device: torch.device, read: Callable[[], MemoryUse | None] | None = None) -> None:
         self.micro = self._most = most
         self.device = device
-        self._band = (section.memory_low, section.memory_high)
         self._read = read or (lambda: read_memory(device))
         self._largest_known = 0  # that has fitted
         self._too_large = most + 1
@@ -87,7 +84,7 @@ class AutoMicro:
         return True
 
     def _adapt(self, use: MemoryUse) -> bool:
-        low, high = self._band
+        low, high = _BAND
         peak, self._peak_bytes = self._peak_bytes, 0
         if low <= peak / use.total_bytes <= high:
             return False

@@ -13,6 +13,7 @@ import torch
 
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import time_calls
+from sweep.records.quality import ALLOCATOR_RETRIES
 from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
@@ -48,7 +49,7 @@ def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
     """
     if setup.step.world.size > 1 or not state.ledger.windows:
         return ""
-    if state.facts.get("num_alloc_retries"):
+    if ALLOCATOR_RETRIES in state.flags:
         return "thrashing"
     window = setup.planner.windows_of_epoch(state.ledger.usual_samples)[0]
     is_long = _usual_seconds(state.ledger) >= _LONG_SECONDS * len(window.slices)

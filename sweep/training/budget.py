@@ -136,6 +136,7 @@ def _stepwise(section: BatchSection, share: float) -> float:
     return float(section.schedule_factor ** (bisect_right(milestones, share) / len(milestones)))
 
 
+_PROGRESS = 0.01  # share by which the mean training loss falls at least, where it does not stand still
 _GROWTHS: dict[str, Callable[[BatchSection, float], float]] = {
     # the factor of the first global batch at a share of the budget in [0, 1)
     "constant": lambda _section, _share: 1.0,
@@ -198,7 +199,7 @@ class BatchSchedule:
         count of evaluations without progress begins anew after a doubling."""
         if self._section.schedule != "plateau":
             return
-        is_lower = loss < self._lowest_loss * (1.0 - self._section.plateau_threshold)
+        is_lower = loss < self._lowest_loss * (1.0 - _PROGRESS)
         self._lowest_loss = loss if is_lower else self._lowest_loss
         self._num_stalled = 0 if is_lower else self._num_stalled + 1
         if self._num_stalled >= self._section.plateau_patience and self._may_double:

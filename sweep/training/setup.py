@@ -133,7 +133,7 @@ def prepare_training(
         validation_batches=batches_of(splits.validation),
         train_batches=lambda: train_batches()(eval_batch.size),
         statistics_batches=lambda: train_batches()(count_statistics_images(planner, world)),
-        auto_micro=AutoMicro(config.batch, largest_micro, device) if is_auto else None,
+        auto_micro=AutoMicro(largest_micro, device) if is_auto else None,
         is_compiled=config.precision.compile,
         predict=PREDICTORS[config.evaluation.tta],
     )
@@ -341,7 +341,7 @@ class TrialState:
         if not even:
             return self.flags
         num_steps = sum(window.num_steps for window in self.ledger.windows)
-        found = find_timing_flags(*list_times(even), num_steps, int(self.facts.get("num_alloc_retries", 0)))
+        found = find_timing_flags(*list_times(even), num_steps)
         return tuple(dict.fromkeys((*self.flags, *found)))
 
     def measurements(self) -> dict[str, float | int]:
@@ -349,8 +349,6 @@ class TrialState:
         ledger = self.ledger
         values = dict(self.facts)
         values |= {f"{name}_seconds": ledger.seconds[name] for name in PHASES if name not in ("data_wait", "step")}
-        if ledger.laps:
-            values |= {f"{lap}_seconds": seconds for lap, seconds in ledger.laps.seconds.items() if lap != "wait"}
         if ledger.windows:
             values["train_seconds"] = ledger.train_seconds
             values["data_wait_seconds"] = ledger.seconds["data_wait"]

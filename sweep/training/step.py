@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sweep.config.sections import RegularizationSection
-from sweep.measurement.clock import Lap
 from sweep.measurement.device import snapshot_pass
 from sweep.measurement.gradient_noise import NoiseMeter
 from sweep.measurement.memory import read_reserved_bytes, release_memory
@@ -88,10 +87,6 @@ class GraphedMicroStep:
         return snapshot_pass((*self._model.buffers(), *gradients), device)
 
 
-def _ignore_lap(_lap: Lap) -> None:
-    """For steps whose time is not split."""
-
-
 @dataclass(frozen=True)
 class Normalize:
     """uint8 (b, s, s, c) -> floating point (b, c, s, s) with mean 0 and variance 1 over the train split."""
@@ -129,7 +124,6 @@ class Step:
     noise: NoiseMeter | None = None
     ema: Ema | None = None
     graphs: GraphedMicroStep | None = None  # of micro_step
-    lap: Callable[[Lap], None] = _ignore_lap  # called with what the time since its last call was spent on
 
     def accumulate(self, micro_batches: Iterable[Batch], samples: int) -> Tensor:
         """Adds the gradient of the mean loss over a window of ``samples`` to the parameters; returns that loss.
@@ -159,18 +153,15 @@ class Step:
         """Adds the gradient of ``share`` times the mean loss of a micro batch (shapes as for :meth:`accumulate`);
         returns that part of the loss, a scalar."""
         is_whole = isinstance(share, float) and share == 1.0
-        self.lap("wait")
         with self.precision.context():
             loss = self.compute_loss(self.forward(self.normalize(images)), labels)
             if not is_whole:  # saves the product and its gradient
                 loss = loss * share
-        self.lap("forward")
         scaled = self.precision.scale(loss)
         if self.noise is None or is_whole:
             torch.autograd.backward(scaled)
         else:
             self.noise.backward(scaled, len(labels), self._scale * share)
-        self.lap("backward")
         return loss.detach()
 
     def _gradient(self, images: Tensor, labels: Tensor) -> list[Tensor]:
@@ -211,7 +202,6 @@ class Step:
             optimizer.step()
         if self.ema:
             self.ema.update(scaler.is_taken if scaler else None)
-        self.lap("optimizer")
 
     def clear_gradients(self) -> None:
         """Drops the gradients; where a CUDA graph or DistributedDataParallel holds their memory, sets them to zero."""

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sweep.config.metrics import METRICS
 from sweep.config.scaling import follow_growth
-from sweep.measurement.clock import Laps
 from sweep.measurement.device import (
     identify_gpu,
     make_moments,
@@ -20,6 +19,7 @@ from sweep.measurement.device import (
 )
 from sweep.measurement.memory import read_memory, reset_peak
 from sweep.records.messages import Evaluation, Heartbeat, Message, Outcome, Progress, Task, TrialTask
+from sweep.records.quality import ALLOCATOR_RETRIES
 from sweep.training.auto_micro import step_within_memory
 from sweep.training.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.checkpoints import CheckpointSaver
@@ -148,12 +148,9 @@ def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingS
             state.facts["reference_seconds"] = measure_reference_seconds(state.device)
     with state.ledger.phase("setup"):
         setup = prepare_training(task.config, state.device, world, task.expected_data)
-    if task.config.diagnostics.ledger == "full":
-        state.ledger.laps = Laps(state.ledger.moments)
-        setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))
     state.num_train = num_train = len(setup.splits.train)
     state.facts["num_parameters"] = num_parameters(setup.model)
-    state.facts |= list_recipe_facts(task.config, setup.peak_lr)
+    state.facts |= list_recipe_facts(task.config)
     flags = {
         "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
         "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together
@@ -253,10 +250,10 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
         if setup.budget.is_spent(state.point) or _is_accurate_enough(setup, val_accuracy):  # no other one follows
             state.correct_images = describe_correct(correct, setup.step.world, len(setup.splits.validation))
     noise_scale = _note_noise(setup, state)
-    if memory := read_memory(state.device):
-        state.facts["num_alloc_retries"] = memory.num_retries - state.retries_before
+    memory = read_memory(state.device)
+    if memory and memory.num_retries > state.retries_before:
+        state.flags = tuple(dict.fromkeys((*state.flags, ALLOCATOR_RETRIES)))
     state.facts |= {"val_loss": val_loss, "val_accuracy": val_accuracy}
-    state.facts["eval_batch_size"] = setup.eval_batch.size
     state.facts["num_skipped_steps"] = setup.step.precision.num_skipped_steps
     return Evaluation(
         step=state.num_steps,

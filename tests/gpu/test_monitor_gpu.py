@@ -75,7 +75,6 @@ def test_a_studys_trial_has_power_energy_and_temperature(tmp_path: Path) -> None
     store.close()
     measured = record.measurements
     assert record.outcome == "complete"
-    assert measured["num_alloc_retries"] == 0
     assert 0.0 < measured["gpu_utilization"] <= 1.0
     if "energy_joules" in measured:
         expected = measured["power_watts"] * measured["train_seconds"]

@@ -338,7 +338,7 @@ def _write(fd: int, data: bytes) -> None:
 # ends.
 
 
-def _run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> None:
+def run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> None:
     """The whole life of the forkserver; ends when the supervisor closes its end of the socket, or dies."""
     die_with_parent(supervisor_pid)
     for number in (signal.SIGINT, signal.SIGUSR1):  # the supervisor handles Ctrl-C and preemption

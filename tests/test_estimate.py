@@ -205,10 +205,10 @@ def test_what_makes_nothing_new_or_cannot_be_run_has_no_scratch() -> None:
 
 def test_operations_that_could_not_be_measured_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert estimate().unmeasured_operations == 0
-    fake_step._find_peak.cache_clear()
+    fake_step._trace_step.cache_clear()
     monkeypatch.setattr(fake_step, "measure_scratch", lambda _operation: None)
     found = estimate()
-    fake_step._find_peak.cache_clear()
+    fake_step._trace_step.cache_clear()
     assert found.unmeasured_operations > 0
     assert found.scratch_bytes == 0
     assert found.peak_memory_bytes == sum(

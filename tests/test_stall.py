@@ -70,7 +70,7 @@ def test_a_supervisor_that_was_suspended_declares_nothing_dead(tmp_path: Path, s
 
 
 def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.base._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("sweep.executors.base._QUERY_SECONDS", 0.1)
     executor = ProcessExecutor(["cpu"], program=WorkerProgram("executor_runners:stopped", modules=()))
     with QueryableExecutor(executor, stall_seconds=0.5) as consulted:
         ending = consulted.run_query(TrialTask(number=0, config=TrialConfig()))

@@ -1,4 +1,4 @@
-"""The executors by name."""
+"""The executors by name: how each is made, on which devices it trains, and what its trials can measure."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -57,11 +57,11 @@ class ExecutorSettings:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class _ExecutorEntry:
     """How an executor is made (see :func:`make_executor`) and what is known of it before that."""
 
     make: Callable[[ExecutorSettings, Path | None, int, Path], Executor]
-    # named as by :func:`list_devices`; no cluster is contacted
+    # As listed by :func:`list_devices`; no cluster is contacted.
     devices: Callable[[ExecutorSettings], list[str]] = lambda _settings: list_devices()
     check: Callable[[ExecutorSettings], None] = lambda _settings: None  # raises InputError where it cannot work here
     is_remote: Callable[[ExecutorSettings], bool] = lambda _settings: False  # whether it trains on other machines
@@ -95,9 +95,9 @@ def check_executor(settings: ExecutorSettings) -> None:
         )
     EXECUTORS[settings.name].check(settings)
     present = EXECUTORS[settings.name].devices(settings)
-    known = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
-    if settings.device not in known:
-        raise InputError(f"--device: {describe_unknown('device', settings.device, known)}")
+    valid = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
+    if settings.device not in valid:
+        raise InputError(f"--device: {describe_unknown('device', settings.device, valid)}")
 
 
 def check_ranks(settings: ExecutorSettings, world_size: int) -> None:
@@ -117,12 +117,12 @@ def device_type(settings: ExecutorSettings) -> str:
 
 def _read_sensors(settings: ExecutorSettings) -> frozenset[Sensor]:
     """The sensors that every device of the executor has. No cluster is contacted: its GPUs are taken to have all."""
-    kind = EXECUTORS[settings.name]
-    devices = kind.devices(settings)
+    executor = EXECUTORS[settings.name]
+    devices = executor.devices(settings)
     gpus = select_gpus(settings.device, len(devices), devices)
     if not gpus:
         return frozenset()
-    if kind.is_remote(settings):
+    if executor.is_remote(settings):
         return SENSORS
     return frozenset.intersection(*map(find_sensors, gpus))
 
@@ -141,7 +141,7 @@ def _make_inline(settings: ExecutorSettings, _log_dir: Path | None, _world_size:
 
 def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, _world_size: int, root: Path) -> Executor:
     slurm = read_settings(settings.slurm)
-    # a forecast or a probe has no folder of a study; every machine of the cluster must see the root
+    # A forecast or a probe has no folder of a study; every machine of the cluster must see the root.
     folder = log_dir.parent / "slurm" if log_dir else root / f".slurm-{os.getpid()}"
     name = f"sweep-{log_dir.parent.name}" if log_dir else "sweep"
     return SlurmExecutor(folder, name, slurm, settings.device, log_dir)
@@ -157,21 +157,21 @@ def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int,
 
 
 def _ray_devices(settings: ExecutorSettings) -> list[str]:
-    # the devices of a cluster are known once it is contacted; the executor refuses what it does not have
+    # The devices of a cluster are known once it is contacted; the executor refuses what it does not have.
     remote = ["cpu", *(f"cuda:{index}" for index in range(MAX_GPUS))]
     return list_devices() if settings.address is None else remote
 
 
-EXECUTORS: dict[str, Kind] = {
-    "process": Kind(make=_make_process),
-    "inline": Kind(make=_make_inline),
-    "ray": Kind(
+EXECUTORS: dict[str, _ExecutorEntry] = {
+    "process": _ExecutorEntry(make=_make_process),
+    "inline": _ExecutorEntry(make=_make_inline),
+    "ray": _ExecutorEntry(
         make=_make_ray,
         devices=_ray_devices,
         check=lambda settings: check_ray(settings.address),
         is_remote=lambda settings: settings.address is not None,
     ),
-    "slurm": Kind(
+    "slurm": _ExecutorEntry(
         make=_make_slurm,
         devices=_slurm_devices,
         check=lambda _settings: check_slurm(),
@@ -180,7 +180,7 @@ EXECUTORS: dict[str, Kind] = {
 }
 
 
-# Which objectives of a study its trials can measure, by the study's settings and the devices of its executor.
+# ---------------------------------------------------------------------- what trials can measure
 
 
 def check_objectives(spec: StudySpec, settings: ExecutorSettings) -> None:
@@ -191,7 +191,7 @@ def check_objectives(spec: StudySpec, settings: ExecutorSettings) -> None:
     """
     if lacking := find_unmeasurable(spec, settings):
         device = "a GPU" if device_type(settings) == "cuda" else "the CPU"
-        reasons = "; ".join(f"{name} requires {each.text}" for name, each in lacking.items())
+        reasons = "; ".join(f"{name} requires {requirement.text}" for name, requirement in lacking.items())
         raise InputError(
             f"objectives: {', '.join(lacking)} cannot be measured by this study on {device} here: {reasons}; "
             f"{suggest_remedy(lacking.values())}, or choose from {', '.join(list_measurable(spec, settings))}."
@@ -200,8 +200,8 @@ def check_objectives(spec: StudySpec, settings: ExecutorSettings) -> None:
 
 def suggest_remedy(lacking: Iterable[Requirement]) -> str:
     """What to do so that the metrics that require ``lacking`` are measured."""
-    texts = dict.fromkeys(f"set {each.text} in [base]" if each.key else f"train on {each.text}" for each in lacking)
-    return " and ".join(texts)
+    remedies = dict.fromkeys(f"set {item.text} in [base]" if item.key else f"train on {item.text}" for item in lacking)
+    return " and ".join(remedies)
 
 
 def find_unmeasurable(spec: StudySpec, settings: ExecutorSettings) -> dict[str, Requirement]:
@@ -216,17 +216,15 @@ def list_measurable(spec: StudySpec, settings: ExecutorSettings) -> list[str]:
 
 
 def _find_lacking(names: Iterable[str], spec: StudySpec, settings: ExecutorSettings) -> dict[str, Requirement]:
-    sensors = cache(partial(_read_sensors, settings))  # a GPU is asked only where an objective depends on it
-    required = {name: each for name in names if (each := METRICS[name].requires)}
-    return {
-        name: each
-        for name, each in required.items()
-        if not (each.sensor in sensors() if each.sensor else _is_set(each, spec))
-    }
+    sensors = cache(partial(_read_sensors, settings))  # a GPU is queried only where an objective depends on it
 
+    def is_met(requirement: Requirement) -> bool:
+        if requirement.sensor:
+            return requirement.sensor in sensors()
+        # A key must be set in every trial: values that are swept may replace the required one.
+        section = requirement.key.partition(".")[0]
+        values = {flatten_config(config)[requirement.key] for config in spec.corners.of(section)}
+        return None not in values if requirement.value is None else values == {requirement.value}
 
-def _is_set(requirement: Requirement, spec: StudySpec) -> bool:
-    # in every trial: keys that are swept may replace the required one
-    section = requirement.key.partition(".")[0]
-    found = {flatten_config(config)[requirement.key] for config in spec.corners.of(section)}
-    return None not in found if requirement.value is None else found == {requirement.value}
+    required = {name: requirement for name in names if (requirement := METRICS[name].requires)}
+    return {name: requirement for name, requirement in required.items() if not is_met(requirement)}

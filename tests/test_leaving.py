@@ -19,7 +19,6 @@ from test_checkpoint import curve
 from test_retries import causes, run, small, store
 
 from sweep.config.trial import build_config, flatten_config
-from sweep.executors.monitored import _scale_to_all_attempts
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.records.records import TrialRecord
@@ -266,14 +265,6 @@ def test_a_second_signal_does_not_wait(start: Any, tmp_path: Path) -> None:
     with closing(open_store(tmp_path / "study.sqlite")) as opened:
         assert opened.trial_records("s")[0].outcome is None
         assert causes(opened) == ["terminated"]
-
-
-def test_the_energy_of_a_trial_is_that_of_all_its_attempts() -> None:
-    ending = Ending(outcome="complete", measurements={"train_seconds": 30.0}, training_spans=((0.0, 4.0), (5.0, 11.0)))
-    assert _scale_to_all_attempts({"energy_joules": 100.0, "power_watts": 10.0}, ending) == {
-        "energy_joules": 300.0,
-        "power_watts": 10.0,
-    }
 
 
 def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -14,9 +13,7 @@ import pytest
 from executor_contract import task
 from fake_slurm import FakeSlurm
 
-from sweep import load_frames
 from sweep.config.errors import InputError
-from sweep.config.study_file import build_study
 from sweep.executors import devices, slurm
 from sweep.executors.base import PROGRAM, WorkerProgram
 from sweep.executors.slurm import Job, SlurmCluster, SlurmExecutor, SlurmSettings, read_settings
@@ -25,8 +22,6 @@ from sweep.executors.table import ExecutorSettings, check_executor, check_ranks,
 from sweep.records.messages import Ending, Heartbeat, Message
 from sweep.records.records import TrialRecord
 from sweep.search.attempts import Attempt
-from sweep.search.session import Options, run_study
-from sweep.training.processes import load_plugin
 
 pytest.importorskip("submitit")
 
@@ -375,72 +370,3 @@ def test_a_trial_has_as_many_gpus_of_its_node_as_it_uses(monkeypatch: pytest.Mon
     assert [choose_device(number) for number in (0, 1, 3)] == ["cpu", "cuda:0", "cuda:0,cuda:1,cuda:2"]
     with pytest.raises(RuntimeError, match="requested 5 GPUs on a node, and 4 are visible there"):
         choose_device(5)
-
-
-# ---------------------------------------------------------------------- a study
-
-
-PLUGIN = str(Path(__file__).with_name("patient_plugin.py"))
-SPEC: dict[str, Any] = {
-    "name": "cluster",
-    "question": "Is it the same on a cluster?",
-    "trials": 3,
-    "sampler": "random",
-    "objectives": ["val_accuracy", "train_seconds"],
-    "confirm": {"seeds": 0},
-    "base": {
-        "model.name": "patient",
-        "data.name": "digits",
-        "data.subset": 300,
-        "budget.epochs": 10,
-        "batch.micro": 32,
-    },
-    "space": {"optimizer.lr": {"log": [1e-3, 1e-1]}},
-}
-
-
-def curves(folder: Path) -> dict[int, list[tuple[float, ...]]]:
-    """Steps, losses and accuracies of each trial's evaluations."""
-    evaluations = load_frames(folder, evaluations=True).evaluations
-    assert evaluations is not None
-    found: dict[int, list[tuple[float, ...]]] = {}
-    for number, *values in evaluations[["number", "step", "val_loss", "val_accuracy"]].itertuples(index=False):
-        found.setdefault(number, []).append(tuple(values))
-    return found
-
-
-def befall_waiting(folder: Path, befall: Callable[[str], None], over: threading.Event) -> None:
-    """Does something to each job whose trial waits amid its training."""
-    while not over.wait(0.05):
-        for path in folder.glob("*.job"):
-            befall(path.read_text())
-            path.unlink()
-
-
-@pytest.mark.wide
-def test_a_study_on_a_cluster_is_the_study_here(
-    cluster: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load_plugin(PLUGIN)
-    patience, over = tmp_path / "patience", threading.Event()
-    patience.mkdir()
-    monkeypatch.setenv("PATIENT", str(patience))
-    (tmp_path / "slurm.toml").write_text("jobs = 2\ngpus_per_node = 0\n")
-    spec = build_study(SPEC, "test")
-    here = run_study(spec, Options(root=tmp_path / "here", executor=ExecutorSettings(device="cpu"), plugin=PLUGIN))
-    for number in range(2):
-        (patience / f"{number}.wait").touch()
-    thread = threading.Thread(target=befall_waiting, args=(patience, cluster.preempt, over))
-    thread.start()
-    settings = ExecutorSettings(name="slurm", slurm=tmp_path / "slurm.toml", device="cpu")
-    there = Options(root=tmp_path / "runs", executor=settings, plugin=PLUGIN)
-    folder = run_study(spec, there)
-    over.set()
-    thread.join()
-    assert curves(folder) == curves(here)
-    trials = load_frames(folder).trials
-    assert trials["outcome"].tolist() == ["complete"] * 3
-    assert trials["device"].tolist() == load_frames(here).trials["device"].tolist()
-    causes = load_frames(folder).attempts["cause"].tolist()
-    assert sorted(causes) == ["", "", "", "left", "left"]
-    assert [path.name for path in (folder / "slurm").iterdir()] == ["supervisor"]

@@ -229,7 +229,7 @@ def test_a_training_that_left_goes_on_where_it_was(make: Make, tmp_path: Path) -
 
 
 def trained(outcome: str) -> TrialTask:
-    values = {"data.name": "digits", "data.subset": 256, "batch.micro": 64, "seed": 5, **TRAINED[outcome]}
+    values = {"data.name": "digits", "data.subset": 128, "batch.micro": 64, "seed": 5, **TRAINED[outcome]}
     return TrialTask(number=3, config=build_config(values, "test"), device="cpu", threads=1)
 
 

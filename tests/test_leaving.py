@@ -97,6 +97,7 @@ def test_without_checkpoints_a_trial_leaves_as_well(tmp_path: Path) -> None:
     assert not (tmp_path / "weights").exists()
 
 
+@pytest.mark.wide
 def test_ranks_leave_together_and_go_on_together(tmp_path: Path) -> None:
     ranks: dict[str, Any] = {"distributed__world_size": 2, "batch__micro": 16, "budget__epochs": 4.0}
     with ProcessExecutor(["cpu"]) as executor:
@@ -244,7 +245,14 @@ def start(tmp_path: Path) -> Iterator[Any]:
         process.communicate()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -2), (signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, -2, marks=pytest.mark.wide),
+        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.wide),
+    ],
+)
 def test_a_program_leaves_with_the_exit_code_of_the_signal(start: Any, tmp_path: Path, number: int, code: int) -> None:
     supervisor = start("leaving", 30.0)
     os.kill(supervisor.pid, number)

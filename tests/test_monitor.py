@@ -480,7 +480,7 @@ def test_a_studys_records_hold_figures_and_doubts_of_the_monitor(
     source = Scripted(SensorReading(num_others=2, power_watts=300.0))
     monkeypatch.setattr(session, "make_source", lambda _device: source)
     monkeypatch.setattr(session, "Monitor", partial(Monitor, interval_seconds=0.002))
-    base = {"data.name": "digits", "data.subset": 256, "budget.epochs": 4.0}
+    base = {"data.name": "digits", "data.subset": 256, "budget.epochs": 2.0}
     space = {"batch.micro": {"choice": [32]}}
     spec = make_spec(trials=1, base=base, space=space, confirm={"seeds": 0})
     options = Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu"))

@@ -176,19 +176,6 @@ def test_a_child_that_sends_nonsense_is_ended(use: Use, monkeypatch: pytest.Monk
     assert "rumour" in ending.error
 
 
-def test_trials_on_several_devices_run_side_by_side(make: Make) -> None:
-    executor = make("endless", devices=["cpu", "cpu"])
-    for number in (1, 2):
-        executor.start(task(number=number))
-    heard: set[int] = set()
-    deadline = time.monotonic() + 30
-    while heard != {1, 2}:
-        assert time.monotonic() < deadline
-        heard |= {number for number, _ in executor.poll(1.0)}
-    executor.stop(1)
-    assert {number for number, _ in executor.poll(5.0)} == {2}
-
-
 def test_fifty_trials_leave_no_process_and_no_descriptor(use: Use) -> None:
     executor = use("complete")
     run(executor, task(number=0))
@@ -394,10 +381,3 @@ def test_ctrl_c_is_the_supervisors_to_decide(supervisor: tuple[subprocess.Popen[
         assert os.getpgid(pid) != os.getpgid(process.pid)
     time.sleep(0.3)
     assert all(lives(pid) for pid in told)
-
-
-def test_errors_of_the_kernel_are_ours_to_see() -> None:
-    from sweep.training.processes import _prctl
-
-    with pytest.raises(OSError, match=re.escape("prctl(-1)")):
-        _prctl(-1, 0)

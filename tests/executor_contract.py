@@ -1,4 +1,4 @@
-"""The executors that keep the contract of ``test_executors.py``, in one table, and what its tests share."""
+"""The executors that keep the contract of ``test_executors.py``, in one table, and helpers of executors' tests."""
 
 import importlib.util
 import time
@@ -32,20 +32,26 @@ def _inline() -> Iterator[Make]:
 
 
 @contextmanager
+def choose_runners(modules: tuple[str, ...] = ()) -> Iterator[tuple[WorkerProgram, Path]]:
+    """A program whose processes run the runner that is named in a file, so that tests can share an executor."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        file = Path(folder) / "runner"
+        patch.setenv("EXECUTOR_RUNNER_FILE", str(file))  # inherited by the executor's processes
+        yield replace(program("chosen"), modules=modules), file
+
+
+@contextmanager
 def _process() -> Iterator[Make]:
-    yield lambda runner: ProcessExecutor(["cpu"], program=program(runner))
+    with choose_runners(PROGRAM.modules) as (chooser, file), ProcessExecutor(["cpu"], program=chooser) as executor:
+        yield lambda runner: _Shared(executor, runner, file)
 
 
 @contextmanager
 def _ray() -> Iterator[Make]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        file = Path(folder) / "runner"
-        patch.setenv("EXECUTOR_RUNNER_FILE", str(file))  # for the processes of the cluster
-        chooser = replace(program("chosen"), modules=PROGRAM.modules)
-        with RayExecutor("cpu", num_cpus=1, program=chooser) as cluster:
-            yield lambda runner: _OnCluster(cluster, runner, file)
+    with choose_runners(PROGRAM.modules) as (chooser, file), RayExecutor("cpu", num_cpus=1, program=chooser) as cluster:
+        yield lambda runner: _Shared(cluster, runner, file)
 
 
 @contextmanager
@@ -63,13 +69,12 @@ def _slurm() -> Iterator[Make]:
         settings = SlurmSettings(jobs=1, gpus_per_node=0)
 
         def make(runner: str) -> Executor:
-            place = Path(mkdtemp(dir=folder))
-            return SlurmExecutor(place, "test", settings, "cpu", None, program(runner))
+            return SlurmExecutor(Path(mkdtemp(dir=folder)), "test", settings, "cpu", None, program(runner))
 
         yield make
 
 
-# What a line holds makes executors for as long as it is open: a cluster takes seconds to start.
+# Each entry makes executors as long as it is open, because a cluster and a forkserver take seconds to start.
 EXECUTORS: dict[str, Callable[[], AbstractContextManager[Make]]] = {
     "inline": _inline,
     "process": _process,
@@ -79,18 +84,18 @@ EXECUTORS: dict[str, Callable[[], AbstractContextManager[Make]]] = {
 
 
 def program(runner: str) -> WorkerProgram:
-    """That of the runner of that name in ``executor_runners.py``."""
+    """The program of the runner of that name in ``executor_runners.py``."""
     if runner == TRAINING:
         return PROGRAM
     return WorkerProgram(f"executor_runners:{runner}", "executor_runners:describe", ())
 
 
 @final
-class _OnCluster(ExecutorWrapper):
-    """A cluster that several tests use one after the other; ``file`` names the runner of the test that uses it now."""
+class _Shared(ExecutorWrapper):
+    """An executor that several tests use one after the other; ``file`` names the runner of the present test."""
 
-    def __init__(self, cluster: Executor, runner: str, file: Path) -> None:
-        super().__init__(cluster)
+    def __init__(self, executor: Executor, runner: str, file: Path) -> None:
+        super().__init__(executor)
         self._runner, self._file = program(runner).runner, file
         self._started: set[int] = set()
 
@@ -109,13 +114,13 @@ def task(number: int = 12, seed: int = 3) -> TrialTask:
 
 
 def run(executor: Executor, given: TrialTask) -> list[Message]:
-    """Everything that is heard of one trial, to its ending."""
+    """All messages of one trial, to its ending."""
     executor.start(given)
     return hear_out(executor, given.number)
 
 
 def hear_out(executor: Executor, trial: int) -> list[Message]:
-    """What is still heard of a trial that was started, but signs of life."""
+    """The further messages of a trial that was started, without signs of life."""
     messages: list[Message] = []
     while not (messages and isinstance(messages[-1], Ending)):
         heard = _poll(executor, f"no ending; heard {messages}")
@@ -125,12 +130,12 @@ def hear_out(executor: Executor, trial: int) -> list[Message]:
 
 
 def hear_first(executor: Executor) -> Message:
-    """The first that is heard of the trial that was started, but signs of life; what came with it is passed over."""
+    """The next message of the trial that was started, without signs of life; what came with it is passed over."""
     return hear_some(executor)[0]
 
 
 def hear_some(executor: Executor) -> list[Message]:
-    """What is heard next of the trial that was started, but signs of life."""
+    """The next messages of the trial that was started, without signs of life."""
     return [message for _, message in _poll(executor, "nothing is heard")]
 
 

@@ -1,7 +1,7 @@
-"""``python fake_slurm.py sbatch|srun|squeue|sacct|scancel ...``: as much of Slurm as the executor asks for, here.
+"""``python fake_slurm.py sbatch|srun|squeue|sacct|scancel ...``: as much of Slurm as the executor uses, right here.
 
-Job scripts really run, in the background. What is known of a job lies in ``$FAKE_SLURM/<id>.json``; a test orders what
-shall befall it by a file ``<id>.do`` (see :class:`FakeSlurm`). A minute of a job's time lasts ``FAKE_SLURM_MINUTE``
+Job scripts really run, in the background, on one node. The facts about a job are in ``$FAKE_SLURM/<id>.json``; a test
+orders its end by a file ``<id>.do`` (see :class:`FakeSlurm`). A minute of a job's time lasts ``FAKE_SLURM_MINUTE``
 seconds.
 """
 
@@ -34,10 +34,10 @@ def _jobs() -> dict[str, dict[str, Any]]:
 
 def _write(job_id: str, **facts: Any) -> None:
     path = _folder() / f"{job_id}.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(known | facts))
-    beside.replace(path)
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(earlier | facts))
+    temporary.replace(path)
 
 
 class FakeSlurm:
@@ -59,11 +59,11 @@ class FakeSlurm:
         }
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        """What is known of each job, by its id: state, name, options, environment."""
+        """The facts about each job by its id: state, name, options, environment."""
         return {path.stem: json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))}
 
-    def ids(self, state: str, name: str = "") -> list[str]:
-        return [job_id for job_id, job in self.jobs().items() if job["state"] == state and name in job["text"]]
+    def ids(self, state: str) -> list[str]:
+        return [job_id for job_id, job in self.jobs().items() if job["state"] == state]
 
     def cancelled(self) -> list[str]:
         """The jobs that ``scancel`` was called for, in that order, whether or not they had already ended."""
@@ -72,8 +72,7 @@ class FakeSlurm:
 
     def freeze(self, job_id: str) -> None:
         """The processes of a running job stop: it reads no orders, and only Slurm can end it."""
-        for path in self.folder.glob(f"{job_id}.task*"):
-            os.kill(int(path.read_text()), signal.SIGSTOP)
+        os.kill(int((self.folder / f"{job_id}.task0").read_text()), signal.SIGSTOP)
 
     def preempt(self, job_id: str) -> None:
         """A friendly signal, and some time later the end."""
@@ -118,14 +117,9 @@ def sbatch(words: list[str]) -> int:
     script = Path(words[0]).read_text()
     lines = re.findall(r"^#SBATCH --(.*)$", script, re.MULTILINE)
     options = dict((shlex.split(line)[0].partition("=")[::2]) for line in lines)
-    if "array" in options:
-        last = int(options["array"].partition("%")[0].partition("-")[2])
-        number = _next_number()
-        ids = [f"{number}_{index}" for index in range(last + 1)]
-    else:
-        number = _next_number()
-        ids = [str(number)]
-    for job_id in ids:
+    last = int(options["array"].partition("%")[0].partition("-")[2])
+    number = _next_number()
+    for job_id in (f"{number}_{index}" for index in range(last + 1)):
         facts = {"options": options, "name": options["job-name"], "text": script, "environment": dict(os.environ)}
         _write(job_id, state="PENDING", **facts)
         command = [sys.executable, "-S", __file__, "run", job_id]
@@ -158,7 +152,7 @@ def run(words: list[str]) -> int:
     script = _folder() / f"{job_id}.sh"
     script.write_text(job["text"])
     with Path(_log(job["options"]["output"], job_id)).open("a") as log:
-        environment = job["environment"] | _environment(job_id, job["options"])
+        environment = job["environment"] | _environment(job_id)
         batch = subprocess.Popen(["bash", script], env=environment, stdout=log, stderr=log, start_new_session=True)
         _write(job_id, state=_watch(job_id, job["options"], batch), ended=True)
     return 0
@@ -173,29 +167,24 @@ def _watch(job_id: str, options: dict[str, str], batch: "subprocess.Popen[bytes]
         now = time.monotonic()
         if not is_warned and now - begun >= limit - int(notice):
             is_warned = True
-            _signal_tasks(job_id, getattr(signal, f"SIG{name}"))
+            _signal_task(job_id, getattr(signal, f"SIG{name}"))
         if not state and now - begun >= limit:
             state, kill_at = "TIMEOUT", now + _KILL_SECONDS
-            _signal_tasks(job_id, signal.SIGTERM)
+            _signal_task(job_id, signal.SIGTERM)
         if not state and (state := _ordered(job_id)):
             kill_at = now if state == "NODE_FAIL" else now + _KILL_SECONDS
-            _signal_tasks(job_id, signal.SIGTERM)
+            _signal_task(job_id, signal.SIGTERM)
         if now >= kill_at:
-            _kill(job_id, batch)
+            _signal_task(job_id, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(batch.pid, signal.SIGKILL)
         time.sleep(_TICK_SECONDS)
     return state or ("COMPLETED" if batch.returncode == 0 else "FAILED")
 
 
-def _kill(job_id: str, batch: "subprocess.Popen[bytes]") -> None:
-    _signal_tasks(job_id, signal.SIGKILL)
-    with suppress(ProcessLookupError):
-        os.killpg(batch.pid, signal.SIGKILL)
-
-
-def _signal_tasks(job_id: str, number: int) -> None:
-    for path in _folder().glob(f"{job_id}.task*"):
-        with suppress(ProcessLookupError):
-            os.kill(int(path.read_text()), number)
+def _signal_task(job_id: str, number: int) -> None:
+    with suppress(ProcessLookupError, FileNotFoundError):
+        os.kill(int((_folder() / f"{job_id}.task0").read_text()), number)
 
 
 def _ordered(job_id: str) -> str:
@@ -203,43 +192,35 @@ def _ordered(job_id: str) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _environment(job_id: str, options: dict[str, str]) -> dict[str, str]:
+def _environment(job_id: str) -> dict[str, str]:
     number, _, index = job_id.partition("_")
-    nodes = options.get("nodes", "1")
-    given = {"SLURM_JOB_ID": str(hash(job_id) % 10**6) if index else number, "SLURM_JOB_NUM_NODES": nodes}
-    given |= {"SLURM_NTASKS": nodes, "SLURM_JOB_NODELIST": "localhost", "FAKE_SLURM_JOB": job_id}
-    return given | ({"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index} if index else {})
+    given = {"SLURM_JOB_ID": str(hash(job_id) % 10**6), "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1"}
+    given |= {"SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NODELIST": "localhost"}
+    return given | {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index, "FAKE_SLURM_JOB": job_id}
 
 
-def _log(pattern: str, job_id: str, task: int = 0) -> str:
+def _log(pattern: str, job_id: str) -> str:
     number, _, index = job_id.partition("_")
-    marks = {"%j": number, "%A": number, "%a": index, "%t": str(task)}
+    marks = {"%j": number, "%A": number, "%a": index, "%t": "0"}
     return re.sub("%[jAat]", lambda mark: marks[mark[0]], pattern)
 
 
 def srun(words: list[str]) -> int:
-    """A process for each node; where one fails, all end."""
+    """Runs the job's process; its number is in a file as long as it lives."""
     parser = argparse.ArgumentParser()
     for name in ("--output", "--error", "--cpus-per-task", "--kill-on-bad-exit"):
         parser.add_argument(name)
     parser.add_argument("--unbuffered", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(words)
-    job_id, tasks = os.environ["FAKE_SLURM_JOB"], []
-    for node in range(int(os.environ["SLURM_JOB_NUM_NODES"])):
-        environment = os.environ | {name: str(node) for name in ("SLURM_PROCID", "SLURM_NODEID")}
-        with Path(_log(given.output, job_id, node)).open("a") as log:
-            task = subprocess.Popen(given.command, env=environment | {"SLURM_LOCALID": "0"}, stdout=log, stderr=log)
-        (_folder() / f"{job_id}.task{node}").write_text(str(task.pid))
-        tasks.append(task)
-    while any(task.poll() is None for task in tasks):
-        if any(task.poll() for task in tasks):
-            for task in tasks:
-                task.kill()
-        time.sleep(_TICK_SECONDS)
-    for node in range(len(tasks)):
-        (_folder() / f"{job_id}.task{node}").unlink()
-    return max(abs(task.returncode) for task in tasks)
+    job_id = os.environ["FAKE_SLURM_JOB"]
+    with Path(_log(given.output, job_id)).open("a") as log:
+        task = subprocess.Popen(given.command, stdout=log, stderr=log)
+    number = _folder() / f"{job_id}.task0"
+    number.write_text(str(task.pid))
+    code = task.wait()
+    number.unlink()
+    return abs(code)
 
 
 # ---------------------------------------------------------------------- what is asked and cancelled
@@ -248,7 +229,7 @@ def srun(words: list[str]) -> int:
 def squeue(words: list[str]) -> int:
     name = next(word.partition("=")[2] for word in words if word.startswith("--name="))
     for job_id, job in _jobs().items():
-        if job["name"] == name and not job.get("is_old"):
+        if job["name"] == name:
             sys.stdout.write(f"{job_id}|{job['state']}\n")
     return 0
 

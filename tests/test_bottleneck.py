@@ -2,29 +2,27 @@
 
 import itertools
 import json
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
+import time
 import torch
-
-from sweep.analysis import shortfalls
-from sweep.cli.app import run_app
-from sweep.cli.check import Check, check_trials
-from sweep.config.trial import build_config, flatten_config
-from sweep.measurement.clock import Ledger, StepWindow
-from sweep.measurement.memory import MemoryUse
-from sweep.records.loading import load_frames
-from sweep.records.messages import Ending, TrialTask
-from sweep.records.store import open_store
-from sweep.search.reuse import keep_portable
-from sweep.training import bottleneck
-from sweep.training.bottleneck import CachedSteps, classify_bottleneck, find_fixed_share
-from sweep.training.data.feeders import ReadyFeeder
-from sweep.training.trial import run_trial
-from tests.records_factory import make_config, make_ending, make_spec
+from collections.abc import (Iterator)
+from pathlib import (Path)
+from sweep.analysis import (shortfalls)
+from sweep.cli.app import (run_app)
+from sweep.cli.check import (Check, check_trials)
+from sweep.config.trial import (build_config, flatten_config)
+from sweep.measurement.clock import (Ledger, StepWindow)
+from sweep.measurement.memory import (MemoryUse)
+from sweep.records.loading import (load_frames)
+from sweep.records.messages import (Ending, TrialTask)
+from sweep.records.store import (open_store)
+from sweep.search.reuse import (keep_portable)
+from sweep.training import (bottleneck)
+from sweep.training.bottleneck import (CachedSteps, classify_bottleneck, find_fixed_share)
+from sweep.training.data.feeders import (ReadyFeeder)
+from sweep.training.trial import (run_trial)
+from tests.records_factory import (make_config, make_ending, make_spec)
+from typing import (Any)
 
 
 def ledger_of(step_seconds: float, waited: float = 0.0) -> Ledger:
@@ -88,12 +86,8 @@ def train(**settings: Any) -> Ending:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Looks at short trainings as well, and on however slow a machine."""
-    for name, value in {
-        "BOTTLENECK_SHARE": 10.0,
-        "BOTTLENECK_SECONDS": 60.0,
-        "_LONG_SECONDS": 60.0,
-        "BOTTLENECK_STEPS": 4,
-    }.items():
+    limits = {"BOTTLENECK_SHARE": 10.0, "BOTTLENECK_SECONDS": 60.0, "_LONG_SECONDS": 60.0, "BOTTLENECK_STEPS": 4}
+    for name, value in limits.items():
         monkeypatch.setattr(bottleneck, name, value)
     return monkeypatch
 
@@ -103,7 +97,7 @@ def test_a_training_on_slow_data_is_data_bound(eager: pytest.MonkeyPatch) -> Non
 
     def slow(self: ReadyFeeder, window: Any) -> Iterator[Any]:
         for batch in given(self, window):
-            time.sleep(0.1)
+            time.sleep(0.05)
             yield batch
 
     eager.setattr(ReadyFeeder, "micro_batches", slow)
@@ -120,25 +114,21 @@ def test_a_training_that_the_allocator_holds_up_is_thrashing_and_flagged(eager: 
     assert "allocator_retries" in ending.quality_flags
 
 
-def test_a_step_that_costs_the_same_for_every_size_is_launch_bound(eager: pytest.MonkeyPatch) -> None:
-    eager.setattr(bottleneck, "_DATA_SHARE", 10.0)  # a machine that others leave amid this would look like slow data
-    eager.setattr(torch.nn.Linear, "forward", _slowly(torch.nn.Linear.forward, lambda _images: 0.1))
-    assert train(budget__steps=12, batch__micro=4).bottleneck == "launch_bound"
+@pytest.mark.parametrize(
+    ("fixed_seconds", "seconds_each", "expected"), [(0.1, 0.0, "launch_bound"), (0.0, 0.025, "compute_bound")]
+)
+def test_a_step_is_bound_by_launches_or_by_computing(
+    eager: pytest.MonkeyPatch, fixed_seconds: float, seconds_each: float, expected: str
+) -> None:
+    forward = torch.nn.Linear.forward
 
-
-def test_a_step_that_grows_with_its_samples_is_compute_bound(eager: pytest.MonkeyPatch) -> None:
-    eager.setattr(bottleneck, "_DATA_SHARE", 10.0)
-    slow = _slowly(torch.nn.Linear.forward, lambda images: 0.025 * len(images))
-    eager.setattr(torch.nn.Linear, "forward", slow)
-    assert train(budget__steps=12, batch__micro=4).bottleneck == "compute_bound"
-
-
-def _slowly(forward: Any, seconds: Any) -> Any:
-    def slow(self: Any, images: torch.Tensor) -> Any:
-        time.sleep(seconds(images))
+    def slow(self: torch.nn.Linear, images: torch.Tensor) -> torch.Tensor:
+        time.sleep(fixed_seconds + seconds_each * len(images))
         return forward(self, images)
 
-    return slow
+    eager.setattr(bottleneck, "_DATA_SHARE", 10.0)  # a machine that others leave meanwhile would look like slow data
+    eager.setattr(torch.nn.Linear, "forward", slow)
+    assert train(budget__steps=12, batch__micro=4).bottleneck == expected
 
 
 def test_looking_changes_nothing_that_was_measured_before_and_harms_nothing_when_it_fails(

@@ -16,12 +16,12 @@ from sweep.records.messages import Ending, Message, TrialTask
 
 
 def machine(folder: Path, nodes: dict[int, str], siblings: dict[int, str], gpus: dict[str, str]) -> None:
-    """What the kernel would tell of such a machine: the cores of each node, of each core, and near each GPU."""
+    """The kernel's files about such a machine: the cores of each node, of each core, and near each GPU."""
     for core, listed in siblings.items():
-        place = folder / "cpu" / f"cpu{core}"
-        (place / "topology").mkdir(parents=True)
-        (place / "topology" / "thread_siblings_list").write_text(f"{listed}\n")
-        (place / next(f"node{node}" for node, held in nodes.items() if str(core) in held.split(","))).mkdir()
+        files = folder / "cpu" / f"cpu{core}"
+        (files / "topology").mkdir(parents=True)
+        (files / "topology" / "thread_siblings_list").write_text(f"{listed}\n")
+        (files / next(f"node{node}" for node, held in nodes.items() if str(core) in held.split(","))).mkdir()
     for address, listed in gpus.items():
         (folder / "pci" / address).mkdir(parents=True)
         (folder / "pci" / address / "local_cpulist").write_text(f"{listed}\n")
@@ -66,14 +66,14 @@ def test_a_machine_that_tells_nothing_is_divided_by_number(tmp_path: Path, monke
 
 
 def places(task: TrialTask) -> Iterator[Message]:
-    """Says on which cores it may run, and with how many threads; waits for as many seconds as its seed says."""
-    time.sleep(task.config.seed)
+    """Reports on which cores it may run, and with how many threads, half a second after its start."""
+    time.sleep(0.5)
     yield Ending(outcome="complete", error=f"{sorted(os.sched_getaffinity(0))} {task.threads}")
 
 
 def said(executor: ProcessExecutor, count: int) -> set[str]:
     for number in range(count):
-        executor.start(TrialTask(number=number, config=TrialConfig(seed=1)))
+        executor.start(TrialTask(number=number, config=TrialConfig()))
     found: list[str] = []
     deadline = time.monotonic() + 60
     while len(found) < count:
@@ -92,6 +92,6 @@ def test_trials_at_once_run_on_cores_of_their_own() -> None:
         executor.divide(2)
         assert executor.slots == 2
         assert said(executor, 2) == {f"{sorted(share)} {len(allowed) // 2}" for share in shares}
-        executor.start(TrialTask(number=0, config=TrialConfig(seed=1)))
+        executor.start(TrialTask(number=0, config=TrialConfig()))
         with pytest.raises(RuntimeError, match=r"cannot be divided.*\[0\]"):
             executor.divide(1)

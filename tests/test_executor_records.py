@@ -54,7 +54,7 @@ def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("executor", "library"), [("inline", "torch"), ("ray", "ray"), ("slurm", "submitit")])
 def test_records_are_the_same_wherever_trials_run(executor: str, library: str, tmp_path: Path) -> None:

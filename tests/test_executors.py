@@ -1,4 +1,4 @@
-"""The contract that every executor keeps."""
+"""The contract that every executor keeps, with one forkserver, one Ray and one Slurm for all tests."""
 
 import dataclasses
 import os
@@ -16,8 +16,13 @@ from sweep.executors.base import Executor, WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
 
+CLUSTERS = ("ray", "slurm")
 
-@pytest.fixture(scope="module", params=EXECUTORS)
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.wide) if name in CLUSTERS else name for name in EXECUTORS],
+)
 def kind(request: pytest.FixtureRequest) -> Iterator[tuple[str, Make]]:
     with EXECUTORS[request.param]() as make_one:
         yield request.param, make_one
@@ -191,7 +196,7 @@ def test_who_holds_a_trial_dies_and_another_takes_the_next(holder: int, kind: tu
 
 TRAINED = {
     "complete": {"budget.epochs": 2.0},
-    "long": {"budget.epochs": 20.0},
+    "long": {"budget.epochs": 10.0},
     "diverged": {"optimizer.lr": 1e4, "optimizer.name": "sgd", "budget.epochs": 5.0},
 }
 
@@ -207,7 +212,6 @@ def test_trainings_are_the_same_everywhere(make: Make) -> None:
             assert ending.outcome == outcome
 
 
-@pytest.mark.slow
 def test_a_training_that_left_goes_on_where_it_was(make: Make, tmp_path: Path) -> None:
     executor = make(TRAINING)
     unbroken = dataclasses.replace(trained("long"), checkpoint_dir=str(tmp_path), checkpoint_seconds=1e9)
@@ -225,7 +229,7 @@ def test_a_training_that_left_goes_on_where_it_was(make: Make, tmp_path: Path) -
 
 
 def trained(outcome: str) -> TrialTask:
-    values = {"data.name": "digits", "data.subset": 256, "batch.micro": 64, "seed": 5, **TRAINED[outcome]}
+    values = {"data.name": "digits", "data.subset": 128, "batch.micro": 64, "seed": 5, **TRAINED[outcome]}
     return TrialTask(number=3, config=build_config(values, "test"), device="cpu", threads=1)
 
 

@@ -27,15 +27,9 @@ def law(config: TrialConfig) -> int:
     return 1000 * config.micro_batch + (500 if find_largest_accumulation(config) > 1 else 0)
 
 
-class Asked:
-    """The law, and which micro batches it was asked for."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def __call__(self, config: TrialConfig) -> int:
-        self.sizes.append(config.micro_batch)
-        return law(config)
+def gate_with(sizes: list[int], **options: Any) -> MemoryGate:
+    """A gate that notes for which micro batches it asks for a prediction."""
+    return MemoryGate(LIMIT, lambda config: (sizes.append(config.micro_batch), law(config))[1], **options)
 
 
 def config(**values: Any) -> TrialConfig:
@@ -54,26 +48,26 @@ def test_the_edge_is_exact_and_every_shape_is_judged_by_its_own_prediction() -> 
 
 
 def test_smaller_micro_batches_of_one_that_fits_are_not_asked_for() -> None:
-    asked = Asked()
-    gate = MemoryGate(LIMIT, asked, largest=256)
+    asked: list[int] = []
+    gate = gate_with(asked, largest=256)
     for micro in (16, 64, 256, 128):
         assert gate.check(config(batch__micro=micro, optimizer__lr=0.1 / micro)) is None
-    assert asked.sizes == [256]
+    assert asked == [256]
 
 
 def test_where_the_largest_does_not_fit_each_size_is_asked_for_once() -> None:
-    asked = Asked()
-    gate = MemoryGate(LIMIT, asked, largest=1024)
+    asked: list[int] = []
+    gate = gate_with(asked, largest=1024)
     refused = [gate.check(config(batch__micro=micro)) is not None for micro in (64, 512, 128, 512, 32)]
     assert refused == [False, True, False, True, False]
-    assert asked.sizes == [1024, 64, 512, 128]
+    assert asked == [1024, 64, 512, 128]
 
 
 def test_without_asking_only_what_is_known_is_held_back() -> None:
-    asked = Asked()
-    gate = MemoryGate(LIMIT, asked)
+    asked: list[int] = []
+    gate = gate_with(asked)
     assert gate.check(config(batch__micro=512), may_predict=False) is None
-    assert asked.sizes == []
+    assert asked == []
     assert gate.check(config(batch__micro=512)) is not None
     assert gate.check(config(batch__micro=512), may_predict=False) is not None
 
@@ -130,9 +124,7 @@ def test_the_images_of_a_trial_are_counted() -> None:
     grown = 45_000 * 3 * (40 * 40 - 32 * 32)  # a border of 4
     assert count_resident_bytes(padded, facts, 15_000, GIB) == (45_000 + others) * (image + label) + grown
     assert count_resident_bytes(config(data__placement="host"), facts, 15_000, GIB) == 0
-    assert (
-        count_resident_bytes(plain, facts, 15_000, 4 * 45_000 * image - 1) == 0
-    )  # more than a quarter of what is free
+    assert count_resident_bytes(plain, facts, 15_000, 4 * 45_000 * image - 1) == 0  # over a quarter of what is free
 
 
 def test_the_largest_micro_batch_of_a_study() -> None:
@@ -219,43 +211,37 @@ def test_a_study_of_which_nothing_fits_ends_with_the_reason(store: Store) -> Non
 # ---------------------------------------------------------------------- the circuit breaker
 
 
-def failing(outcome: Outcome, error: str = "") -> Ending:
-    return Ending(outcome=outcome, error=error)
+HOT = [0.5 + 0.01 * index for index in range(15)]  # learning rates of 0.001 to 1: the middle of the logarithm is 0.03
 
 
-def heard(key: str, values: list[float], outcome: Outcome, *, has_complete: bool = False) -> str:
-    breaker = CircuitBreaker(make_spec(), has_complete=has_complete)
-    for value in values:
-        breaker.record_ending(build_config({key: value}, "test"), failing(outcome))
-    return breaker.reason
-
-
-def test_five_divergences_with_small_rates_among_them_stop_a_study_that_has_nothing() -> None:
-    rates = [0.5, 0.9, 0.02, 0.3, 0.7]  # of 0.001 to 1: the middle of the logarithm is 0.03
-    assert heard("optimizer.lr", rates, "diverged").startswith(
-        "5 trials in a row diverged, optimizer.lr from 0.02 to 0.9, and none is complete: lower optimizer.lr"
-    )
-    assert heard("optimizer.lr", rates[:4], "diverged") == ""
-    assert heard("optimizer.lr", rates, "diverged", has_complete=True) == ""
-
-
-def test_hot_points_alone_do_not_stop_a_wide_study_soon() -> None:
-    assert heard("optimizer.lr", [0.5, 0.9, 0.2, 0.3, 0.7], "diverged") == ""
-    assert heard("optimizer.lr", [0.5 + 0.01 * i for i in range(14)], "diverged") == ""
-    assert "15 trials in a row diverged" in heard("optimizer.lr", [0.5 + 0.01 * i for i in range(15)], "diverged")
-
-
-def test_five_times_out_of_memory_says_the_micro_batches() -> None:
-    sizes = [1024, 512, 64, 256, 128]
-    reason = heard("batch.micro", sizes, "out_of_memory")
-    assert reason.startswith("5 trials in a row ran out of memory, batch.micro from 64 to 1024, and none is complete")
-    assert heard("batch.micro", [1024, 512, 512, 1024, 1024], "out_of_memory") == ""
+@pytest.mark.parametrize(
+    ("key", "values", "outcome", "reason"),
+    [
+        ("optimizer.lr", [0.5, 0.9, 0.02, 0.3, 0.7], "diverged", "5 trials in a row diverged, optimizer.lr from 0.02 "
+         "to 0.9, and none is complete: lower optimizer.lr"),
+        ("optimizer.lr", [0.5, 0.9, 0.02, 0.3], "diverged", None),
+        ("optimizer.lr", [0.5, 0.9, 0.2, 0.3, 0.7], "diverged", None),  # hot points alone do not stop a study soon
+        ("optimizer.lr", HOT[:14], "diverged", None),
+        ("optimizer.lr", HOT, "diverged", "15 trials in a row diverged"),
+        ("batch.micro", [1024, 512, 64, 256, 128], "out_of_memory", "5 trials in a row ran out of memory, batch.micro "
+         "from 64 to 1024, and none is complete"),
+        ("batch.micro", [1024, 512, 512, 1024, 1024], "out_of_memory", None),
+    ],
+)  # fmt: skip
+def test_failures_with_gentle_values_among_them_stop_a_study_that_has_nothing(
+    key: str, values: list[float], outcome: Outcome, reason: str | None
+) -> None:
+    for has_complete in (False, True):
+        breaker = CircuitBreaker(make_spec(), has_complete=has_complete)
+        for value in values:
+            breaker.record_ending(build_config({key: value}, "test"), Ending(outcome=outcome))
+        assert breaker.reason[: len(reason or " ")] == ("" if has_complete else reason or "")
 
 
 def test_a_key_that_is_not_swept_has_no_gentler_value() -> None:
     breaker = CircuitBreaker(make_spec(space={"batch.micro": {"log2": [4, 10]}}), has_complete=False)
     for _ in range(5):
-        breaker.record_ending(TrialConfig(), failing("diverged"))
+        breaker.record_ending(TrialConfig(), Ending(outcome="diverged"))
     assert "optimizer.lr from 0.1 to 0.1" in breaker.reason
 
 

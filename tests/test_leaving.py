@@ -19,7 +19,6 @@ from test_checkpoint import curve
 from test_retries import causes, run, small, store
 
 from sweep.config.trial import build_config, flatten_config
-from sweep.executors.monitored import _scale_to_all_attempts
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.records.records import TrialRecord
@@ -98,6 +97,7 @@ def test_without_checkpoints_a_trial_leaves_as_well(tmp_path: Path) -> None:
     assert not (tmp_path / "weights").exists()
 
 
+@pytest.mark.wide
 def test_ranks_leave_together_and_go_on_together(tmp_path: Path) -> None:
     ranks: dict[str, Any] = {"distributed__world_size": 2, "batch__micro": 16, "budget__epochs": 4.0}
     with ProcessExecutor(["cpu"]) as executor:
@@ -245,7 +245,14 @@ def start(tmp_path: Path) -> Iterator[Any]:
         process.communicate()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -2), (signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, -2, marks=pytest.mark.wide),
+        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.wide),
+    ],
+)
 def test_a_program_leaves_with_the_exit_code_of_the_signal(start: Any, tmp_path: Path, number: int, code: int) -> None:
     supervisor = start("leaving", 30.0)
     os.kill(supervisor.pid, number)
@@ -266,14 +273,6 @@ def test_a_second_signal_does_not_wait(start: Any, tmp_path: Path) -> None:
     with closing(open_store(tmp_path / "study.sqlite")) as opened:
         assert opened.trial_records("s")[0].outcome is None
         assert causes(opened) == ["terminated"]
-
-
-def test_the_energy_of_a_trial_is_that_of_all_its_attempts() -> None:
-    ending = Ending(outcome="complete", measurements={"train_seconds": 30.0}, training_spans=((0.0, 4.0), (5.0, 11.0)))
-    assert _scale_to_all_attempts({"energy_joules": 100.0, "power_watts": 10.0}, ending) == {
-        "energy_joules": 300.0,
-        "power_watts": 10.0,
-    }
 
 
 def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:

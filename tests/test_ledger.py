@@ -85,15 +85,6 @@ def test_spans_are_the_training_without_its_evaluations() -> None:
     assert inside - trained <= ending.measurements["total_seconds"] - trained
 
 
-def test_windows_that_follow_closely_are_one_span() -> None:
-    ledger = Ledger()
-    for pause in (0.0, 0.0, 0.12):
-        time.sleep(pause)
-        ledger.open_window()
-        ledger.close_window(1, 1, is_full=True)
-    assert len(ledger.spans) == 2
-
-
 def test_the_usual_steps_of_a_growing_batch_are_those_of_one_size() -> None:
     ledger = Ledger()
     for samples, steps in ((64, 1), (128, 2), (512, 1), (64, 1)):

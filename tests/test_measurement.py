@@ -44,13 +44,14 @@ def test_window_time_is_data_wait_or_step(monkeypatch: pytest.MonkeyPatch) -> No
 def test_time_between_windows_is_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ScriptedClock(monkeypatch)
     ledger = Ledger()
-    for _ in range(2):
+    for pause in (0.0, 0.0, 50.0):
+        clock.pass_seconds(pause)
         ledger.open_window()
         clock.pass_seconds(3.0)
         ledger.close_window(1, 1, is_full=True)
-        clock.pass_seconds(50.0)
-    assert ledger.train_seconds == 6.0
-    assert ledger.total_seconds == 106.0
+    assert ledger.train_seconds == 9.0
+    assert ledger.total_seconds == 59.0
+    assert ledger.spans == [(1000.0, 1006.0), (1056.0, 1059.0)]  # windows that follow closely are one span
 
 
 def test_phases_add_up_and_count_when_they_raise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,14 +64,18 @@ def test_phases_add_up_and_count_when_they_raise(monkeypatch: pytest.MonkeyPatch
     assert ledger.seconds["setup"] == ledger.total_seconds == 5.0
 
 
-def test_device_is_waited_for_at_edges_only() -> None:
+def test_steps_do_not_wait_for_the_device_and_read_the_clock_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr("sweep.measurement.clock.time", SimpleNamespace(perf_counter=clock.__next__))
     calls: list[int] = []
     ledger = Ledger()
     ledger.synchronize = lambda: calls.append(1)
     ledger.open_window()
-    for _ in ledger.waiting(range(100)):
+    before = next(clock)
+    for _ in ledger.waiting(range(2000)):
         pass
-    ledger.close_window(100, 100, is_full=True)
+    assert next(clock) - before - 1 == 2 * 2001  # and for the end of the items
+    ledger.close_window(2000, 2000, is_full=True)
     with ledger.phase("eval"):
         pass
     assert len(calls) == 3
@@ -88,18 +93,7 @@ def test_step_seconds_are_quantiles_over_windows_of_whole_steps() -> None:
     assert ledger.step_seconds() == pytest.approx(5.0)
 
 
-def test_ledger_reads_the_clock_twice_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count()
-    monkeypatch.setattr("sweep.measurement.clock.time", SimpleNamespace(perf_counter=clock.__next__))
-    ledger = Ledger()
-    ledger.open_window()
-    before = next(clock)
-    for _ in ledger.waiting(range(2000)):
-        pass
-    assert next(clock) - before - 1 == 2 * 2001  # and for the end of the items
-
-
-def test_peak_is_what_the_allocator_held_at_once() -> None:
+def test_peak_is_what_the_allocator_held_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     def step() -> None:
         first = torch.empty(1_000_000, dtype=torch.uint8)
         del first
@@ -108,16 +102,12 @@ def test_peak_is_what_the_allocator_held_at_once() -> None:
         del second, third
 
     assert measure_step_peak(step, lambda: 300, CPU, other_bytes=0) == MemoryPeak(2_500_300, 0)
+    assert capfd.readouterr().err == ""  # the profiler is silent
 
 
 def test_held_bytes_count_a_shared_storage_once() -> None:
     tensor = torch.empty(100)
     assert count_held_bytes([tensor, tensor[:50], torch.empty(10)]) == 440
-
-
-def test_profiler_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    measure_step_peak(lambda: torch.empty(10), lambda: 0, CPU, other_bytes=0)
-    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cpu:0", ""])

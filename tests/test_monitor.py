@@ -3,9 +3,10 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, final
@@ -46,43 +47,40 @@ from tests.traces_factory import (
     with_process,
 )
 
-CONTAMINATED: list[tuple[str, Callable[[], Trace]]] = [
-    ("other_process", lambda: with_process(gpu_trace(100))),
-    ("other_process", lambda: with_process(gpu_trace(101), 14.0, 15.0)),
-    ("other_process", lambda: with_process(gpu_trace(102), 5.0, 9.0)),
-    ("other_process", lambda: with_memory(gpu_trace(103))),
-    ("other_process", lambda: with_memory(gpu_trace(104))),
-    ("throttled", lambda: slowed(gpu_trace(105), "sw_thermal")),
-    ("throttled", lambda: slowed(gpu_trace(106), "hw_thermal", 20.0)),
-    ("throttled", lambda: slowed(gpu_trace(107), "hw_slowdown", 8.0, 11.0)),
-    ("throttled", lambda: slowed(gpu_trace(108), "power_brake", 25.0, 28.0)),
-    ("throttled", lambda: slowed(gpu_trace(109), "hw_thermal", 4.0, 7.0)),
-    ("clock_drift", lambda: with_clock(gpu_trace(110), lambda at: 1.0 - 0.01 * at)),
-    ("clock_drift", lambda: with_clock(gpu_trace(111), lambda at: 0.6 if at > 15 else 1.0)),
-    ("clock_drift", lambda: with_clock(gpu_trace(112), lambda _at: 0.7)),
-    ("clock_drift", lambda: with_clock(gpu_trace(113), lambda at: 0.75 if at < 12 else 1.0)),
-    ("clock_drift", lambda: with_clock(gpu_trace(114), lambda _at: 0.5)),
-    ("busy_host", lambda: host_trace(115, load=0.15)),
-    ("busy_host", lambda: host_trace(116, load=0.3)),
-    ("busy_host", lambda: host_trace(117, load=0.5)),
-    ("busy_host", lambda: host_trace(118, load=0.8)),
-    ("clock_drift", lambda: [replace(r, clock_hertz=(2.6 - 0.03 * r.at) * 1e9) for r in host_trace(119)]),
+# The cause, which trace, and how it is contaminated; the random numbers of a trace depend on its position here.
+CONTAMINATED: list[tuple[str, Callable[[int], Trace]]] = [
+    ("other_process", lambda seed: with_process(gpu_trace(seed))),
+    ("other_process", lambda seed: with_process(gpu_trace(seed), 14.0, 15.0)),
+    ("other_process", lambda seed: with_process(gpu_trace(seed), 5.0, 9.0)),
+    ("other_process", lambda seed: with_memory(gpu_trace(seed))),
+    ("other_process", lambda seed: with_memory(gpu_trace(seed))),
+    ("throttled", lambda seed: slowed(gpu_trace(seed), "sw_thermal")),
+    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_thermal", 20.0)),
+    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_slowdown", 8.0, 11.0)),
+    ("throttled", lambda seed: slowed(gpu_trace(seed), "power_brake", 25.0, 28.0)),
+    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_thermal", 4.0, 7.0)),
+    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 1.0 - 0.01 * at)),
+    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 0.6 if at > 15 else 1.0)),
+    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda _at: 0.7)),
+    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 0.75 if at < 12 else 1.0)),
+    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda _at: 0.5)),
+    ("busy_host", lambda seed: host_trace(seed, load=0.15)),
+    ("busy_host", lambda seed: host_trace(seed, load=0.3)),
+    ("busy_host", lambda seed: host_trace(seed, load=0.5)),
+    ("busy_host", lambda seed: host_trace(seed, load=0.8)),
+    ("clock_drift", lambda seed: [replace(r, clock_hertz=(2.6 - 0.03 * r.at) * 1e9) for r in host_trace(seed)]),
 ]
 
 
-def test_twenty_of_twenty_contaminated_traces_are_flagged_with_their_cause() -> None:
-    assert len(CONTAMINATED) == 20
-    missed = [(name, number) for number, (name, make) in enumerate(CONTAMINATED)
-              if name not in summarize_readings(make(), SPANS).flags]  # fmt: skip
-    assert missed == []
-    assert {name for name, _ in CONTAMINATED} <= MEANINGS.keys()
+def test_every_contaminated_trace_is_flagged_with_its_cause() -> None:
+    found = [summarize_readings(make(100 + index), SPANS).flags for index, (_, make) in enumerate(CONTAMINATED)]
+    assert [cause in flags for (cause, _), flags in zip(CONTAMINATED, found, strict=True)] == [True] * 20
+    assert {cause for cause, _ in CONTAMINATED} <= MEANINGS.keys()
 
 
-def test_none_of_twenty_clean_traces_is_flagged() -> None:
+def test_no_clean_trace_is_flagged() -> None:
     clean = [gpu_trace(seed) for seed in range(14)] + [host_trace(seed) for seed in range(6)]
-    assert [
-        (number, flags) for number, trace in enumerate(clean) if (flags := summarize_readings(trace, SPANS).flags)
-    ] == []
+    assert [summarize_readings(trace, SPANS).flags for trace in clean] == [()] * 20
 
 
 def test_what_happens_outside_the_training_counts_nowhere() -> None:
@@ -134,34 +132,6 @@ def test_every_measurement_is_a_metric_of_a_device() -> None:
     names = summarize_readings(gpu_trace(0), SPANS).measurements
     assert len(names) == 4
     assert all(METRICS[name].is_of_a_device for name in names)
-
-
-class SteadySource(SensorSource):
-    """A GPU whose utilization rises by a tenth from reading to reading, or that has none."""
-
-    def __init__(self, shares: Sequence[float | None]) -> None:
-        self._shares = iter(shares)
-
-    def read(self) -> SensorReading:
-        return SensorReading(utilization=next(self._shares))
-
-    def close(self) -> None:
-        return
-
-
-def test_the_live_utilization_is_that_of_the_last_readings_of_all_devices() -> None:
-    sources = {"cuda:0": SteadySource([0.1, 0.2, 0.3, 0.4, 0.5]), "cuda:1": SteadySource([0.9] * 5), "cpu": None}
-    monitor = Monitor(lambda device: sources[device] or SteadySource([None] * 5))
-    with monitor._lock:  # no thread is started: the readings are taken here
-        monitor._watches.update({1: {"cuda:0": []}, 2: {"cuda:0": [], "cuda:1": []}, 3: {"cpu": []}})
-    assert monitor.read_utilization(1) is None
-    for _ in range(5):
-        for device in sources:
-            monitor._read_device(device)
-    assert monitor.read_utilization(1) == pytest.approx((0.2 + 0.3 + 0.4 + 0.5) / 4)
-    assert monitor.read_utilization(2) == pytest.approx((0.35 + 0.9) / 2)
-    assert monitor.read_utilization(3) is None
-    assert monitor.read_utilization(4) is None
 
 
 # ---------------------------------------------------------------------- NVIDIA's library
@@ -275,18 +245,19 @@ NOTHING = SensorReading()
 
 @final
 class Scripted(SensorSource):
-    """Says the same at every look; counts the looks."""
+    """Gives the readings in turn, or one for ever, and is lost after the last; counts the looks."""
 
-    def __init__(self, reading: SensorReading = NOTHING, broken_after: int = 10**9) -> None:
-        self.reading, self.broken_after = reading, broken_after
+    def __init__(self, readings: SensorReading | Iterable[SensorReading] = NOTHING) -> None:
+        self._readings = repeat(readings) if isinstance(readings, SensorReading) else iter(readings)
         self.looks = 0
         self.is_closed = False
 
     def read(self) -> SensorReading:
         self.looks += 1
-        if self.looks > self.broken_after:
+        reading = next(self._readings, None)
+        if reading is None:
             raise OSError("the device fell off the bus")
-        return replace(self.reading, at=time.perf_counter())
+        return replace(reading, at=time.perf_counter())
 
     def close(self) -> None:
         self.is_closed = True
@@ -334,13 +305,29 @@ def test_nobody_looks_while_nothing_runs() -> None:
 
 
 def test_a_device_that_is_lost_amid_a_trial_keeps_what_was_seen(caplog: pytest.LogCaptureFixture) -> None:
-    source = Scripted(SensorReading(temperature_celsius=50.0), broken_after=4)
+    source = Scripted([SensorReading(temperature_celsius=50.0)] * 4)
     monitor = Monitor(lambda _device: source, interval_seconds=0.002)
     monitor.begin(1, ["cuda:0"])
     wait_until(lambda: source.looks >= 8)
     assert monitor.end(1, [(0.0, 1e9)]).measurements == {"temperature_celsius": 50.0}
     monitor.close()
     assert len(caplog.records) == 1
+
+
+def test_the_live_utilization_is_that_of_the_last_readings_of_all_devices() -> None:
+    rising = (SensorReading(utilization=share) for share in (0.1, 0.2, 0.3, 0.4, 0.5))
+    sources = {"cuda:0": Scripted(rising), "cuda:1": Scripted(SensorReading(utilization=0.9)), "cpu": Scripted()}
+    monitor = Monitor(sources.__getitem__, interval_seconds=0.002)
+    assert monitor.read_utilization(1) is None
+    monitor.begin(1, ["cuda:0"])
+    monitor.begin(2, ["cuda:0", "cuda:1"])
+    monitor.begin(3, ["cpu"])
+    wait_until(lambda: sources["cuda:0"].looks > 5 and sources["cuda:1"].looks > 8)  # the first device was lost
+    assert monitor.read_utilization(1) == pytest.approx((0.2 + 0.3 + 0.4 + 0.5) / 4)
+    assert monitor.read_utilization(2) == pytest.approx((0.35 + 0.9) / 2)
+    assert monitor.read_utilization(3) is None
+    assert monitor.read_utilization(4) is None
+    monitor.close()
 
 
 def test_a_long_trial_keeps_a_bounded_number_of_readings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,63 +378,62 @@ def test_time_of_children_is_ours_also_when_they_have_ended() -> None:
 
 
 def trains_for_a_moment(task: TrialTask) -> Iterator[Message]:
-    """Trains from 0.05 s to 0.25 s after its start; the reference work takes ``task.config.seed`` milliseconds."""
-    time.sleep(0.05)
+    """Trains for 0.2 s and reports half of its steps; an earlier attempt took twice as long. The reference work takes
+    ``task.config.seed`` milliseconds."""
     began = time.perf_counter()
     time.sleep(0.2)
-    reference = (task.config.seed or 10) / 1000
-    measured: dict[str, float | int] = {"val_accuracy": 0.5, "reference_seconds": reference}
+    yield Progress(step=1, num_steps=2, epoch=0.5, images_per_second=100.0)
+    end = time.perf_counter()
+    measured: dict[str, float | int] = {
+        "val_accuracy": 0.5, "reference_seconds": (task.config.seed or 10) / 1000, "train_seconds": 3 * (end - began)
+    }  # fmt: skip
     yield Ending(
         outcome="complete",
         measurements=measured,
         device="a machine",
         environment={"device": "a machine"},
         quality_flags=("few_steps",),
-        training_spans=((began, time.perf_counter()),),
+        training_spans=((began, end),),
     )
 
 
-def train(executor: MonitoredExecutor, number: int, seed: int = 0) -> Ending:
+def train(executor: MonitoredExecutor, number: int, seed: int = 0) -> tuple[Progress, Ending]:
     executor.start(TrialTask(number=number, config=build_config({"seed": seed}, "test")))
-    while True:
-        for _, message in executor.poll(5.0):
-            assert isinstance(message, Ending)
-            return message
+    messages: list[Message] = []
+    while not (messages and isinstance(messages[-1], Ending)):
+        messages += [message for _, message in executor.poll(5.0)]
+    progress, ending = messages
+    assert isinstance(progress, Progress)
+    assert isinstance(ending, Ending)
+    return progress, ending
 
 
 RUNNER = "tests.test_monitor:trains_for_a_moment"
 
 
 def test_an_ending_gets_what_the_monitor_saw_in_another_process() -> None:
-    source = Scripted(SensorReading(num_others=1, temperature_celsius=55.0))
+    source = Scripted(SensorReading(num_others=1, temperature_celsius=55.0, utilization=0.75))
     monitor = Monitor(lambda _device: source, interval_seconds=0.01)
     inner = ProcessExecutor(["cpu"], program=WorkerProgram(RUNNER, modules=()))
     with MonitoredExecutor(inner, monitor, {}) as executor:
-        ending = train(executor, 7)
+        progress, ending = train(executor, 7)
+    assert (progress.step, progress.gpu_utilization) == (1, 0.75)
     assert ending.outcome == "complete"
     assert ending.measurements["temperature_celsius"] == 55.0
     assert ending.quality_flags == ("few_steps", "other_process")
     assert source.is_closed
 
 
-def reports_progress(task: TrialTask) -> Iterator[Message]:
-    """Reports a step 0.1 s after its start."""
-    time.sleep(0.1)
-    yield Progress(step=1, num_steps=2, epoch=0.5, images_per_second=100.0)
-    yield from trains_for_a_moment(task)
-
-
-@pytest.mark.parametrize("utilization", [0.75, None])
-def test_progress_gets_the_latest_utilization(utilization: float | None) -> None:
-    monitor = Monitor(lambda _device: Scripted(SensorReading(utilization=utilization)), interval_seconds=0.01)
-    inner = InlineExecutor("cpu", WorkerProgram("tests.test_monitor:reports_progress"))
-    with MonitoredExecutor(inner, monitor, {}) as executor:
-        executor.start(TrialTask(number=3, config=build_config({}, "test")))
-        messages: list[Message] = []
-        while not any(isinstance(message, Ending) for message in messages):
-            messages += [message for _, message in executor.poll(5.0)]
-    (progress,) = (message for message in messages if isinstance(message, Progress))
-    assert (progress.step, progress.gpu_utilization) == (1, utilization)
+def test_the_energy_of_a_trial_is_that_of_all_its_attempts() -> None:
+    began = time.perf_counter()
+    readings = (SensorReading(energy_joules=100.0 * (time.perf_counter() - began)) for _ in repeat(None))
+    monitor = Monitor(lambda _device: Scripted(readings), interval_seconds=0.01)
+    with MonitoredExecutor(InlineExecutor("cpu", WorkerProgram(RUNNER)), monitor, {}) as executor:
+        progress, ending = train(executor, 1)
+    assert progress.gpu_utilization is None
+    assert ending.measurements["power_watts"] == pytest.approx(100.0, rel=0.05)
+    energy = ending.measurements["power_watts"] * ending.measurements["train_seconds"]
+    assert ending.measurements["energy_joules"] == pytest.approx(energy)
 
 
 def waits_throughout(task: TrialTask) -> Iterator[Message]:
@@ -471,14 +457,14 @@ def test_waiting_is_put_down_to_other_programs_where_they_used_the_cores(
     monkeypatch.setattr(monitor, "end", lambda _number, _spans: summary)
     runner = WorkerProgram("tests.test_monitor:waits_throughout")
     with MonitoredExecutor(InlineExecutor("cpu", runner), monitor, {}) as executor:
-        assert ("slowed_by_others" in train(executor, 1, seed).quality_flags) == is_slowed
+        assert ("slowed_by_others" in train(executor, 1, seed)[1].quality_flags) == is_slowed
 
 
 def test_reference_work_that_takes_longer_than_usual_is_flagged() -> None:
     monitor = Monitor(lambda _device: Scripted(), interval_seconds=0.05)
     known = {"a machine": [0.01] * 3, "another machine": [0.5] * 10}
     with MonitoredExecutor(InlineExecutor("cpu", WorkerProgram(RUNNER)), monitor, known) as executor:
-        flags = [train(executor, number, seed).quality_flags for number, seed in enumerate((10, 10, 10, 12))]
+        flags = [train(executor, number, seed)[1].quality_flags for number, seed in enumerate((10, 10, 10, 12))]
     assert flags == [("few_steps",)] * 3 + [("few_steps", "reference_drift")]
 
 
@@ -488,7 +474,7 @@ def test_a_studys_records_hold_figures_and_doubts_of_the_monitor(
     source = Scripted(SensorReading(num_others=2, power_watts=300.0))
     monkeypatch.setattr(session, "make_source", lambda _device: source)
     monkeypatch.setattr(session, "Monitor", partial(Monitor, interval_seconds=0.002))
-    base = {"data.name": "digits", "data.subset": 256, "budget.epochs": 4.0}
+    base = {"data.name": "digits", "data.subset": 256, "budget.epochs": 2.0}
     space = {"batch.micro": {"choice": [32]}}
     spec = make_spec(trials=1, base=base, space=space, confirm={"seeds": 0})
     options = Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu"))

@@ -1,111 +1,61 @@
 """Shapes, probes of real steps, the search over micro batches, and probes on record."""
 
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
 import pytest
-from records_factory import make_spec, make_store
+from collections.abc import (Callable)
+from contextlib import (closing)
+from dataclasses import (replace)
+from pathlib import (Path)
+from records_factory import (make_spec, make_store)
+from sweep.config.trial import (TrialConfig, build_config, config_keys, flatten_config)
+from sweep.executors.base import (QueryableExecutor, WorkerProgram)
+from sweep.executors.inline import (InlineExecutor)
+from sweep.executors.process import (ProcessExecutor)
+from sweep.measurement.host_memory import (measure_available_bytes)
+from sweep.probing.micro_batch_search import (MicroBatchSearch, ProbeFailedError, search_micro_batch)
+from sweep.probing.probe import (run_probe)
+from sweep.probing.prober import (ProbeSettings, Prober)
+from sweep.probing.shape import (NO_SHAPE, Shape, derive_shape, find_largest_accumulation, make_probed_config, make_shape_key, replace_micro_batch)
+from sweep.records.loading import (load_frames)
+from sweep.records.messages import (Ending, ProbeTask, TrialTask)
+from sweep.records.records import (ProbeRecord)
+from sweep.records.store import (ProbeBook, open_book)
+from sweep.training.trial import (run_trial)
+from typing import (Any)
 
-from sweep.config.trial import TrialConfig, build_config, config_keys
-from sweep.executors.base import QueryableExecutor, WorkerProgram
-from sweep.executors.inline import InlineExecutor
-from sweep.executors.process import ProcessExecutor
-from sweep.measurement.host_memory import measure_available_bytes
-from sweep.probing.micro_batch_search import MicroBatchSearch, ProbeFailedError, search_micro_batch
-from sweep.probing.probe import run_probe
-from sweep.probing.prober import Prober, ProbeSettings
-from sweep.probing.shape import (
-    NO_SHAPE,
-    Shape,
-    derive_shape,
-    find_largest_accumulation,
-    make_probed_config,
-    make_shape_key,
-    replace_micro_batch,
-)
-from sweep.records.loading import load_frames
-from sweep.records.messages import Ending, ProbeTask, TrialTask
-from sweep.records.records import ProbeRecord
-from sweep.records.store import ProbeBook, open_book
-from sweep.training.trial import run_trial
 
 TINY: dict[str, Any] = {"data.subset": 200, "batch.micro": 16, "budget.steps": 12, "optimizer.name": "adamw"}
 
-# A value for each key that is not its default, beside what the key needs to have a meaning.
-OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "model.name": ("resnet20", {}),
-    "model.norm": ("group", {}),
+# For each key a value that is not its default; the second table has the values that a key requires beside its own.
+OTHERS: dict[str, Any] = {
+    "model.name": "resnet20", "model.norm": "group", "model.dropout": 0.1, "model.stochastic_depth": 0.1,
+    "model.weights": "w.safetensors", "model.freeze_stages": 1, "data.name": "cifar10", "data.subset": 500,
+    "data.validation_share": 0.3, "data.resize": "pad", "data.on_bad_image": "skip", "data.augment": "flip",
+    "data.placement": "host", "data.workers": 1, "batch.micro": 32, "batch.accumulation": 2, "batch.global": 128,
+    "batch.memory_low": 0.1, "batch.memory_high": 0.9, "batch.schedule": "linear", "batch.schedule_lr": "rule",
+    "batch.plateau_patience": 5, "batch.plateau_threshold": 0.1, "optimizer.name": "adamw",
+    "optimizer.momentum": 0.0, "precision.dtype": "bf16", "schedule.name": "linear", "schedule.warmup": 0.1,
+    "schedule.warmup_unit": "steps", "schedule.milestones": "0.4", "budget.epochs": 3.0, "budget.steps": 3,
+    "budget.samples": 300, "budget.seconds": 3.0, "budget.target_accuracy": 0.5, "budget.max_epochs": 7.0,
+    "optimizer.lr": 0.5, "rules.reference_batch": 128, "optimizer.weight_decay": 0.5, "rules.weight_decay": "sqrt",
+    "optimizer.beta2": 0.9, "optimizer.eps": 1e-6, "rules.lr": 0.7, "model.norm_momentum": 0.5,
+    "rules.warmup": "graded", "rules.epochs": 0.3, "rules.betas": 0.7, "optimizer.trust_coefficient": 1e-2,
+    "schedule.gamma": 0.5, "schedule.peak": 0.5, "schedule.final": 0.5, "schedule.decay_share": 0.5,
+    "regularization.label_smoothing": 0.1, "regularization.grad_clip": 1.0, "regularization.ema_decay": 0.99,
+    "rules.ema": "power", "regularization.mixup": 0.2, "regularization.cutmix": 0.2, "evaluation.tta": "flip",
+    "diagnostics.sharpness": True, "diagnostics.ledger": "full", "distributed.world_size": 2, "seed": 7,
+}  # fmt: skip
+OTHERS_WITH: dict[str, tuple[Any, dict[str, Any]]] = {
     "model.ghost_batch": (16, {"model.norm": "ghost"}),
-    "model.dropout": (0.1, {}),
-    "model.stochastic_depth": (0.1, {}),
-    "model.weights": ("w.safetensors", {}),
-    "model.freeze_stages": (1, {}),
     "model.patch_size": (2, {"model.name": "vit_micro"}),
-    "data.name": ("cifar10", {}),
     "data.root": ("elsewhere", {"data.name": "imagefolder"}),
-    "data.subset": (500, {}),
-    "data.validation_share": (0.3, {}),
     "data.image_size": (16, {"data.name": "synthetic"}),
-    "data.resize": ("pad", {}),
-    "data.on_bad_image": ("skip", {}),
-    "data.augment": ("flip", {}),
     "data.augment_ops": (3, {"data.augment": "randaugment"}),
     "data.augment_magnitude": (3, {"data.augment": "randaugment"}),
-    "data.placement": ("host", {}),
-    "data.workers": (1, {}),
     "data.prefetch": (4, {"data.workers": 1}),
-    "batch.micro": (32, {}),
-    "batch.accumulation": (2, {}),
-    "batch.global": (128, {}),
-    "batch.schedule": ("linear", {}),
     "batch.schedule_factor": (1.0, {"batch.schedule": "linear"}),
     "batch.schedule_milestones": ("0.5", {"batch.schedule": "stepwise"}),
-    "batch.schedule_lr": ("rule", {}),
-    "batch.plateau_patience": (5, {}),
-    "optimizer.name": ("adamw", {}),
-    "optimizer.momentum": (0.0, {}),
-    "precision.dtype": ("bf16", {}),
-    "schedule.name": ("linear", {}),
-    "schedule.warmup": (0.1, {}),
-    "schedule.warmup_unit": ("steps", {}),
-    "schedule.milestones": ("0.4", {}),
-    "budget.epochs": (3.0, {}),
-    "budget.steps": (3, {}),
-    "budget.samples": (300, {}),
-    "budget.seconds": (3.0, {}),
-    "budget.target_accuracy": (0.5, {}),
-    "budget.max_epochs": (7.0, {}),
-    "optimizer.lr": (0.5, {}),
-    "rules.reference_batch": (128, {}),
-    "optimizer.weight_decay": (0.5, {}),
-    "rules.weight_decay": ("sqrt", {}),
-    "optimizer.beta2": (0.9, {}),
-    "optimizer.eps": (1e-6, {}),
-    "rules.lr": (0.7, {}),
-    "model.norm_momentum": (0.5, {}),
     "rules.dropout": ("sqrt", {"model.dropout": 0.1}),
-    "rules.warmup": ("graded", {}),
     "rules.label_smoothing": ("sqrt", {"regularization.label_smoothing": 0.1}),
-    "rules.epochs": (0.3, {}),
-    "rules.betas": (0.7, {}),
-    "optimizer.trust_coefficient": (1e-2, {}),
-    "schedule.gamma": (0.5, {}),
-    "schedule.peak": (0.5, {}),
-    "schedule.final": (0.5, {}),
-    "schedule.decay_share": (0.5, {}),
-    "regularization.label_smoothing": (0.1, {}),
-    "regularization.grad_clip": (1.0, {}),
-    "regularization.ema_decay": (0.99, {}),
-    "rules.ema": ("power", {}),
-    "regularization.mixup": (0.2, {}),
-    "regularization.cutmix": (0.2, {}),
-    "evaluation.tta": ("flip", {}),
-    "diagnostics.sharpness": (True, {}),
-    "distributed.world_size": (2, {}),
-    "seed": (7, {}),
 }
 
 
@@ -118,18 +68,13 @@ def shape_with(values: dict[str, Any]) -> Shape:
 
 
 def test_another_value_of_every_key_is_tried() -> None:
-    switched_on = {key for key in config_keys() if isinstance(build_default(key), bool)}
-    assert set(config_keys()) <= OTHERS.keys() | switched_on
-
-
-def build_default(key: str) -> Any:
-    section, _, name = key.partition(".")
-    return TrialConfig().model_dump(by_alias=True)[section].get(name) if name else None
+    switched_on = {key for key, value in flatten_config(TrialConfig()).items() if isinstance(value, bool)}
+    assert set(config_keys()) <= OTHERS.keys() | OTHERS_WITH.keys() | switched_on
 
 
 @pytest.mark.parametrize("key", config_keys())
 def test_a_key_changes_the_shape_only_where_time_or_memory_depend_on_it(key: str) -> None:
-    value, beside = OTHERS.get(key, (True, {}))
+    value, beside = OTHERS_WITH.get(key) or (OTHERS.get(key, True), {})
     before, after = shape_with(beside), shape_with(beside | {key: value})
     assert (before == after) == (key in NO_SHAPE)
     assert (make_shape_key(before, "c") == make_shape_key(after, "c")) == (key in NO_SHAPE)
@@ -214,14 +159,18 @@ def test_a_probe_that_fails_says_how() -> None:
 # ---------------------------------------------------------------------- micro batches
 
 
+def make_probe(**fields: Any) -> ProbeRecord:
+    return ProbeRecord(**{"shape_key": "k", "device": "fake", "micro_batch": 8, **fields})
+
+
 def fake_device(capacity: int, ran: list[int]) -> Callable[[int], ProbeRecord]:
     """Fits up to ``capacity``; its throughput is half of the best at 100 samples."""
 
     def try_size(size: int) -> ProbeRecord:
         ran.append(size)
         if size > capacity:
-            return ProbeRecord(shape_key="k", device="fake", outcome="out_of_memory", micro_batch=size)
-        return ProbeRecord(shape_key="k", device="fake", micro_batch=size, images_per_second=1e4 * size / (size + 100))
+            return make_probe(micro_batch=size, outcome="out_of_memory")
+        return make_probe(micro_batch=size, images_per_second=1e4 * size / (size + 100))
 
     return try_size
 
@@ -253,21 +202,14 @@ def test_the_search_ends_with_the_training_split_or_with_nothing() -> None:
 
 
 def test_a_probe_that_crashes_is_no_answer_about_memory() -> None:
-    def try_size(size: int) -> ProbeRecord:
-        return ProbeRecord(
-            shape_key="k", device="fake", outcome="crashed", micro_batch=size, error="layer 3 is missing"
-        )
-
+    crashed = make_probe(outcome="crashed", error="layer 3 is missing")
     with pytest.raises(ProbeFailedError, match="layer 3 is missing"):
-        search_micro_batch(try_size, most=100)
+        search_micro_batch(lambda _size: crashed, most=100)
 
 
 def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best() -> None:
     rates = {8: 100.0, 16: 180.0, 32: 191.0, 64: 200.0, 128: 195.0}
-    probes = {
-        size: ProbeRecord(shape_key="k", device="fake", outcome="complete", micro_batch=size, images_per_second=rate)
-        for size, rate in rates.items()
-    }
+    probes = {size: make_probe(micro_batch=size, images_per_second=rate) for size, rate in rates.items()}
     assert MicroBatchSearch(probes, most=128).knee == 32
     assert MicroBatchSearch({}, most=128).knee is None
 
@@ -276,14 +218,8 @@ def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best() -> None
 
 
 def test_a_book_keeps_the_latest_probe_of_a_shape_and_device(tmp_path: Path) -> None:
-    probe = ProbeRecord(
-        shape_key="key",
-        device="cpu",
-        shape='{"batch.micro": 8}',
-        micro_batch=8,
-        step_seconds_mean=0.5,
-        quality_flags=("a", "b"),
-    )
+    shape, flags = '{"batch.micro": 8}', ("a", "b")
+    probe = make_probe(shape_key="key", device="cpu", shape=shape, step_seconds_mean=0.5, quality_flags=flags)
     with closing(open_book(tmp_path)) as book:
         book.keep(replace(probe, step_seconds_mean=9.0))
         book.keep(probe, {"device": "cpu", "torch": "2.13"})
@@ -297,18 +233,15 @@ def test_a_book_keeps_the_latest_probe_of_a_shape_and_device(tmp_path: Path) -> 
 
 def test_the_frame_of_a_study_shows_the_probes_it_used(tmp_path: Path) -> None:
     with closing(make_store(tmp_path / "study.sqlite", make_spec())) as store:
-        ProbeBook(store, "s").keep(
-            ProbeRecord(shape_key="key", device="cpu", micro_batch=8, images_per_second=10.0, error="none")
-        )
+        ProbeBook(store, "s").keep(make_probe(shape_key="key", images_per_second=10.0, error="none"))
     frame = load_frames(tmp_path / "study.sqlite").probes
     assert frame[["study", "shape_key", "micro_batch", "images_per_second"]].values.tolist() == [["s", "key", 8, 10.0]]
 
 
-def inline_prober(**plan: Any) -> Prober:
+def inline_prober(book: ProbeBook | None = None, **settings: Any) -> Prober:
     executor = QueryableExecutor(InlineExecutor("cpu"))
-    return Prober(
-        executor.run_query, ProbeSettings(device="cpu", device_class=str(executor.describe()["device"]), **plan)
-    )
+    device_class = str(executor.describe()["device"])
+    return Prober(executor.run_query, ProbeSettings(device="cpu", device_class=device_class, **settings), book)
 
 
 def test_a_prober_probes_once_and_then_knows() -> None:
@@ -324,14 +257,10 @@ def test_a_prober_probes_once_and_then_knows() -> None:
 
 def test_a_probe_above_the_limit_does_not_fit_though_it_ran(tmp_path: Path) -> None:
     with closing(open_book(tmp_path)) as book:
-        executor = QueryableExecutor(InlineExecutor("cpu"))
-        plan = ProbeSettings(device="cpu", device_class=str(executor.describe()["device"]), memory_limit_bytes=1000)
-        probe = Prober(executor.run_query, plan, book).probe(build_config(TINY, "test"), 0.02)
-        assert (probe.outcome, probe.error) == (
-            "not_fitting",
-            f"a peak of {probe.peak_memory_bytes} bytes, above the limit of 1000",
-        )
-        (kept,) = book.of_device(plan.device_class)
+        probe = inline_prober(book, memory_limit_bytes=1000).probe(build_config(TINY, "test"), 0.02)
+        text = f"a peak of {probe.peak_memory_bytes} bytes, above the limit of 1000"
+        assert (probe.outcome, probe.error) == ("not_fitting", text)
+        (kept,) = book.of_device(probe.device)
     assert kept.is_complete  # which it is where more is allowed
 
 

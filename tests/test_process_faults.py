@@ -1,4 +1,4 @@
-"""What may befall a trial's process, the forkserver and the supervisor, and what is left then."""
+"""Faults of a trial's process, of the forkserver and of the supervisor, and what is left afterwards."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import await_childless, await_dead, lives, run, task
+from executor_contract import await_childless, await_dead, choose_runners, lives, run, task
 
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
@@ -20,11 +20,36 @@ from sweep.executors.devices import list_devices
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Message, Progress, TrialTask
 
+Use = Callable[[str], ProcessExecutor]
 Make = Callable[..., ProcessExecutor]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ProcessExecutor, Path]]:
+    """One executor for the tests that leave its forkserver alone, and the file that names its runner."""
+    logs = tmp_path_factory.mktemp("logs")
+    with choose_runners() as (chooser, file), ProcessExecutor(["cpu"], logs, chooser) as executor:
+        yield executor, file
+
+
+@pytest.fixture
+def use(shared: tuple[ProcessExecutor, Path]) -> Iterator[Use]:
+    """The shared executor with the runner of that name."""
+    executor, file = shared
+
+    def choose(runner: str) -> ProcessExecutor:
+        file.write_text(f"executor_runners:{runner}")
+        return executor
+
+    yield choose
+    for number in range(20):
+        executor.stop(number)
+    executor.poll(0.0)
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
+    """An executor of its own."""
     made: list[ProcessExecutor] = []
 
     def build(runner: str, **options: Any) -> ProcessExecutor:
@@ -38,18 +63,23 @@ def make(tmp_path: Path) -> Iterator[Make]:
         executor.close()
 
 
-def crash(executor: ProcessExecutor, given: TrialTask) -> str:
-    """The error of a trial that crashes after its first evaluation."""
-    *before, ending = run(executor, given)
-    assert before == [executor_runners.evaluation(1)]
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "crashed"
-    return ending.error
+def read_log(shared: tuple[ProcessExecutor, Path]) -> Path:
+    log_dir = shared[0]._log_dir
+    assert log_dir is not None
+    return log_dir / "trial-00012.log"
 
 
 def first_message(executor: ProcessExecutor) -> Message:
     (_, message), *_ = executor.poll(30.0)
     return message
+
+
+def start_workers(executor: ProcessExecutor, number: int = 12) -> list[int]:
+    """Starts a trial that has workers; the process ids of the trial, its worker and the worker's worker."""
+    executor.start(task(number=number))
+    told = first_message(executor)
+    assert isinstance(told, Progress)
+    return [told.step, told.num_steps, int(told.epoch)]
 
 
 def marked(marker: str) -> list[int]:
@@ -67,108 +97,87 @@ def marked(marker: str) -> list[int]:
 # ------------------------------------------------------------------ a trial's process
 
 
-def test_a_killed_child_is_told_with_its_last_words(make: Make) -> None:
-    executor = make("sigkill")
-    error = crash(executor, task())
-    assert error.startswith("killed by SIGKILL")
-    assert "out of memory" in error.splitlines()[0]
-    assert error.endswith("these were the last words")
-
-
-def test_a_segmentation_fault_leaves_the_python_stack(make: Make, tmp_path: Path) -> None:
-    error = crash(make("segfault"), task(number=12))
-    assert error.startswith("killed by SIGSEGV")
-    assert "in segfault" in error
-    assert "Segmentation fault" in (tmp_path / "trial-00012.log").read_text()
-
-
-def test_an_exit_code_is_told_with_what_was_printed(make: Make) -> None:
-    error = crash(make("exit_code"), task(seed=42))
-    assert error.startswith("exit code 42")
-    assert "unflushed words" in error
-
-
-def test_the_error_quotes_this_attempt_only(make: Make, tmp_path: Path) -> None:
-    (tmp_path / "trial-00012.log").write_text("from an earlier attempt\n")
-    assert "earlier attempt" not in crash(make("sigkill"), task(number=12))
-    assert "earlier attempt" in (tmp_path / "trial-00012.log").read_text()
+@pytest.mark.parametrize(
+    ("runner", "error"),
+    [
+        ("sigkill", r"killed by SIGKILL.*out of memory.*\n(?s:.*)these were the last words$"),
+        ("segfault", r"killed by SIGSEGV(?s:.*)in segfault"),
+        ("exit_code", r"exit code 42(?s:.*)unflushed words"),
+    ],
+)
+def test_how_a_child_ended_is_told_with_its_last_words(
+    use: Use, shared: tuple[ProcessExecutor, Path], runner: str, error: str
+) -> None:
+    log = read_log(shared)
+    log.write_text("from an earlier attempt\n")
+    *before, ending = run(use(runner), task(number=12, seed=42))
+    assert before == [executor_runners.evaluation(1)]
+    assert isinstance(ending, Ending)
+    assert ending.outcome == "crashed"
+    assert re.match(error, ending.error)
+    assert "earlier attempt" not in ending.error
+    assert log.read_text().startswith("from an earlier attempt\n")
+    assert log.read_text().endswith(ending.error.splitlines()[-1] + "\n")
 
 
 def test_without_a_log_folder_the_last_words_are_kept_too(make: Make) -> None:
-    assert "last words" in crash(make("sigkill", log_dir=None), task())
+    ending = run(make("sigkill", log_dir=None), task())[-1]
+    assert isinstance(ending, Ending)
+    assert "last words" in ending.error
 
 
-def test_an_ending_that_was_told_counts_whatever_comes_after(make: Make) -> None:
-    assert run(make("silent_after_ending"), task()) == [Ending(outcome="complete", measurements={"num_steps": 3})]
+def test_an_ending_that_was_told_counts_whatever_comes_after(use: Use) -> None:
+    assert run(use("silent_after_ending"), task()) == [Ending(outcome="complete", measurements={"num_steps": 3})]
 
 
 @pytest.mark.parametrize("runner", ["hung", "stopped"])
-def test_a_child_that_heeds_nothing_is_stopped(make: Make, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_heeds_nothing_is_stopped(use: Use, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.executors.forkserver._STOP_SECONDS", 0.3)
-    executor = make(runner)
+    executor = use(runner)
     executor.start(task(number=1))
     assert first_message(executor) == executor_runners.evaluation(1)
     executor.stop(1)  # returns, although the runner itself sleeps for ever
     assert executor.poll(0.1) == []
 
 
-def test_stopping_ends_the_workers_too(make: Make) -> None:
-    executor = make("with_workers")
-    executor.start(task())
-    told = first_message(executor)
-    assert isinstance(told, Progress)
-    pids = [told.step, told.num_steps, int(told.epoch)]
+def test_stopping_ends_the_workers_too(use: Use) -> None:
+    executor = use("with_workers")
+    pids = start_workers(executor)
     assert all(lives(pid) for pid in pids)
     executor.stop(12)
     await_dead(pids)
 
 
-def test_workers_that_a_trial_leaves_behind_are_ended_before_its_ending_is_told(make: Make) -> None:
-    told, ending = run(make("ends_with_workers"), task())
+def test_workers_that_a_trial_leaves_behind_are_ended_before_its_ending_is_told(use: Use) -> None:
+    told, ending = run(use("ends_with_workers"), task())
     assert isinstance(told, Progress)
     assert ending == Ending(outcome="complete")
     await_dead([told.step, told.num_steps, int(told.epoch)])
 
 
-def test_killing_a_child_alone_ends_its_workers(make: Make) -> None:
-    executor = make("with_workers")
-    executor.start(task())
-    told = first_message(executor)
-    assert isinstance(told, Progress)
-    os.kill(told.step, signal.SIGKILL)
-    await_dead([told.num_steps, int(told.epoch)])
+def test_killing_a_child_alone_ends_its_workers(use: Use) -> None:
+    child, *workers = start_workers(use("with_workers"))
+    os.kill(child, signal.SIGKILL)
+    await_dead(workers)
 
 
-def test_a_burst_of_messages_arrives_whole_and_in_order(make: Make) -> None:
-    *before, ending = run(make("burst"), task())
+def test_a_burst_of_messages_arrives_whole_and_in_order(use: Use) -> None:
+    *before, ending = run(use("burst"), task())
     assert [message.step for message in before if isinstance(message, Progress)] == list(range(20_000))
     assert isinstance(ending, Ending)
     assert len(ending.error) == 1_000_000
 
 
-def test_a_child_that_sends_nonsense_is_ended(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_sends_nonsense_is_ended(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.executors.process._EXIT_SECONDS", 0.1)
-    *_, ending = run(make("nonsense"), task())
+    *_, ending = run(use("nonsense"), task())
     assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
     assert "rumour" in ending.error
 
 
-def test_trials_on_several_devices_run_side_by_side(make: Make) -> None:
-    executor = make("endless", devices=["cpu", "cpu"])
-    for number in (1, 2):
-        executor.start(task(number=number))
-    heard: set[int] = set()
-    deadline = time.monotonic() + 30
-    while heard != {1, 2}:
-        assert time.monotonic() < deadline
-        heard |= {number for number, _ in executor.poll(1.0)}
-    executor.stop(1)
-    assert {number for number, _ in executor.poll(5.0)} == {2}
-
-
-def test_fifty_trials_leave_no_process_and_no_descriptor(make: Make) -> None:
-    executor = make("complete")
+def test_fifty_trials_leave_no_process_and_no_descriptor(use: Use) -> None:
+    executor = use("complete")
     run(executor, task(number=0))
     before = len(list(Path("/proc/self/fd").iterdir()))
     server_before = len(list(Path(f"/proc/{executor.forkserver_pid}/fd").iterdir()))
@@ -182,8 +191,8 @@ def test_fifty_trials_leave_no_process_and_no_descriptor(make: Make) -> None:
 # ------------------------------------------------------------------ the place of a trial
 
 
-def test_a_child_stands_alone(make: Make) -> None:
-    executor = make("echo_environment")
+def test_a_child_stands_alone(use: Use) -> None:
+    executor = use("echo_environment")
     (ending,) = run(executor, task())
     assert isinstance(ending, Ending)
     seen = ending.environment
@@ -270,9 +279,7 @@ def test_a_machine_that_cannot_be_described_says_why(make: Make) -> None:
 
 def test_a_killed_forkserver_costs_its_trials_and_is_replaced(make: Make) -> None:
     executor = make("with_workers")
-    executor.start(task(number=1))
-    told = first_message(executor)
-    assert isinstance(told, Progress)
+    pids = start_workers(executor, number=1)
     first = executor.forkserver_pid
     os.kill(first, signal.SIGKILL)
     ((number, ending),) = executor.poll(30.0)
@@ -280,10 +287,12 @@ def test_a_killed_forkserver_costs_its_trials_and_is_replaced(make: Make) -> Non
     assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
     assert "forkserver" in ending.error
-    await_dead([told.step, told.num_steps, int(told.epoch)])
-    executor.start(task(number=2))
-    assert isinstance(first_message(executor), Progress)
+    await_dead(pids)
+    pids = start_workers(executor, number=2)
     assert executor.forkserver_pid != first
+    for _ in range(2):
+        executor.close()
+    await_dead(pids)
 
 
 def test_a_forkserver_killed_between_trials_goes_unnoticed(make: Make) -> None:
@@ -372,10 +381,3 @@ def test_ctrl_c_is_the_supervisors_to_decide(supervisor: tuple[subprocess.Popen[
         assert os.getpgid(pid) != os.getpgid(process.pid)
     time.sleep(0.3)
     assert all(lives(pid) for pid in told)
-
-
-def test_errors_of_the_kernel_are_ours_to_see() -> None:
-    from sweep.training.processes import _prctl
-
-    with pytest.raises(OSError, match=re.escape("prctl(-1)")):
-        _prctl(-1, 0)

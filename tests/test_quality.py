@@ -34,9 +34,9 @@ def simulate(
     processor."""
     draws = np.random.default_rng(seed)
     noise, level = np.empty(count), 0.0
-    for place in range(count):
+    for index in range(count):
         level = 0.6 * level + 0.02 * draws.standard_normal()
-        noise[place] = level
+        noise[index] = level
     noise += jitter * draws.standard_normal(count)
     numbers = draws.integers(5, 21, count)
     each = 0.005 * np.exp(noise) * np.where(draws.random(count) < 0.02, 1.3, 1.0)
@@ -136,15 +136,11 @@ def test_windows_count_by_their_steps() -> None:
     assert measure_time_error([1.0, 1.0], [1, 1], [0.0, 0.0]) is None
 
 
-def test_a_steady_timing_raises_no_doubt() -> None:
-    for seed in range(20):
-        assert flags(steps(0.02, seed=seed)) == ()
-
-
-@pytest.mark.parametrize(("count", "num_steps"), [(30, 19), (2, 300)])
-def test_few_steps_or_windows_are_flagged(count: int, num_steps: int) -> None:
-    assert flags(steps(0.01, count), num_steps) == ("few_steps",)
-    assert flags([], 0) == ("few_steps",)
+def test_a_steady_timing_raises_no_doubt_unless_it_is_short() -> None:
+    assert {flags(steps(0.02, seed=seed)) for seed in range(20)} == {()}
+    for count, num_steps in ((30, 19), (2, 300), (0, 0)):
+        assert flags(steps(0.01, count), num_steps) == ("few_steps",)
+    assert flags(steps(0.01), num_alloc_retries=1) == ("allocator_retries",)
 
 
 def test_spread_is_the_middle_half_over_the_median() -> None:

@@ -1,4 +1,4 @@
-"""What is Ray's alone: a cluster of our own and one that exists, how they are lost, and what is left of them then."""
+"""What only the executor for Ray does: an own cluster and one that exists, how they are lost, and what is left then."""
 
 import importlib.metadata
 import importlib.util
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -26,6 +27,10 @@ from sweep.records.messages import Ending, Progress
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 PROGRAM = program("holders")
+
+
+def on_cluster(test: Any) -> Any:
+    return pytest.mark.wide(needs_ray(test))
 
 
 # ------------------------------------------------------------------ what is refused beforehand
@@ -67,7 +72,7 @@ def descendants(pid: int = os.getpid()) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
-@needs_ray
+@on_cluster
 def test_a_cluster_of_our_own_is_closed_to_others_and_takes_one_attempt_after_the_other() -> None:
     with RayExecutor("cpu", num_cpus=2, program=PROGRAM) as cluster:
         assert cluster.slots == 2
@@ -98,17 +103,21 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-LOST = """
-import os, signal, sys, psutil
+SUPERVISOR = """
+import sys, psutil
 from executor_contract import hear_first, program, task
 from sweep.executors.ray import ClusterLostError, RayExecutor
 
 with RayExecutor("cpu", num_cpus=1, program=program("holders")) as executor:
     executor.start(task(number=1))
     told = hear_first(executor)
-    print(told.step, *(each.pid for each in psutil.Process().children(recursive=True)), flush=True)
-    (victim,) = [each for each in psutil.Process().children() if each.name() == sys.argv[1]]
-    victim.kill()
+    # Ray's agents look in vain for the head of a cluster whose supervisor was killed, for a minute
+    started = psutil.Process().children(recursive=True)
+    others = [each.pid for each in started if sys.argv[1:] or "Agent" not in "".join(each.cmdline())]
+    print(told.step, *others, flush=True)
+    for victim in psutil.Process().children():
+        if victim.name() in sys.argv[1:]:
+            victim.kill()
     try:
         while True:
             executor.poll(60.0)
@@ -118,10 +127,10 @@ with RayExecutor("cpu", num_cpus=1, program=program("holders")) as executor:
 """
 
 
-@needs_ray
-@pytest.mark.parametrize("victim", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
+@on_cluster
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
 def test_a_lost_cluster_ends_the_run_and_leaves_nothing(victim: str, short_folder: Path) -> None:
-    command = [sys.executable, "-c", LOST, victim]
+    command = [sys.executable, "-c", SUPERVISOR, victim]
     environment = os.environ | {"TMPDIR": str(short_folder)}
     done = subprocess.run(
         command, cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=90, check=True
@@ -145,8 +154,7 @@ budget.epochs = 20
 """
 
 
-@needs_ray
-@pytest.mark.slow
+@on_cluster
 def test_a_study_whose_cluster_was_lost_is_resumed_by_the_command_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(f'name = "lost"\n{STUDY}')
     (tmp_path / "ray.toml").write_text('executor = "ray"\ndevice = "cpu"\n')
@@ -169,23 +177,7 @@ def test_a_study_whose_cluster_was_lost_is_resumed_by_the_command_that_it_names(
     assert trials["outcome"].tolist() == ["complete"] * 6
 
 
-SUPERVISOR = """
-import psutil
-from executor_contract import hear_first, program, task
-from sweep.executors.ray import RayExecutor
-
-executor = RayExecutor("cpu", num_cpus=1, program=program("holders"))
-executor.start(task(number=1))
-told = hear_first(executor)
-# Ray's agents look in vain for the head of the cluster, for a minute
-others = [each for each in psutil.Process().children(recursive=True) if "Agent" not in "".join(each.cmdline())]
-print(told.step, *(each.pid for each in others), flush=True)
-while True:
-    executor.poll(60.0)
-"""
-
-
-@needs_ray
+@on_cluster
 def test_no_process_outlives_the_supervisor() -> None:
     command = [sys.executable, "-c", SUPERVISOR]
     process = subprocess.Popen(
@@ -199,7 +191,7 @@ def test_no_process_outlives_the_supervisor() -> None:
     await_dead(pids)
 
 
-@needs_ray
+@on_cluster
 def test_places_of_another_device_class_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,21 +220,14 @@ print(json.dumps([[ending.device, ending.environment["CUDA_VISIBLE_DEVICES"]] fo
 """
 
 
-@needs_ray
+@on_cluster
 def test_a_trial_of_two_ranks_has_two_gpus_of_its_own() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     places = [str(Path(__file__).with_name("fake_gpus")), os.environ.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
-    done = subprocess.run(
-        [sys.executable, "-c", ON_GPUS],
-        cwd=Path(__file__).parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    endings = json.loads(done.stdout)
+    command = [sys.executable, "-c", ON_GPUS]
+    done = subprocess.check_output(command, cwd=Path(__file__).parent, env=environment, text=True, timeout=120)
+    endings = json.loads(done)
     assert [device for device, _ in endings] == ["cuda", "cuda"]
     visible = [visible.split(",") for _, visible in endings]
     assert [len(gpus) for gpus in visible] == [2, 2]
@@ -255,8 +240,6 @@ def test_a_trial_of_two_ranks_has_two_gpus_of_its_own() -> None:
 @pytest.fixture
 def machines(short_folder: Path) -> Iterator[tuple[str, list[int]]]:
     """The address of a cluster of two machines with a place each, that somebody else runs, and their raylets."""
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed")
     environment = os.environ | {"RAY_TMPDIR": str(short_folder), **ray._OWN_CLUSTER}
     program = [sys.executable, str(Path(__file__).with_name("ray_machines.py"))]
     with subprocess.Popen(
@@ -268,7 +251,7 @@ def machines(short_folder: Path) -> Iterator[tuple[str, list[int]]]:
         process.communicate("")
 
 
-@pytest.mark.slow
+@on_cluster
 def test_a_lost_machine_of_a_cluster_costs_its_trial_alone(
     machines: tuple[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,33 +1,26 @@
-"""What is Slurm's alone, on a fake Slurm that really runs its jobs."""
+"""What only the executor for Slurm does, on a fake Slurm that really runs its jobs."""
 
 import json
 import os
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-import executor_runners
 import pytest
-from fake_slurm import FakeSlurm
+import sys
+import time
+from collections.abc import (Callable, Iterator, Mapping)
+from dataclasses import (replace)
+from executor_contract import (task)
+from fake_slurm import (FakeSlurm)
+from pathlib import (Path)
+from sweep.config.errors import (InputError)
+from sweep.executors import (devices, slurm)
+from sweep.executors.base import (PROGRAM, WorkerProgram)
+from sweep.executors.slurm import (Job, SlurmCluster, SlurmExecutor, SlurmSettings)
+from sweep.executors.slurm_job import (JOB_REQUESTS, JobRequest, LineReader, MESSAGES_FILE, choose_device, run_job)
+from sweep.executors.table import (ExecutorSettings, check_executor, check_ranks, device_type, read_executor)
+from sweep.records.messages import (Ending, Heartbeat, Message)
+from sweep.records.records import (TrialRecord)
+from sweep.search.attempts import (Attempt)
+from typing import (Any)
 
-from sweep import load_frames
-from sweep.config.errors import InputError
-from sweep.config.study_file import build_study
-from sweep.config.trial import TrialConfig
-from sweep.executors import devices, slurm
-from sweep.executors.base import PROGRAM, WorkerProgram
-from sweep.executors.slurm import Job, SlurmCluster, SlurmExecutor, SlurmSettings
-from sweep.executors.slurm_job import JOB_REQUESTS, MESSAGES_FILE, JobRequest, LineReader, choose_device, run_job
-from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type, read_executor
-from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
-from sweep.records.records import TrialRecord
-from sweep.search.attempts import Attempt
-from sweep.search.session import Options, run_study
-from sweep.training.processes import load_plugin
 
 pytest.importorskip("submitit")
 
@@ -60,24 +53,19 @@ def make(cluster: FakeSlurm, tmp_path: Path) -> Iterator[Make]:
         executor.close()
 
 
-def task(number: int = 12, **fields: Any) -> TrialTask:
-    return TrialTask(number=number, config=TrialConfig(seed=fields.pop("seed", 3)), **fields)
-
-
-def hear(executor: SlurmExecutor, number: int, until: Callable[[list[Message]], bool]) -> list[Message]:
-    """What trial ``number`` says, without signs of life."""
-    messages: list[Message] = []
+def hear_some_of(executor: SlurmExecutor, number: int) -> None:
+    """Waits until trial ``number`` has sent more than signs of life."""
     deadline = time.monotonic() + 60
-    while not until(messages):
-        assert time.monotonic() < deadline, f"heard {messages}"
-        messages += [
-            said for sender, said in executor.poll(1.0) if sender == number and not isinstance(said, Heartbeat)
-        ]
-    return messages
+    while all(sender != number or isinstance(said, Heartbeat) for sender, said in executor.poll(1.0)):
+        assert time.monotonic() < deadline
 
 
-def is_ended(messages: list[Message]) -> bool:
-    return bool(messages) and isinstance(messages[-1], Ending)
+def ending_of(executor: SlurmExecutor, number: int = 12) -> Ending:
+    ending = None
+    while ending is None:
+        ending = next((said for sender, said in executor.poll(60.0) if (sender, type(said)) == (number, Ending)), None)
+    assert isinstance(ending, Ending)
+    return ending
 
 
 def await_true(is_true: Callable[[], bool]) -> None:
@@ -87,45 +75,10 @@ def await_true(is_true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def await_cancelled(cluster: FakeSlurm, number: int) -> None:
-    """Slurm knows a little later than the supervisor."""
-    deadline = time.monotonic() + 120
-    while len(cluster.ids("CANCELLED")) != number:
-        assert time.monotonic() < deadline, {job_id: job["state"] for job_id, job in cluster.jobs().items()}
-        time.sleep(0.05)
-
-
-def await_none_running(cluster: FakeSlurm) -> None:
-    """A job that is ordered to stop may end by itself before Slurm has cancelled it."""
-    deadline = time.monotonic() + 120
-    while cluster.ids("RUNNING"):
-        assert time.monotonic() < deadline, {job_id: job["state"] for job_id, job in cluster.jobs().items()}
-        time.sleep(0.05)
-
-
-def run(executor: SlurmExecutor, given: TrialTask) -> list[Message]:
-    executor.start(given)
-    return hear(executor, given.number, is_ended)
-
-
-def ending_of(executor: SlurmExecutor, number: int) -> Ending:
-    ending = hear(executor, number, is_ended)[-1]
-    assert isinstance(ending, Ending)
-    return ending
-
-
 # ---------------------------------------------------------------------- how a job may end
 
 
-def test_the_last_words_of_a_killed_trial_are_told(make: Make, tmp_path: Path) -> None:
-    *before, ending = run(make("sigkill", tmp_path / "logs"), task())
-    assert before == [executor_runners.evaluation(1)]
-    assert isinstance(ending, Ending)
-    assert (ending.outcome, ending.cause) == ("crashed", "SIGKILL")
-    assert ending.error.endswith("these were the last words")
-    assert (tmp_path / "logs" / "trial-00012.log").exists()
-
-
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("befall", "runner", "state", "cause"),
     [
@@ -138,34 +91,37 @@ def test_a_job_that_is_lost_has_one_ending(
 ) -> None:
     executor = make(runner)
     executor.start(task())
-    hear(executor, 12, bool)
+    hear_some_of(executor, 12)
     (job_id,) = cluster.ids("RUNNING")
     befall(cluster, job_id)
-    ending = ending_of(executor, 12)
+    ending = ending_of(executor)
     assert (ending.outcome, ending.cause) == ("crashed", cause)
     assert ending.error.startswith(f"job {job_id} ended as {state} without a result")
     assert executor.poll(0.0) == []
     executor.start(task())  # the slot is free
-    hear(executor, 12, bool)
+    hear_some_of(executor, 12)
 
 
+@pytest.mark.wide
 def test_a_pre_empted_trial_leaves(make: Make, cluster: FakeSlurm) -> None:
     executor = make("leaves")
     executor.start(task())
-    hear(executor, 12, bool)
+    hear_some_of(executor, 12)
     cluster.preempt(*cluster.ids("RUNNING"))
-    ending = ending_of(executor, 12)
+    ending = ending_of(executor)
     assert (ending.outcome, ending.cause) == ("cancelled", "left")
 
 
+@pytest.mark.wide
 def test_a_trial_leaves_before_its_jobs_time_is_over(make: Make, cluster: FakeSlurm) -> None:
     del cluster
     executor = make("leaves", time=60.0, notice=57.0)  # told to leave three seconds after it has begun
     executor.start(task())
-    ending = ending_of(executor, 12)
+    ending = ending_of(executor)
     assert (ending.outcome, ending.cause) == ("cancelled", "left")
 
 
+@pytest.mark.wide
 def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again(
     make: Make, cluster: FakeSlurm
 ) -> None:
@@ -173,7 +129,7 @@ def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again
     for number in (1, 2, 3):
         executor.start(task(number))
     for number in (1, 2):
-        hear(executor, number, bool)
+        hear_some_of(executor, number)
     assert len({job_id.partition("_")[0] for job_id in cluster.jobs()}) == 1, "one array"
     ids = {number: job.id for number, job in executor._running.items()}
     with pytest.raises(RuntimeError, match="are running"):
@@ -189,31 +145,22 @@ def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again
     executor.close()
     executor.close()
     assert cluster.cancelled() == [ids[2], ids[3]]
-    await_none_running(cluster)
+    await_true(lambda: not cluster.ids("RUNNING"))  # a job that is ordered to stop may end before it is cancelled
     assert executor.poll(0.1) == []
 
 
 def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "trial"
-    folder.mkdir()
-    (folder / "claim").touch()
-    request = JobRequest(
-        run="run",
-        folder=str(folder),
-        path=(),
-        log_dir=None,
-        program=PROGRAM,
-        stale_seconds=1.0,
-        num_gpus=0,
-        task=None,
-    )
+    (tmp_path / "claim").touch()
+    fields: dict[str, Any] = {"run": "run", "path": (), "log_dir": None, "stale_seconds": 1.0, "num_gpus": 0}
+    request = JobRequest(folder=str(tmp_path), program=PROGRAM, task=None, **fields)
     run_job(JOB_REQUESTS.encode(request).decode())
-    assert [path.name for path in folder.iterdir()] == ["claim"]
+    assert [path.name for path in tmp_path.iterdir()] == ["claim"]
 
 
 # ---------------------------------------------------------------------- the queue
 
 
+@pytest.mark.wide
 def test_waiting_in_the_queue_takes_none_of_a_trials_time(make: Make, cluster: FakeSlurm) -> None:
     cluster.hold()
     executor = make("complete")
@@ -221,7 +168,7 @@ def test_waiting_in_the_queue_takes_none_of_a_trials_time(make: Make, cluster: F
     beats = [message for _ in range(3) for _, message in executor.poll(5.0)]
     assert set(beats) == {Heartbeat(is_queued=True)}
     cluster.release()
-    assert ending_of(executor, 12).outcome == "complete"
+    assert ending_of(executor).outcome == "complete"
     attempt = Attempt(
         record=TrialRecord(number=0, phase="search", values={}), number=1, started=0.0, limit_seconds=10.0
     )
@@ -231,6 +178,7 @@ def test_waiting_in_the_queue_takes_none_of_a_trials_time(make: Make, cluster: F
     assert attempt.started == 1000.0
 
 
+@pytest.mark.wide
 def test_a_cluster_that_takes_no_jobs_is_asked_again(
     make: Make, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,37 +187,40 @@ def test_a_cluster_that_takes_no_jobs_is_asked_again(
     executor.start(task())
     assert executor.poll(5.0) == [(12, Heartbeat(is_queued=True))]
     cluster.refuse("")
-    assert ending_of(executor, 12).outcome == "complete"
+    assert ending_of(executor).outcome == "complete"
     monkeypatch.setattr(slurm, "_REFUSED_SECONDS", 0.5)
     cluster.refuse("QOSMaxSubmitJobPerUserLimit")
     executor.start(task())
-    ending = ending_of(executor, 12)
+    ending = ending_of(executor)
     assert (ending.outcome, ending.cause) == ("crashed", "job_lost")
     assert "QOSMaxSubmitJobPerUserLimit" in ending.error
 
 
+@pytest.mark.wide
 def test_what_the_cluster_refuses_at_first_is_the_users_to_mend(make: Make, cluster: FakeSlurm) -> None:
     cluster.refuse("invalid partition specified: gpuu")
     with pytest.raises(InputError, match=r"no job was accepted: .*invalid partition specified: gpuu; change the file"):
         make("complete").describe()
 
 
+@pytest.mark.wide
 def test_the_machine_is_described_by_a_job(make: Make) -> None:
     assert make("complete").describe()["device"] == "class of cpu"
     with pytest.raises(RuntimeError, match=r"could not be described: (?s:.*)no such machine"):
         make("complete", describer="describe_badly").describe()
 
 
+@pytest.mark.wide
 def test_a_machine_is_read_after_its_job_is_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     executor, looks = make("complete"), []
     follow = executor._follow
 
-    def follow_to_the_end(followed: Sequence[Job]) -> list[tuple[Job, Message]]:
-        """As when the job ends between a look at its messages and the question for its state."""
-        looks.append(list(follow(followed)))
-        path = followed[0].folder / MESSAGES_FILE
+    def follow_to_the_end(jobs: Mapping[int, Job]) -> list[tuple[int, Message]]:
+        """As when the job ends between a look at its messages and the query for its state."""
+        looks.append(list(follow(jobs)))
+        path = jobs[0].folder / MESSAGES_FILE
         await_true(lambda: path.exists() and b"jobover" in path.read_bytes())
-        return [(followed[0], Ending(outcome="crashed", error="over"))] if len(looks) > 1 else []
+        return [(0, Ending(outcome="crashed", error="over"))] if len(looks) > 1 else []
 
     monkeypatch.setattr(executor, "_follow", follow_to_the_end)
     assert executor.describe()["device"] == "class of cpu"
@@ -279,6 +230,7 @@ def test_a_machine_is_read_after_its_job_is_over(make: Make, monkeypatch: pytest
 # ---------------------------------------------------------------------- supervisors that are gone
 
 
+@pytest.mark.wide
 def test_a_job_whose_supervisor_is_silent_leaves(
     make: Make, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,15 +238,16 @@ def test_a_job_whose_supervisor_is_silent_leaves(
     executor = make("leaves")
     executor._is_over.set()  # a supervisor that was stopped
     executor.start(task())
-    ending = ending_of(executor, 12)
+    ending = ending_of(executor)
     assert (ending.outcome, ending.cause) == ("cancelled", "left")
     del cluster
 
 
+@pytest.mark.wide
 def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeSlurm) -> None:
     killed = make("endless", jobs=2)
     killed.start(task(1))
-    hear(killed, 1, bool)
+    hear_some_of(killed, 1)
     killed.start(task(2))
     killed.poll(0.0)
     known, unknown = (killed._running[number].id for number in (1, 2))
@@ -303,8 +256,9 @@ def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeS
     executor = make("complete", jobs=2)
     assert cluster.cancelled() == [known]
     assert not list((cluster.folder.parent / "jobs").glob("*/"))
-    assert run(executor, task(3))[-1] == list(executor_runners.complete(task()))[-1]
-    await_none_running(cluster)
+    executor.start(task(3))
+    assert ending_of(executor, 3).outcome == "complete"
+    await_true(lambda: not cluster.ids("RUNNING"))
     assert cluster.ids("CANCELLED") == [known]
     assert cluster.jobs()[unknown]["state"] in ("COMPLETED", "FAILED")  # by itself: its run is replaced
     assert cluster.cancelled() == [known]
@@ -342,6 +296,7 @@ reservation = "night"
 """
 
 
+@pytest.mark.wide
 def test_the_settings_become_options_of_sbatch(cluster: FakeSlurm, tmp_path: Path) -> None:
     (tmp_path / "gpu.toml").write_text(SETTINGS)
     settings = read_executor(str(tmp_path / "gpu.toml")).slurm
@@ -387,6 +342,7 @@ def test_without_slurm_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         check_executor(ExecutorSettings(name="slurm"))
 
 
+@pytest.mark.wide
 def test_no_job_knows_the_password_of_the_store(
     make: Make, cluster: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,7 +350,8 @@ def test_no_job_knows_the_password_of_the_store(
     monkeypatch.setenv("PGPASSWORD", "canary")
     executor = make("leaves", tmp_path / "logs")
     executor.start(task())
-    hear(executor, 12, bool)
+    hear_some_of(executor, 12)
+    assert (tmp_path / "logs" / "trial-00012.log").exists()
     assert os.environ["PGPASSWORD"] == "canary"
     (job,) = cluster.jobs().values()
     assert "SLURM_JOB_ID" not in job["environment"]
@@ -413,71 +370,3 @@ def test_a_trial_has_as_many_gpus_of_its_node_as_it_uses(monkeypatch: pytest.Mon
     assert [choose_device(number) for number in (0, 1, 3)] == ["cpu", "cuda:0", "cuda:0,cuda:1,cuda:2"]
     with pytest.raises(RuntimeError, match="requested 5 GPUs on a node, and 4 are visible there"):
         choose_device(5)
-
-
-# ---------------------------------------------------------------------- a study
-
-
-PLUGIN = str(Path(__file__).with_name("patient_plugin.py"))
-SPEC: dict[str, Any] = {
-    "name": "cluster",
-    "question": "Is it the same on a cluster?",
-    "trials": 3,
-    "sampler": "random",
-    "objectives": ["val_accuracy", "train_seconds"],
-    "confirm": {"seeds": 0},
-    "base": {
-        "model.name": "patient",
-        "data.name": "digits",
-        "data.subset": 300,
-        "budget.epochs": 10,
-        "batch.micro": 32,
-    },
-    "space": {"optimizer.lr": {"log": [1e-3, 1e-1]}},
-}
-
-
-def curves(folder: Path) -> dict[int, list[tuple[float, ...]]]:
-    """Steps, losses and accuracies of each trial's evaluations."""
-    evaluations = load_frames(folder, evaluations=True).evaluations
-    assert evaluations is not None
-    found: dict[int, list[tuple[float, ...]]] = {}
-    for number, *values in evaluations[["number", "step", "val_loss", "val_accuracy"]].itertuples(index=False):
-        found.setdefault(number, []).append(tuple(values))
-    return found
-
-
-def befall_waiting(folder: Path, befall: Callable[[str], None], over: threading.Event) -> None:
-    """Does something to each job whose trial waits amid its training."""
-    while not over.wait(0.05):
-        for path in folder.glob("*.job"):
-            befall(path.read_text())
-            path.unlink()
-
-
-@pytest.mark.slow
-def test_a_study_on_a_cluster_is_the_study_here(
-    cluster: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load_plugin(PLUGIN)
-    patience, over = tmp_path / "patience", threading.Event()
-    patience.mkdir()
-    monkeypatch.setenv("PATIENT", str(patience))
-    spec = build_study(SPEC, "test")
-    here = run_study(spec, Options(root=tmp_path / "here", executor=ExecutorSettings(device="cpu"), plugin=PLUGIN))
-    for number in range(2):
-        (patience / f"{number}.wait").touch()
-    thread = threading.Thread(target=befall_waiting, args=(patience, cluster.preempt, over))
-    thread.start()
-    settings = ExecutorSettings(name="slurm", slurm=SlurmSettings(jobs=2, gpus_per_node=0), device="cpu")
-    there = Options(root=tmp_path / "runs", executor=settings, plugin=PLUGIN)
-    folder = run_study(spec, there)
-    over.set()
-    thread.join()
-    assert curves(folder) == curves(here)
-    trials = load_frames(folder).trials
-    assert trials["outcome"].tolist() == ["complete"] * 3
-    assert trials["device"].tolist() == load_frames(here).trials["device"].tolist()
-    causes = load_frames(folder).attempts["cause"].tolist()
-    assert sorted(causes) == ["", "", "", "left", "left"]
-    assert [path.name for path in (folder / "slurm").iterdir()] == ["supervisor"]

@@ -9,27 +9,27 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, final
 
-from sweep.records.messages import STALLED, Ending, Message, Task, decode_message
+from sweep.records.messages import STALLED, Ending, Message, Task
 
 Runner = Callable[[Task], Iterator[Message]]
 Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a number of threads
 
 # Named, not imported: these modules import torch, which the supervisor does without.
 RUNNER = "sweep.training.ranks:launch_trial"
-_DESCRIBER = "sweep.measurement.device:describe_machine"
 _OTHER_RUNNERS = {
     "probe": "sweep.probing.probe:run_probe",
     "estimate": "sweep.probing.memory:run_estimate",
 }
+_QUERY_SECONDS = 1.0  # of one wait for the messages of a query
 
 
 @final
 @dataclass(frozen=True)
 class WorkerProgram:
-    """What a trial's process imports and calls; functions are named ``package.module:function``."""
+    """What a trial's process imports and calls; functions are given as ``package.module:function``."""
 
     runner: str = RUNNER  # of trials
-    describer: str = _DESCRIBER
+    describer: str = "sweep.measurement.device:describe_machine"
     modules: tuple[str, ...] = (  # imported once, before processes are forked
         "torch",
         "sweep.measurement.device",
@@ -79,7 +79,7 @@ class Executor(ABC):
     @abstractmethod
     def preempt(self, number: int) -> None:
         """Requests that a running trial ends this attempt: after its step, with a checkpoint, as ``cancelled`` with the
-        cause ``left``. This may take long, or it may end otherwise. Unknown numbers are ignored.
+        cause ``left``. This may take long, or the trial may end otherwise. Unknown numbers are ignored.
         """
 
     @abstractmethod
@@ -180,14 +180,6 @@ def poll_with_silence(executor: Executor, timeout_seconds: float) -> tuple[list[
     return messages, min(time.monotonic() - began, timeout_seconds)
 
 
-def receive_message(line: bytes) -> Message:
-    """The message in ``line``, or a crash as the trial's ending if it is none."""
-    try:
-        return decode_message(line)
-    except ValueError as error:
-        return Ending(outcome="crashed", error=f"the trial sent {line[:200]!r}: {error}")
-
-
 def make_uncaught_ending(error: BaseException) -> Ending:
     """The ending of a trial whose runner let an exception through: a crash with the last lines of the traceback.
 
@@ -202,16 +194,12 @@ def make_uncaught_ending(error: BaseException) -> Ending:
     return Ending(outcome="crashed", error=text, cause=find_cause(error))
 
 
-# An executor that also carries out small tasks between the trials: probes and estimates.
-
-_POLL_SECONDS = 1.0
-
-
 @final
 class QueryableExecutor(ExecutorWrapper):
-    """Messages of trials that arrive during :meth:`run_query` are returned by the next :meth:`poll`.
+    """Also carries out small tasks between the trials: probes and estimates.
 
-    A task that sends nothing for ``stall_seconds`` is stopped.
+    Messages of trials that arrive during :meth:`run_query` are returned by the next :meth:`poll`. A task that sends
+    nothing for ``stall_seconds`` is stopped.
     """
 
     def __init__(self, inner: Executor, stall_seconds: float = float("inf")) -> None:
@@ -228,12 +216,12 @@ class QueryableExecutor(ExecutorWrapper):
         silent_seconds = 0.0
         try:
             while silent_seconds < self._stall_seconds:
-                messages, seconds = poll_with_silence(self._inner, _POLL_SECONDS)
-                own = [message for number, message in messages if number == task.number]
+                messages, seconds = poll_with_silence(self._inner, _QUERY_SECONDS)
+                answers = [message for number, message in messages if number == task.number]
                 self._deferred += [(number, message) for number, message in messages if number != task.number]
-                silent_seconds = 0.0 if own else silent_seconds + seconds
-                if own and isinstance(own[-1], Ending):
-                    return own[-1]
+                silent_seconds = 0.0 if answers else silent_seconds + seconds
+                if answers and isinstance(answers[-1], Ending):
+                    return answers[-1]
         finally:
             self._inner.stop(task.number)  # has no effect on one that has ended
         return Ending(outcome="crashed", error=f"no message for {self._stall_seconds:g} s", cause=STALLED)

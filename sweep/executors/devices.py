@@ -1,23 +1,24 @@
-"""The devices of this machine and how a child is restricted to one, without initializing CUDA in the supervisor."""
+"""The devices of this machine, its cores and threads, and how a child is restricted to its share of them.
+
+Nothing here initializes CUDA in the supervisor: GPUs are counted by the driver's library.
+"""
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from sweep.measurement.monitor import find_gpu
+from sweep.measurement.monitor import find_gpu, query_nvml, read_uuid
 
-Result = TypeVar("Result")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER, _BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"  # in which NVML counts; CUDA only if requested
 
 
 def list_devices() -> list[str]:
     """``cuda:0``, ``cuda:1`` ... as CUDA numbers the GPUs of ``CUDA_VISIBLE_DEVICES``; ``cpu`` without a GPU."""
-    num_gpus = _num_gpus()
-    visible = _visible_entries()
+    num_gpus, visible = _num_gpus(), _list_visible()
     if num_gpus and visible is not None:
         num_gpus = len(visible)
     return [f"cuda:{index}" for index in range(num_gpus)] or ["cpu"]
@@ -39,8 +40,8 @@ def make_pinned_environment(device: str, *, by_uuid: bool = False) -> dict[str, 
     """
     if not device.startswith("cuda"):
         return {}
-    visible = _visible_entries()
-    entries = [_entry(name, visible) for name in device.split(",")]
+    visible = _list_visible()
+    entries = [_find_entry(name, visible) for name in device.split(",")]
     if by_uuid:
         entries = [_find_uuid(entry, visible) or entry for entry in entries]
     environment = {_VISIBLE: ",".join(entries)}
@@ -56,41 +57,36 @@ def list_nvml_names(device: str) -> list[str]:
     all GPUs where CUDA counts them in an order of its own. Another device by its own name."""
     if not device.startswith("cuda"):
         return [device]
-    visible = _visible_entries()
-    name = _name_in_nvml(_entry(device, visible), visible)
+    visible = _list_visible()
+    name = _name_in_nvml(_find_entry(device, visible), visible)
     return [str(index) for index in range(_num_gpus())] if name is None else [name]
 
 
 def find_bus_address(device: str) -> str | None:
     """The PCI address of a GPU (of the first), as the kernel writes it: ``0000:3b:00.0``; None if it is not known."""
-    visible = _visible_entries()
-    name = _name_in_nvml(_entry(device.split(",")[0], visible), visible)
+    visible = _list_visible()
+    name = _name_in_nvml(_find_entry(device.split(",")[0], visible), visible)
 
     def query(nvml: Any) -> str:
         address = nvml.nvmlDeviceGetPciInfo(find_gpu(nvml, str(name)))
         return f"{address.domain:04x}:{address.bus:02x}:{address.device:02x}.0"
 
-    return None if name is None else _query_nvml(query)
+    return None if name is None else query_nvml(query)
 
 
 def _find_uuid(entry: str, visible: list[str] | None) -> str | None:
     """The whole UUID of the GPU ``entry``; None where it is not known."""
     name = _name_in_nvml(entry, visible)
-
-    def query(nvml: Any) -> str:
-        uuid = nvml.nvmlDeviceGetUUID(find_gpu(nvml, str(name)))
-        return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
-
-    return None if name is None else _query_nvml(query)
+    return None if name is None else query_nvml(lambda nvml: read_uuid(nvml, find_gpu(nvml, name)))
 
 
 def _name_in_nvml(entry: str, visible: list[str] | None) -> str | None:
-    # numbers that a user has set are in CUDA's own order, fastest first, unless it is set too
+    # Numbers that a user has set are in CUDA's own order, fastest first, unless the order is set as well.
     order = os.environ.get(_ORDER, _BUS_ORDER if visible is None else "")
     return entry if not entry.isdigit() or order == _BUS_ORDER or _num_gpus() == 1 else None
 
 
-def _entry(device: str, visible: list[str] | None) -> str:
+def _find_entry(device: str, visible: list[str] | None) -> str:
     index = int(device.partition(":")[2] or 0)
     if visible is None:
         return str(index)
@@ -99,7 +95,7 @@ def _entry(device: str, visible: list[str] | None) -> str:
     return visible[index]
 
 
-def _visible_entries() -> list[str] | None:
+def _list_visible() -> list[str] | None:
     """The visible devices, or None if all are. CUDA stops reading at the first entry that is no device."""
     if _VISIBLE not in os.environ:
         return None
@@ -114,56 +110,36 @@ def _visible_entries() -> list[str] | None:
 
 def _num_gpus() -> int:
     """The GPUs that the driver counts; 0 without a driver, or if its library is missing or fails."""
-    return _query_nvml(lambda nvml: int(nvml.nvmlDeviceGetCount())) or 0
+    return query_nvml(lambda nvml: int(nvml.nvmlDeviceGetCount())) or 0
 
 
-def _query_nvml(query: Callable[[Any], Result]) -> Result | None:
-    try:
-        import pynvml
+# ---------------------------------------------------------------------- threads and cores
 
-        pynvml.nvmlInit()
-    except Exception:  # no library, or no driver
-        return None
-    try:
-        return query(pynvml)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
-
-
-# How long OpenMP's idle threads spin before they sleep, for trainings on a CPU.
-
-_SPIN_COUNT = "1000"
-_SET_BY_USER = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+_CPUS = Path("/sys/devices/system/cpu")
+_BUS = Path("/sys/bus/pci/devices")
 
 
 def limit_spinning() -> None:
-    """Sets ``GOMP_SPINCOUNT`` for this process, unless the user chose; has an effect only before torch is imported.
-
-    The variable is part of a trial's recorded environment.
+    """Limits how long OpenMP's idle threads spin before they sleep, unless the user chose; has an effect only before
+    torch is imported. ``GOMP_SPINCOUNT`` is part of a trial's recorded environment.
     """
-    if not any(name in os.environ for name in _SET_BY_USER):
-        os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT
-
-
-# The processor cores of the trials on one machine, disjoint so that they do not compete.
-
-_CPUS = Path("/sys/devices/system/cpu")
-_SIBLINGS = "cpu{}/topology/thread_siblings_list"
-_BUS = Path("/sys/bus/pci/devices")
+    if "GOMP_SPINCOUNT" not in os.environ and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def divide_cores(devices: Sequence[str], allowed: frozenset[int]) -> list[tuple[int, ...]]:
     """For each of ``devices`` (one for each slot) its share of the ``allowed`` cores, near the device if the machine
-    reports which are. Empty for a single slot, which has all of them, and if there are fewer cores than slots.
+    reports which are. Shares are disjoint, so that trials do not compete. Empty for a single slot, which has all of
+    them, and if there are fewer cores than slots.
     """
     if len(devices) < 2 or len(allowed) < len(devices):
         return []
     near = [_cores_near(device, allowed) for device in devices]
-    if _have_overlap(set(near)) or any(len(cores) < near.count(cores) for cores in near):
+    groups = set(near)
+    have_overlap = len(frozenset().union(*groups)) < sum(map(len, groups))
+    if have_overlap or any(len(cores) < near.count(cores) for cores in near):
         near = [allowed] * len(devices)
-    shares = {cores: iter(_split_evenly(_sort_cores(cores), near.count(cores))) for cores in near}
+    shares = {cores: iter(_split_evenly(sorted(cores, key=_core_order), near.count(cores))) for cores in near}
     return [next(shares[cores]) for cores in near]
 
 
@@ -172,19 +148,11 @@ def _split_evenly(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
     return [tuple(cores[low:high]) for low, high in itertools.pairwise(bounds)]
 
 
-def _have_overlap(sets: set[frozenset[int]]) -> bool:
-    return len(frozenset().union(*sets)) < sum(map(len, sets))
-
-
-def _sort_cores(cores: frozenset[int]) -> list[int]:
-    """Sorted by memory node, then with the threads of one core together."""
-    return sorted(
-        cores, key=lambda core: (_node_of(core), min(_read_list(_CPUS / _SIBLINGS.format(core)) or {core}), core)
-    )
-
-
-def _node_of(core: int) -> str:
-    return next((path.name for path in (_CPUS / f"cpu{core}").glob("node[0-9]*")), "")
+def _core_order(core: int) -> tuple[str, int, int]:
+    # by memory node, then with the threads of one core together
+    folder = _CPUS / f"cpu{core}"
+    node = next((path.name for path in folder.glob("node[0-9]*")), "")
+    return node, min(_read_list(folder / "topology" / "thread_siblings_list") or {core}), core
 
 
 def _cores_near(device: str, allowed: frozenset[int]) -> frozenset[int]:

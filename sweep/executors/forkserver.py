@@ -1,4 +1,7 @@
-"""The supervisor's side of the forkserver: starting it, requesting children, and following their ends."""
+"""The forkserver: a process that has imported the heavy modules, forks a child per trial and reports how each ends.
+
+Here are its three parts: the supervisor's side, the inside of a child, and the forkserver's own process.
+"""
 
 import faulthandler
 import gc
@@ -9,6 +12,7 @@ import select
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -24,7 +28,7 @@ from typing import NoReturn, cast, final
 
 from sweep.executors.base import Describer, Runner, make_uncaught_ending
 from sweep.executors.devices import limit_spinning, pin_process
-from sweep.executors.helper import LineBuffer, OutputFile, end_process, receive_data, start_helper
+from sweep.executors.helper import LineBuffer, OutputFile, end_process
 from sweep.measurement.host_memory import limit_own_data
 from sweep.records.inputs import digest_code
 from sweep.records.messages import FORKSERVER_LOST, Ending, Heartbeat, TaggedCodec, encode_message
@@ -36,18 +40,21 @@ from sweep.training.processes import (
     die_with_parent,
     exit_at_once,
     find_signal_name,
+    make_python_command,
     receive_task,
 )
 
-# Importing torch from a cold network disk can take minutes.
-_START_SECONDS = 300.0
+_START_SECONDS = 300.0  # importing torch from a cold network disk can take minutes
 _STOP_SECONDS = 2.0
 _KILL_SECONDS = 30.0
 _READ_BYTES = 65536
 _MAX_READS = 64
+_MAX_REQUEST_BYTES = 200_000
+# When memory runs out the kernel shall kill the trial, not the supervisor that records it.
+_OUT_OF_MEMORY_SCORE = "500"
 
 
-# The messages between a supervisor and its forkserver, one JSON datagram each over a socket.
+# ---------------------------------------------------------------------- requests and answers, a JSON datagram each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +81,7 @@ class _SignalRequest:
 
 
 @dataclass(frozen=True)
-class Forked:
+class _Forked:
     key: int
     pid: int
 
@@ -91,15 +98,17 @@ class _Exited:
     exit_code: int  # negative: the signal that killed it
 
 
-Answer = Forked | _ForkFailed | _Exited
+_Answer = _Forked | _ForkFailed | _Exited
 _REQUESTS = TaggedCodec[ChildRequest | _SignalRequest](ChildRequest, _SignalRequest)
-_ANSWERS = TaggedCodec[Answer](Forked, _ForkFailed, _Exited)
-_MAX_REQUEST_BYTES = 200_000
+_ANSWERS = TaggedCodec[_Answer](_Forked, _ForkFailed, _Exited)
+
+
+# ---------------------------------------------------------------------- the supervisor's side
 
 
 @final
 class Child:
-    """A process that the forkserver made for us, the lines that it wrote, and how it ended."""
+    """A process that the forkserver has made, the lines that it wrote, and how it ended."""
 
     def __init__(self, key: int, message_fd: int, output: OutputFile) -> None:
         self.key, self.output = key, output
@@ -161,9 +170,18 @@ class ForkServer:
         self._output = output
         self._children: dict[int, Child] = {}
         self._num_forks = 0
-        function = "sweep.executors.forkserver:run_forkserver"
-        self._process, self._control = start_helper(function, modules, socket.SOCK_SEQPACKET, output)
         self._is_alive = True
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            call = f"run_forkserver({theirs.fileno()}, {os.getpid()}, {modules!r})"
+            self._process = subprocess.Popen(
+                make_python_command(f"from {__name__} import {run_forkserver.__name__}; {call}"),
+                stdin=subprocess.DEVNULL,
+                stdout=output.fileno(),
+                stderr=output.fileno(),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # the terminal's Ctrl-C is not for it
+            )
 
     @property
     def pid(self) -> int:
@@ -199,8 +217,14 @@ class ForkServer:
 
     def read_answers(self, timeout_seconds: float = 0.0) -> None:
         """Updates the children that began or ended; waits for the first such answer at most this long."""
-        while self._is_alive and (data := receive_data(self._control, _READ_BYTES, timeout_seconds)) is not None:
+        readable = select.poll()
+        readable.register(self._control, select.POLLIN)
+        while self._is_alive and readable.poll(timeout_seconds * 1000):
             timeout_seconds = 0.0
+            try:
+                data = self._control.recv(_READ_BYTES)
+            except ConnectionResetError:
+                data = b""
             if data:
                 self._update_child(_ANSWERS.decode(data))
             else:
@@ -239,8 +263,8 @@ class ForkServer:
         with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, which the next read finds out
             socket.send_fds(self._control, [_REQUESTS.encode(request)], fds)
 
-    def _update_child(self, answer: Answer) -> None:
-        if isinstance(answer, Forked):
+    def _update_child(self, answer: _Answer) -> None:
+        if isinstance(answer, _Forked):
             self._children[answer.key].pid = answer.pid
         elif isinstance(answer, _ForkFailed):
             self._children.pop(answer.key).lost_error = answer.error
@@ -260,10 +284,7 @@ class ForkServer:
         self._children.clear()
 
 
-# The inside of a trial's process, from the fork to its end.
-
-# When memory runs out the kernel shall kill the trial, not the supervisor that records it.
-_OUT_OF_MEMORY_SCORE = "500"
+# ---------------------------------------------------------------------- a child, from the fork to its end
 
 
 def _run_child(request: ChildRequest, message_fd: int, output_fd: int, server_pid: int) -> NoReturn:
@@ -334,8 +355,7 @@ def _write(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-# The forkserver: a process that has imported the heavy modules, forks one child per trial, and reports how each
-# ends.
+# ---------------------------------------------------------------------- the forkserver's process
 
 
 def run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> None:
@@ -345,7 +365,7 @@ def run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...
         signal.signal(number, signal.SIG_IGN)
     adopt_orphans()
     _preload(modules)
-    # numpy's BLAS has idle threads after its import and supports being forked with them
+    # NumPy's BLAS has idle threads after its import, and supports being forked with them.
     warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
     with socket.socket(fileno=control_fd) as control, suppress(BrokenPipeError, ConnectionResetError):
         _ForkServer(control).serve()
@@ -378,7 +398,7 @@ class _ForkServer:
         self._woken, self._wakeup = socket.socketpair()
         for end in (self._woken, self._wakeup):
             end.setblocking(False)
-        # the handler does nothing; the wake-up socket ends the wait for the next event
+        # The handler does nothing; the wake-up socket ends the wait for the next event.
         signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
 
@@ -418,11 +438,11 @@ class _ForkServer:
                 _run_child(request, message_fd=fds[0], output_fd=fds[1], server_pid=server_pid)
             finally:
                 os._exit(1)  # never back into the server's loop
-        # set here and in the child, because either may be first
+        # The group is set here and in the child, because either may be first.
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
         self._keys[pid] = request.key
-        self._answer(Forked(request.key, pid))
+        self._answer(_Forked(request.key, pid))
 
     def _close_in_child(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -443,7 +463,7 @@ class _ForkServer:
                 if key is not None:
                     self._answer(_Exited(key, os.waitstatus_to_exitcode(status)))
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: _Answer) -> None:
         self._control.send(_ANSWERS.encode(answer))
 
 

@@ -1,16 +1,12 @@
-"""Helper processes of a supervisor, each with a socket to it, and the output and the lines of such processes."""
+"""What executors share that follow other processes: their output, the lines that they write, and their end."""
 
 import os
-import select
-import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
 from sweep.records.messages import MAX_MESSAGE_BYTES
-from sweep.training.processes import make_python_command
 
 _TAIL_BYTES = 16384
 _TAIL_LINES = 25
@@ -69,39 +65,3 @@ def end_process(process: "subprocess.Popen[bytes]", wait_seconds: float) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
-
-
-def receive_data(control: socket.socket, max_bytes: int, timeout_seconds: float) -> bytes | None:
-    """What has arrived, after waiting at most this long; None if nothing has, empty if nothing more will."""
-    readable = select.poll()
-    readable.register(control, select.POLLIN)
-    if not readable.poll(timeout_seconds * 1000):
-        return None
-    try:
-        return control.recv(max_bytes)
-    except ConnectionResetError:
-        return b""
-
-
-def start_helper(
-    function: str,
-    argument: object,
-    socket_type: socket.SocketKind,
-    output: OutputFile,
-    environment: Mapping[str, str] | None = None,
-) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """Starts an interpreter that calls ``function`` (``package.module:name``) with its end of the returned socket, the
-    id of this process and ``argument``, which its ``repr`` must describe."""
-    module, _, name = function.partition(":")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket_type)
-    with theirs:
-        process = subprocess.Popen(
-            make_python_command(f"from {module} import {name}; {name}({theirs.fileno()}, {os.getpid()}, {argument!r})"),
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=output.fileno(),
-            stderr=output.fileno(),
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # the terminal's Ctrl-C is not for it
-        )
-    return process, ours

@@ -14,12 +14,6 @@ from sweep.executors.devices import list_devices
 from sweep.records.messages import Ending, Message, Task, decode_message, decode_task, encode_message, encode_task
 from sweep.training.processes import SUPERVISOR_LINK
 
-_RUNNERS = (PROGRAM.runner, PROGRAM.describer)
-
-
-def _module_of(function: str) -> str:
-    return function.partition(":")[0]
-
 
 @final
 class InlineExecutor(Executor):
@@ -36,8 +30,9 @@ class InlineExecutor(Executor):
         return 1
 
     def describe(self) -> dict[str, Any]:
-        for module in (*self._program.modules, *map(_module_of, _RUNNERS)):
-            import_module(module)  # before the first trial, whose time would contain it
+        runners = (PROGRAM.runner, PROGRAM.describer)
+        for module in (*self._program.modules, *(name.partition(":")[0] for name in runners)):
+            import_module(module)  # before the first trial, whose time would contain the import
         description: dict[str, Any] = resolve_name(self._program.describer)(self._device, None)
         return description
 
@@ -46,14 +41,14 @@ class InlineExecutor(Executor):
             raise RuntimeError(f"trial {self._number} is running and there is one slot")
         if task.device == "auto":
             task = replace(task, device=self._device)
-        # encoded as in the other executors, so that all behave alike; a memory limit would outlast the trial here
+        # The task is encoded as in the other executors, so that all behave alike. A limit would outlast the trial here.
         task = replace(decode_task(encode_task(task)), memory_limit_bytes=None)
         SUPERVISOR_LINK.reset()  # an earlier trial may have been preempted
         self._messages = _run(self._program.runner_of(task), task)
         self._number = task.number
 
     def devices_of(self, number: int) -> tuple[str, ...]:
-        del number  # all are trained on the same
+        del number  # all trials are trained on the same device
         named = {"auto": list_devices()[0], "cuda": "cuda:0"}
         return (named.get(self._device, self._device),)
 
@@ -61,7 +56,7 @@ class InlineExecutor(Executor):
         del timeout_seconds  # a step cannot be interrupted
         if self._number is None:
             return []
-        # the iterator is exhausted if an earlier poll was interrupted
+        # The iterator is exhausted if an earlier poll was interrupted.
         sent = next(self._messages, Ending(outcome="crashed", error="interrupted"))
         number, message = self._number, decode_message(encode_message(sent))
         if isinstance(message, Ending):

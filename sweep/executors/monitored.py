@@ -9,7 +9,7 @@ from typing import final, get_args
 from sweep.config.metrics import Sensor
 from sweep.executors.base import Executor, ExecutorWrapper
 from sweep.executors.devices import list_nvml_names
-from sweep.measurement.monitor import Monitor, SensorSource
+from sweep.measurement.monitor import HostSource, Monitor, NvmlSource, SensorSource
 from sweep.measurement.quality import find_reference_flags
 from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task
 from sweep.records.quality import BUSY_HOST, PROCESSOR_WAIT, SLOWED_BY_OTHERS
@@ -35,7 +35,7 @@ class MonitoredExecutor(ExecutorWrapper):
     def start(self, task: Task) -> None:
         super().start(task)
         devices = self.devices_of(task.number)
-        if any(device.startswith("cuda") for device in devices):  # which one it is, the trial itself finds out
+        if any(device.startswith("cuda") for device in devices):  # the trial itself reports which GPUs they are
             self._unidentified.add(task.number)
         else:
             self._monitor.begin(task.number, devices)
@@ -64,7 +64,7 @@ class MonitoredExecutor(ExecutorWrapper):
         self._unidentified.discard(number)
         seen = self._monitor.end(number, ending.training_spans)
         flags = [*ending.quality_flags, *seen.flags, *self._compare_reference(ending)]
-        # without other programs it waited for its own processes, and a GPU may go on while its host waits
+        # On an idle host a trial has waited for its own processes, and a GPU may continue while its host waits.
         if {PROCESSOR_WAIT, BUSY_HOST} <= set(flags) and ending.environment.get("device_type") == "cpu":
             flags.append(SLOWED_BY_OTHERS)
         return replace(
@@ -84,7 +84,7 @@ class MonitoredExecutor(ExecutorWrapper):
 
 
 def _scale_to_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, float]:
-    # the energy of earlier attempts was not kept; the mean power of this one is used for them
+    # The energy of earlier attempts was not kept; the mean power of this one is used for them.
     watched_seconds = sum(end - begin for begin, end in ending.training_spans)
     if "energy_joules" not in seen or not watched_seconds:
         return seen
@@ -94,13 +94,7 @@ def _scale_to_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, 
 
 def make_source(device: str) -> SensorSource:
     """The source of readings of ``device``: ``cpu``, or a GPU by its UUID, or by its number in the order of the bus."""
-    if device == "cpu":
-        from sweep.measurement.monitor import HostSource
-
-        return HostSource()
-    from sweep.measurement.monitor import NvmlSource
-
-    return NvmlSource(device)
+    return HostSource() if device == "cpu" else NvmlSource(device)
 
 
 def find_sensors(device: str) -> frozenset[Sensor]:
@@ -118,7 +112,6 @@ def _read_sensors(name: str) -> frozenset[Sensor]:
     except Exception as error:  # whatever a driver's library may raise
         _log.warning("GPU %s has no sensors (%s: %s)", name, type(error).__name__, error)
         return frozenset()
-    has_energy = reading.energy_joules is not None
-    # a mean power follows from the energy as well
-    found: dict[Sensor, bool] = {"energy": has_energy, "power": has_energy or reading.power_watts is not None}
-    return frozenset(sensor for sensor, is_there in found.items() if is_there)
+    if reading.energy_joules is not None:  # a mean power follows from the energy as well
+        return SENSORS
+    return frozenset({"power"}) if reading.power_watts is not None else frozenset()

@@ -1,7 +1,7 @@
-"""An executor that trains several trials at once on each device, to measure accuracy only.
+"""Several trials at once on each device, to measure accuracy only; GPUs are shared by NVIDIA's Multi-Process Service.
 
-The times that such a trial measures are not those of a trial alone: they are recorded as the clock gave them, with the
-quality flag ``packed``.
+Such a trial takes longer than one alone: its times are recorded as the clock gave them, with the quality flag
+``packed``.
 """
 
 import logging
@@ -23,12 +23,10 @@ from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import CROWDED, Ending, Message, Progress, Task, TrialTask
 from sweep.records.quality import PACKED
 
-# NVIDIA's Multi-Process Service, by which several processes compute on one GPU at the same time.
-
 _CONTROL = "nvidia-cuda-mps-control"
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _CHOICE_OF_GPUS = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
-_SECONDS = 30.0
+_SERVICE_SECONDS = 30.0  # for the service to start, and to end
 # Ends the service when its standard input is closed: also when the supervisor, which has the other end, is killed.
 _KEEPER = f"{_CONTROL} -d >/dev/null && echo ready || echo failed; cat >/dev/null; echo quit | {_CONTROL} >/dev/null"
 
@@ -37,12 +35,12 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def share_gpu(device: str) -> Iterator[dict[str, str]]:
-    """Starts the service for ``device`` until the block ends; yields the environment of the processes that use it.
+    """Runs the service for ``device`` until the block ends; yields the environment of the processes that use it.
 
-    The service sees every GPU, and the processes name theirs by UUID: it would count those of a list of its own anew,
-    so that the numbers of the processes meant others. The environment is empty if there is nothing to start (a CPU),
-    that of the user's own service where one runs, and empty with a warning if the service does not start: processes
-    then take turns.
+    The service sees every GPU, and processes name theirs by UUID: the service would count the GPUs of a list of its
+    own anew, and a process's number would mean another GPU. The environment is empty for a CPU; it is that of the
+    user's own service where one runs; and it is empty, with a warning, if the service does not start: processes then
+    take turns.
     """
     if not device.startswith("cuda"):
         yield {}
@@ -76,11 +74,11 @@ def _run_keeper(environment: dict[str, str]) -> Iterator[bool]:
     assert keeper.stdin is not None
     assert keeper.stdout is not None
     try:
-        readable, _, _ = select.select([keeper.stdout], [], [], _SECONDS)
+        readable, _, _ = select.select([keeper.stdout], [], [], _SERVICE_SECONDS)
         yield bool(readable) and keeper.stdout.readline().strip() == b"ready"
     finally:
         keeper.stdin.close()
-        end_process(keeper, _SECONDS)
+        end_process(keeper, _SERVICE_SECONDS)
         keeper.stdout.close()
 
 
@@ -153,9 +151,10 @@ class PackedExecutor(ExecutorWrapper):
         if ending.outcome == "out_of_memory" and self._fits_alone(config):
             error = f"out of memory while other trials shared the device: {ending.error}".strip(": ")
             return Ending(outcome="crashed", error=error, cause=CROWDED)
-        # the readings of a device are those of all its trials, and its class is that of the whole device
-        own = {name: value for name, value in ending.measurements.items() if not _is_reading(name)}
-        return replace(ending, measurements=own, device=self._device_class if ending.device else "", bottleneck="")
+        # A device's readings are of all its trials, and the class is that of the whole device.
+        measurements = {name: value for name, value in ending.measurements.items() if not _is_reading(name)}
+        device = self._device_class if ending.device else ""
+        return replace(ending, measurements=measurements, device=device, bottleneck="")
 
     def _remove(self, number: int) -> None:
         self._running.discard(number)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram, receive_message
+from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
 from sweep.executors.devices import divide_cores, list_devices, make_pinned_environment
 from sweep.executors.forkserver import Child, ChildRequest, ForkServer
 from sweep.executors.helper import OutputFile
-from sweep.records.messages import Ending, Task, encode_task
+from sweep.records.messages import Ending, Message, Task, decode_message, encode_task
 
 # From a trial's ending to the end of its process: longer than a driver needs to free the memory.
 _EXIT_SECONDS = 10.0
@@ -192,7 +192,8 @@ class ProcessExecutor(PollingExecutor[_Running]):
         for number, run in list(self._running.items()):
             has_ended = run.child.has_ended
             for line in run.child.read_lines():
-                self._receive(number, run, line)
+                if run.ending is None:
+                    self._receive(number, run, line)
             if has_ended:
                 self._messages.append((number, run.ending or run.child.make_ending()))
                 self._release(number)
@@ -201,9 +202,11 @@ class ProcessExecutor(PollingExecutor[_Running]):
                 self._server.signal(run.child, signal.SIGKILL)
 
     def _receive(self, number: int, run: _Running, line: bytes) -> None:
-        if run.ending is not None:
-            return
-        message = receive_message(line)
+        message: Message
+        try:
+            message = decode_message(line)
+        except ValueError as error:
+            message = Ending(outcome="crashed", error=f"the trial sent {line[:200]!r}: {error}")
         if isinstance(message, Ending):
             # returned when its process is gone, so that the next trial has the device to itself
             run.ending, run.kill_at = message, time.monotonic() + _EXIT_SECONDS

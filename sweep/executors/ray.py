@@ -1,12 +1,12 @@
 """Trains on a Ray cluster: each of its devices has an actor, which runs the trials as children of its own.
 
-Only the supervisor decides and records: Ray restarts and retries nothing, and transports tasks and messages as JSON. A
-trial is a child process as it is without Ray, because a new Ray worker for each trial would take a second or more. When
-the cluster is lost the run ends, and the study is resumed on another one.
+Ray restarts and retries nothing, and transports tasks and messages as JSON. A trial is a child process, because a new
+Ray worker for each trial would take a second or more. When the cluster is lost the run ends, to be resumed on another.
 """
 
 import logging
 import os
+import psutil
 import re
 import secrets
 import select
@@ -16,44 +16,31 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, NamedTuple, final
+from collections import (Counter)
+from collections.abc import (Mapping)
+from contextlib import (suppress)
+from dataclasses import (dataclass, field, replace)
+from importlib.metadata import (version)
+from importlib.util import (find_spec)
+from pathlib import (Path)
+from sweep.config.errors import (InputError, RUN_AGAIN, StoppedError, hide_credentials)
+from sweep.executors.base import (PROGRAM, PollingExecutor, WorkerProgram)
+from sweep.executors.devices import (list_devices, make_pinned_environment, select_gpus)
+from sweep.executors.monitored import (MonitoredExecutor, make_source)
+from sweep.executors.process import (ProcessExecutor)
+from sweep.measurement.monitor import (Monitor)
+from sweep.records.inputs import (digest_code)
+from sweep.records.messages import (ACTOR_LOST, Ending, Heartbeat, NODE_LOST, Progress, Task, TrialTask, decode_message, encode_message, encode_task)
+from sweep.training.processes import (receive_task)
+from typing import (Any, NamedTuple, final)
 
-import psutil
-
-from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_credentials
-from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
-from sweep.executors.devices import list_devices, make_pinned_environment, select_gpus
-from sweep.executors.monitored import MonitoredExecutor, make_source
-from sweep.executors.process import ProcessExecutor
-from sweep.measurement.monitor import Monitor
-from sweep.records.inputs import digest_code
-from sweep.records.messages import (
-    ACTOR_LOST,
-    NODE_LOST,
-    Ending,
-    Heartbeat,
-    Progress,
-    Task,
-    TrialTask,
-    decode_message,
-    encode_message,
-    encode_task,
-)
-from sweep.training.processes import receive_task
 
 MAX_GPUS = 64  # of one machine
 _READY_SECONDS = 600.0  # to the first actor that can train; machines may import torch from a cold network disk
 _SETTLE_SECONDS = 20.0  # from the first actor that is ready to the choice of a device class
 _FILL_SECONDS = 5.0  # between two looks for nodes that have come or gone
 _WAIT_SECONDS = 0.5  # for answers, between two looks whether the cluster is there
-_CALL_SECONDS = 60.0  # an actor needs most of that to end what ignores SIGTERM
+_CALL_SECONDS = 60.0  # an actor needs most of it to end a process that ignores SIGTERM
 _POLL_SECONDS = 0.5  # how long an actor waits for messages, and for other calls
 _LINGER_SECONDS = 0.25  # collects messages, so that a thousand actors do not send every step of each
 _ADDRESS = re.compile(r"auto|(ray://)?[\w.-]+:\d+")
@@ -68,12 +55,12 @@ _OWN_CLUSTER = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
 }
-# Ray would end this process after a minute without the cluster's head, before it could say so
+# Ray would end this process after a minute without the cluster's head, before the user was told.
 _JOINED_CLUSTER = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
 _VITAL = ("raylet", "gcs_server")  # processes of Ray without which a cluster is lost
 _NO_CLUSTER = (
-    "executor ray: address = {}: {}\nThis machine must be part of the cluster; a cluster with a token also requires "
-    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here."
+    "executor ray: address = {}: {{}}\nThis machine must be part of the cluster; a cluster with a token also "
+    "requires RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here."
 )
 _log = logging.getLogger(__name__)
 
@@ -107,6 +94,14 @@ class _Node(NamedTuple):
 
 
 @final
+@dataclass(eq=False)
+class _Attempt:
+    number: int  # of the trial
+    task: str  # encoded
+    slot: "_Slot | None" = None  # None while it waits for one
+
+
+@final
 @dataclass(eq=False, kw_only=True)
 class _Slot:
     """An actor, and the attempt that it runs."""
@@ -114,25 +109,17 @@ class _Slot:
     node: _Node
     actor: Any
     machine: dict[str, Any] = field(default_factory=dict)  # empty until it has described itself
-    attempt: "_Attempt | None" = None
-
-
-@final
-@dataclass(eq=False)
-class _Attempt:
-    number: int  # of the trial
-    task: str  # encoded
-    slot: _Slot | None = None  # None while it waits for one
+    attempt: _Attempt | None = None
 
 
 @final
 class RayExecutor(PollingExecutor[_Attempt]):
     """One trial at a time on each slot of the cluster at ``address``: ``world_size`` GPUs of one machine, or one CPU
-    core if it has no GPU or ``device`` is ``cpu``. Without an address a cluster of this machine's ``device`` (as
-    ``device`` names it) and ``num_cpus`` cores is started, on loopback, and ended with this object.
+    core if the cluster has no GPU or ``device`` is ``cpu``. Without an address a cluster of this machine's ``device``
+    (as ``device`` names it) and ``num_cpus`` cores is started, on loopback, and ended with this object.
 
     All slots are of one device class, the most frequent one; others are excluded with a warning. Files have the same
-    names on every machine: a trial resumes from its checkpoint on another one only if they share them.
+    names on every machine: a trial resumes on another machine only if both share its checkpoint.
 
     Raises:
         InputError: there is no cluster, or no trial can run on it.
@@ -157,24 +144,18 @@ class RayExecutor(PollingExecutor[_Attempt]):
                 _start_cluster(self._folder, num_cpus or len(os.sched_getaffinity(0)), gpus)
                 uses_gpus = bool(gpus)
             else:
-                _join_cluster(str(address))
+                _connect(_JOINED_CLUSTER, _NO_CLUSTER.format(address), address=address)  # with the token that Ray finds
                 uses_gpus = bool(_list_nodes(1)) if device == "auto" else device != "cpu"
         except BaseException:
             self.close()
             raise
         self._world_size = world_size if uses_gpus else 0
-        self._settings = _ActorSettings(
-            program=program,
-            log_dir=str(log_dir.absolute()) if log_dir else None,
-            folder=str(Path.cwd()),
-            path=tuple(str(Path(entry).absolute()) for entry in sys.path),
-            world_size=self._world_size,
-        )
+        self._program, self._log_dir = program, log_dir.absolute() if log_dir else None
         self._vital = _watch_vital(is_own=address is None)
         self._slots: list[_Slot] = []
         self._device_class: str | None = None
         self._num_excluded: Counter[str] = Counter()  # slots, by node
-        self._code = _compute_code_version()
+        self._code = digest_code()  # of the code that results depend on; equal on all machines
         self._fill_at, self._settle_at = 0.0, float("inf")
         self._pending: dict[Any, tuple[_Slot, _Attempt | None]] = {}  # by Ray's reference to an answer; None: describe
 
@@ -262,6 +243,10 @@ class RayExecutor(PollingExecutor[_Attempt]):
         else:
             self._pending[slot.actor.poll.remote()] = slot, attempt
 
+    def _list_usable(self) -> list[_Slot]:
+        """The slots for trials, of one device class; empty until that is chosen."""
+        return [slot for slot in self._slots if slot.machine and slot.machine["device"] == self._device_class]
+
     def _await_usable(self) -> list[_Slot]:
         deadline = time.monotonic() + _READY_SECONDS
         while not (usable := self._list_usable()):
@@ -269,10 +254,6 @@ class RayExecutor(PollingExecutor[_Attempt]):
                 raise RuntimeError("no actor of the Ray cluster is ready")
             self._collect(_WAIT_SECONDS)
         return usable
-
-    def _list_usable(self) -> list[_Slot]:
-        """The slots for trials, of one device class; empty until that is chosen."""
-        return [slot for slot in self._slots if slot.machine and slot.machine["device"] == self._device_class]
 
     def _start_waiting(self) -> None:
         """Starts the attempts for which there are free slots."""
@@ -302,8 +283,6 @@ class RayExecutor(PollingExecutor[_Attempt]):
                 f"executor ray: {self._lost}; what was recorded is kept. When there is a cluster again, {RUN_AGAIN}."
             )
 
-    # ------------------------------------------------------------------ actors
-
     def _add_actors(self) -> None:
         """Starts an actor on every slot without one."""
         import ray
@@ -316,26 +295,28 @@ class RayExecutor(PollingExecutor[_Attempt]):
                 "core); see `ray status`, lower distributed.world_size, or give --on cpu."
             )
         taken = Counter(slot.node.key for slot in self._slots)
-        make: Any = ray.remote
+        here = (Path.cwd(), [str(Path(entry).absolute()) for entry in sys.path])
+        make_actor_class: Any = ray.remote
         for node in nodes:
-            actor_class = make(
+            actor_class = make_actor_class(
                 num_gpus=self._world_size,
                 num_cpus=0 if self._world_size else 1,
                 max_restarts=0,  # the study decides what is retried
                 max_task_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.key, soft=False),
             )(_TrialActor)
-            # a slot's share of the cores; None for a single slot: torch itself distinguishes hyperthreads
+            # A slot has its share of the cores. A single slot has None: torch itself distinguishes hyperthreads.
             threads = max(1, node.num_cpus // node.num_slots) if node.num_slots > 1 else None
             for _ in range(node.num_slots - taken[node.key] - self._num_excluded[node.key]):
-                slot = _Slot(node=node, actor=actor_class.remote(self._settings, threads))
+                actor = actor_class.remote(self._program, self._log_dir, self._world_size, threads, here)
+                slot = _Slot(node=node, actor=actor)
                 self._slots.append(slot)
                 self._pending[slot.actor.describe.remote()] = slot, None
 
     def _accept(self, slot: _Slot, described: dict[str, Any]) -> None:
         if described["code"] != self._code:
-            self._remove(slot)
-            self._exclude(slot.node, f"its version of this program is {described['code']} and not {self._code}")
+            versions = f"{described['code'][:12]} and not {self._code[:12]}"
+            self._exclude(slot, f"its version of this program is {versions}")
             return
         slot.machine = described["machine"]
         self._settle_at = min(self._settle_at, time.monotonic() + _SETTLE_SECONDS)
@@ -349,32 +330,33 @@ class RayExecutor(PollingExecutor[_Attempt]):
             self._device_class = Counter(str(slot.machine["device"]) for slot in ready).most_common(1)[0][0]
         for slot in ready:
             if slot.machine["device"] != self._device_class:
-                self._remove(slot)
-                self._exclude(slot.node, f"{slot.machine['device']}, and the study is on {self._device_class}")
+                self._exclude(slot, f"{slot.machine['device']}, and the study is on {self._device_class}")
 
     def _lose(self, slot: _Slot, error: Exception) -> None:
         """An actor does not answer any more; its attempt, if it had one, has ended with it."""
         from ray.exceptions import RayTaskError
 
-        self._remove(slot)
         self._fill_at = 0.0
         text = _shorten_error(error)
-        if not slot.machine:
-            self._exclude(slot.node, f"no actor starts there: {text}")
+        if slot.machine:
+            self._remove(slot)
+        else:
+            self._exclude(slot, f"no actor starts there: {text}")
         if slot.attempt:
             is_there = slot.node.key in {node.key for node in _list_nodes(self._world_size)}
-            # of an error of the call itself the actor lives, and could not carry it out
+            # After an error of the call itself the actor is still there; the attempt failed for its own reason.
             cause = "" if isinstance(error, RayTaskError) else ACTOR_LOST if is_there else NODE_LOST
             self._messages.append((slot.attempt.number, Ending(outcome="crashed", error=text, cause=cause)))
             del self._running[slot.attempt.number]
 
-    def _exclude(self, node: _Node, reason: str) -> None:
-        """Uses one slot less of a machine, whose actor was removed."""
+    def _exclude(self, slot: _Slot, reason: str) -> None:
+        """Ends the actor of a slot, and starts no other there."""
+        self._remove(slot)
         if not self._slots and not self._device_class:
             raise InputError(f"executor ray: no trial can run on the cluster: {reason}")
-        if not self._num_excluded[node.key]:
-            _log.warning("machine %s of the cluster is not fully used: %s", node.key[:8], reason)
-        self._num_excluded[node.key] += 1
+        if not self._num_excluded[slot.node.key]:
+            _log.warning("machine %s of the cluster is not fully used: %s", slot.node.key[:8], reason)
+        self._num_excluded[slot.node.key] += 1
 
     def _remove(self, slot: _Slot) -> None:
         import ray
@@ -384,13 +366,10 @@ class RayExecutor(PollingExecutor[_Attempt]):
 
 
 def _with_absolute_paths(task: Task) -> Task:
-    def absolute(path: str | None) -> str | None:
-        return None if path is None else str(Path(path).absolute())
-
-    task = replace(task, plugin=absolute(task.plugin))
-    if not isinstance(task, TrialTask):
-        return task
-    return replace(task, checkpoint_dir=absolute(task.checkpoint_dir), weights_path=absolute(task.weights_path))
+    names = ("plugin", "checkpoint_dir", "weights_path") if isinstance(task, TrialTask) else ("plugin",)
+    given = ((name, path) for name in names if (path := getattr(task, name)) is not None)
+    paths: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in given}
+    return replace(task, **paths)
 
 
 def _shorten_error(error: Exception) -> str:
@@ -404,43 +383,30 @@ def _shorten_error(error: Exception) -> str:
 
 def _start_cluster(folder: Path, num_cpus: int, gpus: list[str]) -> None:
     """Starts a cluster on loopback, closed to other users, with its files in ``folder``; it dies with this process."""
-    try:
-        with _prepared_process(_OWN_CLUSTER | make_pinned_environment(",".join(gpus))):
-            import ray
-
-            ray.init(
-                num_cpus=num_cpus,
-                num_gpus=len(gpus),
-                include_dashboard=False,
-                object_store_memory=_STORE_BYTES,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _node_ip_address="127.0.0.1",
-                _temp_dir=str(folder),
-                _system_config={"memory_monitor_refresh_ms": 0},  # it would kill processes before the kernel has to
-            )
-    except Exception as error:
-        raise InputError(f"executor ray: no cluster could be started: {_shorten_error(error)}") from None
+    _connect(
+        _OWN_CLUSTER | make_pinned_environment(",".join(gpus)),
+        "executor ray: no cluster could be started: {}",
+        num_cpus=num_cpus,
+        num_gpus=len(gpus),
+        include_dashboard=False,
+        object_store_memory=_STORE_BYTES,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=str(folder),
+        _system_config={"memory_monitor_refresh_ms": 0},  # it would kill processes before the kernel has to
+    )
 
 
-def _join_cluster(address: str) -> None:
-    """Connects to the cluster at ``address``, with the token that Ray finds."""
-    try:
-        with _prepared_process(_JOINED_CLUSTER):
-            import ray
-
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:
-        raise InputError(_NO_CLUSTER.format(address, _shorten_error(error))) from None
-
-
-@contextmanager
-def _prepared_process(variables: Mapping[str, str]) -> Iterator[None]:
-    """The variables while Ray starts, and afterwards this process's own environment, handler and hook."""
+def _connect(variables: Mapping[str, str], refusal: str, **options: Any) -> None:
+    """Starts or joins a cluster with ``variables`` in the environment; afterwards this process has its own environment,
+    hook and handler again. Raises ``InputError`` with the text ``refusal`` about Ray's error."""
     environment, hook, handler = dict(os.environ), sys.excepthook, signal.getsignal(signal.SIGTERM)
     os.environ.update(variables)
     try:
-        yield
+        import ray
+
+        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:
+        raise InputError(refusal.format(_shorten_error(error))) from None
     finally:
         os.environ.clear()
         os.environ.update(environment)
@@ -488,55 +454,51 @@ def _watch_vital(*, is_own: bool) -> "select.poll":
 # ---------------------------------------------------------------------- the actors' side
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ActorSettings:
-    """What every actor of a study requires. Files are named as the supervisor names them."""
-
-    program: WorkerProgram
-    log_dir: str | None
-    folder: str  # of the supervisor, where relative paths begin
-    path: tuple[str, ...]  # of the supervisor's modules
-    world_size: int  # GPUs of a trial; 0 on a CPU
-
-
 @final
 class _TrialActor:
-    """The actor on one slot for the time of a study: a process executor with its own forkserver. ``threads`` is its
-    share of the machine's cores, None all of them. Ray calls its methods one after the other, in one thread."""
+    """The actor on one slot for the time of a study: a process executor with its own forkserver. Ray calls its methods
+    one after the other, in one thread.
 
-    def __init__(self, settings: _ActorSettings, threads: int | None) -> None:
+    A trial has ``world_size`` GPUs, 0 on a CPU. ``threads`` is the share of the machine's cores, None all of them.
+    ``supervisor`` is the working folder and the module path of the supervisor, whose file names are used here too.
+    """
+
+    def __init__(
+        self,
+        program: WorkerProgram,
+        log_dir: Path | None,
+        world_size: int,
+        threads: int | None,
+        supervisor: tuple[Path, list[str]],
+    ) -> None:
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to one
         if threads is not None:
             os.environ["OMP_NUM_THREADS"] = str(threads)
-        sys.path += [entry for entry in settings.path if entry not in sys.path]
+        folder, path = supervisor
+        sys.path += [entry for entry in path if entry not in sys.path]
         with suppress(OSError):
-            os.chdir(settings.folder)
+            os.chdir(folder)
         threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
-        log_dir = Path(settings.log_dir) if settings.log_dir else None
         try:
             if log_dir is not None:
                 log_dir.mkdir(parents=True, exist_ok=True)
         except OSError:  # this machine does not share the supervisor's files
             log_dir = None
-        device = ",".join(list_devices()[: settings.world_size]) or "cpu"  # Ray hides all other GPUs from a process
-        self._executor = MonitoredExecutor(
-            ProcessExecutor([device], log_dir, settings.program), Monitor(make_source), {}
-        )
+        device = ",".join(list_devices()[:world_size]) or "cpu"  # Ray hides all other GPUs from a process
+        self._executor = MonitoredExecutor(ProcessExecutor([device], log_dir, program), Monitor(make_source), {})
 
     def describe(self) -> dict[str, Any]:
-        """``machine`` as :meth:`Executor.describe`, ``code`` as :func:`_compute_code_version`."""
-        return {"machine": self._executor.describe(), "code": _compute_code_version()}
+        """``machine`` as :meth:`Executor.describe`, ``code`` as :func:`~sweep.records.inputs.digest_code`."""
+        return {"machine": self._executor.describe(), "code": digest_code()}
 
     def start(self, text: str) -> None:
         """Begins an attempt at the encoded task ``text``."""
         self._executor.start(receive_task(text.encode()))
 
     def preempt(self, number: int) -> None:
-        """As :meth:`Executor.preempt`."""
         self._executor.preempt(number)
 
     def stop(self, number: int) -> None:
-        """As :meth:`Executor.stop`."""
         self._executor.stop(number)
 
     def poll(self) -> list[str]:
@@ -545,11 +507,9 @@ class _TrialActor:
         if messages and all(isinstance(message, Progress | Heartbeat) for message in messages):
             time.sleep(_LINGER_SECONDS)
             messages += [message for _, message in self._executor.poll(0.0)]
-        # spans are of this machine's clock
-        return [
-            encode_message(replace(message, training_spans=()) if isinstance(message, Ending) else message).decode()
-            for message in messages
-        ]
+        if messages and isinstance(messages[-1], Ending):
+            messages[-1] = replace(messages[-1], training_spans=())  # by the clock of this machine
+        return [encode_message(message).decode() for message in messages]
 
 
 def _exit_with(raylet_pid: int) -> None:
@@ -558,8 +518,3 @@ def _exit_with(raylet_pid: int) -> None:
     gone.register(os.pidfd_open(raylet_pid), select.POLLIN)
     gone.poll()
     os._exit(1)
-
-
-def _compute_code_version() -> str:
-    """A digest of the code that a trial's results depend on; must be the same on all machines."""
-    return digest_code()[:12]

@@ -1,8 +1,7 @@
 """Trains each trial in a job of a Slurm cluster; the supervisor, on a login node, remains the only one that records.
 
-submitit submits the jobs. A request is passed to the job as JSON, and the messages of the trial return through a file
-that both see; see :mod:`sweep.executors.slurm_job`. A job that Slurm preempts leaves with a checkpoint, and the study
-submits its trial again, as it does with one whose job was lost.
+submitit submits the jobs, each with a request as JSON, and messages return through a file that both sides see
+(:mod:`sweep.executors.slurm_job`). A trial whose job was preempted, with a checkpoint, or was lost is submitted again.
 """
 
 import getpass
@@ -14,21 +13,20 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
-from dataclasses import dataclass
-from io import StringIO
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self, final
+from collections.abc import (Iterator, Mapping, Sequence)
+from contextlib import (contextmanager, redirect_stderr, suppress)
+from dataclasses import (dataclass)
+from io import (StringIO)
+from pathlib import (Path)
+from pydantic import (Field, field_validator, model_validator)
+from sweep.config.errors import (InputError)
+from sweep.config.sections import (Seconds, Section)
+from sweep.executors import (slurm_job)
+from sweep.executors.base import (PROGRAM, PollingExecutor, WorkerProgram)
+from sweep.records.database import (STORE_VARIABLE)
+from sweep.records.messages import (Ending, Heartbeat, JOB_LOST, Message, NODE_LOST, Task, TrialTask, encode_task)
+from typing import (Annotated, Any, Literal, Self, final)
 
-from pydantic import Field, field_validator, model_validator
-
-from sweep.config.errors import InputError
-from sweep.config.sections import Seconds, Section
-from sweep.executors import slurm_job
-from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
-from sweep.records.database import STORE_VARIABLE
-from sweep.records.messages import JOB_LOST, NODE_LOST, Ending, Heartbeat, Message, Task, TrialTask, encode_task
 
 QUERY_SECONDS = 10.0  # between two queries of Slurm for the states of the jobs
 _STALE_SECONDS = 120.0  # without a heartbeat of its supervisor a job leaves
@@ -44,10 +42,10 @@ _RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOP
 _NODE_FAULTS = {"NODE_FAIL", "BOOT_FAIL"}
 _GONE = "gone"  # unknown to Slurm, or no longer known
 _SECRETS = (STORE_VARIABLE, "PGPASSWORD")  # sbatch passes the environment to a job, and Slurm keeps it in a file
-Line = Annotated[str, Field(pattern=r"^[^\n\r]+$", max_length=1000)]
-# Set by the executor itself; all other options of sbatch may be given under [sbatch].
-_OWN = {"array", "job-name", "signal", "requeue", "no-requeue", "nodes", "ntasks", "ntasks-per-node"}
-_OWN |= {"output", "error", "open-mode"}
+_Line = Annotated[str, Field(pattern=r"^[^\n\r]+$", max_length=1000)]
+# Options that the executor sets itself; all others of sbatch may be given under [sbatch].
+_RESERVED = {"array", "job-name", "signal", "requeue", "no-requeue", "nodes", "ntasks", "ntasks-per-node"}
+_RESERVED |= {"output", "error", "open-mode"}
 
 
 @final
@@ -56,25 +54,25 @@ class SlurmSettings(Section):
     runs one attempt at one trial, on one node. Sizes are as ``sbatch`` takes them."""
 
     jobs: Annotated[int, Field(ge=1, le=10_000)] = Field(4, description="in the queue or running at once")
-    partition: Line | None = None
-    account: Line | None = None
-    qos: Line | None = None
-    constraint: Line | None = None
+    partition: _Line | None = None
+    account: _Line | None = None
+    qos: _Line | None = None
+    constraint: _Line | None = None
     time: Seconds = Field(3600.0, description="of one job; a longer trial is resumed in the next")
     notice: Seconds = Field(120.0, description="before the end of that time, to write a checkpoint")
     gpus_per_node: Annotated[int, Field(ge=0, le=64)] = 1
     cpus_per_task: Annotated[int, Field(ge=1, le=4096)] | None = Field(None, description="cores of a node")
-    mem: Line | None = None
-    setup: Annotated[tuple[Line, ...], Field(strict=False)] = Field((), description="shell lines before the trial")
-    sbatch: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Line | int | Literal[True]] = Field(
+    mem: _Line | None = None
+    setup: Annotated[tuple[_Line, ...], Field(strict=False)] = Field((), description="shell lines before the trial")
+    sbatch: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], _Line | int | Literal[True]] = Field(
         default_factory=dict, description="further options of sbatch, by their long names"
     )
 
     @field_validator("sbatch")
     @classmethod
-    def _not_our_own(cls, options: dict[str, Any]) -> dict[str, Any]:
-        if taken := sorted(_OWN & options.keys()):
-            raise ValueError(f"{taken[0]} is set by the executor itself; leave it out")
+    def _refuse_reserved(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if reserved := sorted(_RESERVED & options.keys()):
+            raise ValueError(f"{reserved[0]} is set by the executor itself; leave it out")
         return options
 
     @model_validator(mode="after")
@@ -84,11 +82,11 @@ class SlurmSettings(Section):
         return self
 
     def parameters(self, job_name: str) -> dict[str, Any]:
-        """As submitit's executor for Slurm takes them."""
-        known = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint", "mem")}
-        # srun does not inherit this option of sbatch
+        """The parameters of submitit's executor for Slurm."""
+        optional = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint", "mem")}
+        # srun does not inherit this option of sbatch.
         cpus = [f"--cpus-per-task={self.cpus_per_task}"] if self.cpus_per_task else []
-        return {name: value for name, value in known.items() if value is not None} | {
+        return {name: value for name, value in optional.items() if value is not None} | {
             "job_name": job_name,
             "time": math.ceil(self.time / 60),
             "signal_delay_s": math.ceil(self.notice),
@@ -101,7 +99,7 @@ class SlurmSettings(Section):
             "srun_args": [*cpus, "--kill-on-bad-exit=1"],
             "stderr_to_stdout": True,
             "wckey": None,
-            # the study retries lost attempts; without this option Slurm would too
+            # The study retries lost attempts; without this option Slurm would retry them too.
             "additional_parameters": {"no-requeue": True, **self.sbatch},
         }
 
@@ -172,7 +170,7 @@ class SlurmCluster:
             _read_table(["scancel", *ids])
 
     def read_log(self, job_id: str) -> str:
-        """The end of a job's own output, without that of its trial."""
+        """The last lines of a job's own output; its trial's output is elsewhere."""
         pieces = []
         for path in sorted(self.folder.glob(f"{job_id}_*_log.*")):
             with suppress(OSError):
@@ -182,7 +180,7 @@ class SlurmCluster:
     def remove_files(self, job_id: str) -> None:
         """Removes the files that submitit has written for a job."""
         script = self.folder / f"{job_id.partition('_')[0]}_submission.sh"
-        links = [path for path in self.folder.glob(".submission_file_*.sh") if path.resolve() == script.resolve()]
+        links = (path for path in self.folder.glob(".submission_file_*.sh") if path.resolve() == script.resolve())
         for path in (*links, script, *self.folder.glob(f"{job_id}_*")):
             with suppress(OSError):
                 path.unlink()
@@ -255,12 +253,11 @@ class Job:
 
 @final
 class SlurmExecutor(PollingExecutor[Job]):
-    """Up to ``settings.jobs`` trials at once, in the queue or running; those that start together are one array.
+    """Up to ``settings.jobs`` trials at once, in the queue or running; trials that start together are one job array.
 
-    Every machine of the cluster must see ``folder`` under the same name, and also the checkpoints and data of the
-    tasks; ``name`` is that of the jobs in the queue. ``device`` is ``auto`` or ``cuda`` (what the settings request), or
-    ``cpu``. Without ``log_dir`` the folder is removed at the end. Making it ends the jobs that earlier runs of the
-    study have left.
+    Every machine of the cluster must see ``folder``, the checkpoints and the data under the same names. The jobs are
+    called ``name`` in the queue. ``device`` is ``auto`` or ``cuda`` (what the settings request), or ``cpu``. Without
+    ``log_dir`` the folder is removed at the end. A new executor ends the jobs that earlier runs of the study have left.
     """
 
     def __init__(
@@ -278,17 +275,17 @@ class SlurmExecutor(PollingExecutor[Job]):
         self._folder, self._log_dir = folder.absolute(), log_dir.absolute() if log_dir else None
         self._cluster = SlurmCluster(self._folder, settings, name)
         self._run = uuid.uuid4().hex
-        self._ended: list[Job] = []  # no longer followed, and they may still run
+        self._ended: list[Job] = []  # they are no longer followed, and may still run
         self._refused_since = self._submit_at = self._query_at = 0.0
-        # from now on jobs of other runs end themselves
+        # From now on jobs of other runs end themselves.
         slurm_job.replace_text(self._folder / slurm_job.SUPERVISOR_FILE, f"{self._run} 0")
         self._is_over = threading.Event()
         self._heartbeat = threading.Thread(target=self._beat, name="supervisor heartbeat", daemon=True)
         self._heartbeat.start()
-        left = [path.parent for path in self._folder.glob(f"*/{_ID_FILE}")]
-        self._end([Job(folder=each, id=slurm_job.read_text(each / _ID_FILE)) for each in left])
-        for each in self._folder.glob("*/"):  # a job whose id was never written finds nothing to do
-            shutil.rmtree(each, ignore_errors=True)
+        ids = self._folder.glob(f"*/{_ID_FILE}")
+        self._end([Job(folder=path.parent, id=slurm_job.read_text(path)) for path in ids])
+        for job_folder in self._folder.glob("*/"):  # a job whose id was never written finds nothing to do
+            shutil.rmtree(job_folder, ignore_errors=True)
 
     @property
     def slots(self) -> int:
@@ -301,8 +298,8 @@ class SlurmExecutor(PollingExecutor[Job]):
             while job.machine is None:
                 time.sleep(slurm_job.READ_SECONDS)
                 messages = job.read_messages()
-                if job.machine is None:  # a job that has sent it may be over
-                    messages += [message for _, message in self._follow([job])]
+                if job.machine is None:  # else the job may be over, which is no error
+                    messages += [message for _, message in self._follow({0: job})]
                 if ending := next((message for message in messages if isinstance(message, Ending)), None):
                     raise RuntimeError(f"the machine could not be described: {ending.error}")
         except _SubmitError as error:
@@ -352,7 +349,7 @@ class SlurmExecutor(PollingExecutor[Job]):
             self._show_life(f"{self._run} {count}")
 
     def _show_life(self, text: str) -> None:
-        # a failed write is repeated with the next count; the file of another run that has taken over is left alone
+        # A failed write is repeated with the next count. The file of another run that has taken over is left alone.
         path = self._folder / slurm_job.SUPERVISOR_FILE
         with suppress(OSError):
             if slurm_job.read_text(path).startswith(self._run):
@@ -363,9 +360,8 @@ class SlurmExecutor(PollingExecutor[Job]):
         for number, job in list(self._running.items()):
             for message in job.read_messages():
                 self._append(number, message)
-        numbers = {id(job): number for number, job in self._running.items()}
-        for job, message in list(self._follow(list(self._running.values()))):
-            self._append(numbers[id(job)], message)
+        for number, message in list(self._follow(self._running)):
+            self._append(number, message)
 
     def _append(self, number: int, message: Message) -> None:
         self._messages.append((number, message))
@@ -393,26 +389,26 @@ class SlurmExecutor(PollingExecutor[Job]):
             job.id = job_id
             slurm_job.replace_text(job.folder / _ID_FILE, job_id)
 
-    def _follow(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Message]]:
-        """Submits what is not submitted yet; messages for jobs that send none themselves: they wait, or are lost."""
+    def _follow(self, jobs: Mapping[int, Job]) -> Iterator[tuple[int, Message]]:
+        """Submits new jobs, and gives the messages of jobs that send none themselves because they wait or are lost."""
         now = time.monotonic()
-        if now >= self._submit_at and (waiting := [job for job in jobs if not job.id]):
+        if now >= self._submit_at and (waiting := {number: job for number, job in jobs.items() if not job.id}):
             try:
-                self._submit(waiting)
+                self._submit(list(waiting.values()))
                 self._refused_since = 0.0
             except _SubmitError as error:
                 self._refused_since = self._refused_since or now
                 self._submit_at = now + QUERY_SECONDS
                 if now - self._refused_since > _REFUSED_SECONDS:
                     text = f"the cluster accepted no job: {error}"
-                    yield from ((job, Ending(outcome="crashed", error=text, cause=JOB_LOST)) for job in waiting)
+                    yield from ((number, Ending(outcome="crashed", error=text, cause=JOB_LOST)) for number in waiting)
         if now < self._query_at:
             return
         self._query_at = now + QUERY_SECONDS
-        states = self._cluster.query_states([job.id for job in jobs if job.id])
-        for job in jobs:
+        states = self._cluster.query_states([job.id for job in jobs.values() if job.id])
+        for number, job in jobs.items():
             if message := self._judge(job, None if states is None or not job.id else states[job.id]):
-                yield job, message
+                yield number, message
         self._remove_ended()
 
     def _judge(self, job: Job, state: str | None) -> Message | None:
@@ -428,7 +424,7 @@ class SlurmExecutor(PollingExecutor[Job]):
         return Ending(outcome="crashed", error=error, cause=NODE_LOST if state in _NODE_FAULTS else JOB_LOST)
 
     def _dismiss(self, job: Job) -> None:
-        """Its ending was read; it will be over soon."""
+        """Follows a job no longer: its ending was read, or it is to end now."""
         job.write_order("stop")
         self._ended.append(job)
 

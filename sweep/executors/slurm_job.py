@@ -1,12 +1,10 @@
 """What runs in a job of Slurm, and the files by which it communicates with its supervisor.
 
-A job is one attempt at a trial, in a child as on one machine; its messages are appended to a file. It leaves with a
-checkpoint when Slurm signals that its time is over, when it is ordered to, and when there is no heartbeat of its
-supervisor; it ends at once when another run of the study has replaced its own. Each file has one writer, and is opened
-anew for each read and each write, because a network file system shows others what was closed.
+A job is one attempt at a trial. It leaves with a checkpoint when Slurm signals that its time is over, on an order, and
+without a heartbeat of its supervisor; it ends at once when another run of the study has replaced its own. Each file has
+one writer, and is opened anew for each read and write, because a network file system shows others what was closed.
 """
 
-import os
 import signal
 import sys
 import time
@@ -39,7 +37,7 @@ MESSAGES_FILE, ORDER_FILE, _CLAIM_FILE = "messages.jsonl", "order", "claim"  # i
 READ_SECONDS = 0.2  # between two reads for new lines
 _LOOK_SECONDS = 0.5  # between two looks for orders
 _READ_BYTES = 1 << 24  # at once
-# Slurm's at the end of a job's time, its signal before it takes a node away, and one that some clusters are set to send
+# At the end of a job's time, before Slurm takes a node away, and what some clusters are set to send.
 _SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -59,7 +57,7 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class JobBegan:
-    node: str  # its name
+    """The first line of a job: it has left the queue."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def read_text(path: Path) -> str:
 
 @final
 class _Orders:
-    """Whether the job shall leave or stop: by a file of its own, by its supervisor's heartbeat, by signals."""
+    """Whether the job shall leave or stop, by its order file, by its supervisor's heartbeat and by signals."""
 
     def __init__(self, request: JobRequest) -> None:
         folder = Path(request.folder)
@@ -182,7 +180,7 @@ def run_job(text: str) -> None:
         inner = ProcessExecutor([choose_device(request.num_gpus)], log_dir, request.program)
         with MonitoredExecutor(inner, Monitor(make_source), {}) as executor:  # here, on the machine that trains
             orders = _Orders(request)
-            write(JobBegan(os.uname().nodename))
+            write(JobBegan())
             if request.task is None:
                 write(MachineDescribed(executor.describe()))
             else:

@@ -1,28 +1,26 @@
-"""The executors by name."""
+"""The executors by name: how each is made, on which devices it trains, and what its trials can measure."""
 
 import os
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cache, partial
-from pathlib import Path
-from typing import Annotated, Literal, Self, final
-
-from pydantic import Field, ValidationError, field_validator, model_validator
-
-from sweep.config.errors import InputError, describe_unknown, explain_refusal
-from sweep.config.metrics import METRICS, Requirement, Sensor, list_objectives
-from sweep.config.sections import Section
-from sweep.config.study import StudySpec
-from sweep.config.study_file import read_toml
-from sweep.config.trial import flatten_config
-from sweep.executors.base import Executor
-from sweep.executors.devices import limit_spinning, list_devices, select_gpus
-from sweep.executors.inline import InlineExecutor
-from sweep.executors.monitored import SENSORS, find_sensors
-from sweep.executors.process import ProcessExecutor
-from sweep.executors.ray import MAX_GPUS, RayExecutor, check_ray
-from sweep.executors.slurm import SlurmExecutor, SlurmSettings, check_slurm
+from collections.abc import (Callable, Iterable)
+from dataclasses import (dataclass, field)
+from functools import (cache, partial)
+from pathlib import (Path)
+from pydantic import (Field, ValidationError, field_validator, model_validator)
+from sweep.config.errors import (InputError, describe_unknown, explain_refusal)
+from sweep.config.metrics import (METRICS, Requirement, Sensor, list_objectives)
+from sweep.config.sections import (Section)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_file import (read_toml)
+from sweep.config.trial import (flatten_config)
+from sweep.executors.base import (Executor)
+from sweep.executors.devices import (limit_spinning, list_devices, select_gpus)
+from sweep.executors.inline import (InlineExecutor)
+from sweep.executors.monitored import (SENSORS, find_sensors)
+from sweep.executors.process import (ProcessExecutor)
+from sweep.executors.ray import (MAX_GPUS, RayExecutor, check_ray)
+from sweep.executors.slurm import (SlurmExecutor, SlurmSettings, check_slurm)
+from typing import (Annotated, Literal, Self, final)
 
 
 @final
@@ -113,11 +111,11 @@ def read_executor(on: str) -> ExecutorSettings:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class _ExecutorEntry:
     """How an executor is made (see :func:`make_executor`) and what is known of it before that."""
 
     make: Callable[[ExecutorSettings, Path | None, int, Path], Executor]
-    # named as by :func:`list_devices`; no cluster is contacted
+    # As listed by :func:`list_devices`; no cluster is contacted.
     devices: Callable[[ExecutorSettings], list[str]] = lambda _settings: list_devices()
     check: Callable[[ExecutorSettings], None] = lambda _settings: None  # raises InputError where it cannot work here
     is_remote: Callable[[ExecutorSettings], bool] = lambda _settings: False  # whether it trains on other machines
@@ -151,9 +149,9 @@ def check_executor(settings: ExecutorSettings) -> None:
         )
     EXECUTORS[settings.name].check(settings)
     present = EXECUTORS[settings.name].devices(settings)
-    known = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
-    if settings.device not in known:
-        raise InputError(f"--on: {describe_unknown('device', settings.device, known)}")
+    valid = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
+    if settings.device not in valid:
+        raise InputError(f"--on: {describe_unknown('device', settings.device, valid)}")
 
 
 def check_ranks(settings: ExecutorSettings, world_size: int) -> None:
@@ -173,12 +171,12 @@ def device_type(settings: ExecutorSettings) -> str:
 
 def _read_sensors(settings: ExecutorSettings) -> frozenset[Sensor]:
     """The sensors that every device of the executor has. No cluster is contacted: its GPUs are taken to have all."""
-    kind = EXECUTORS[settings.name]
-    devices = kind.devices(settings)
+    executor = EXECUTORS[settings.name]
+    devices = executor.devices(settings)
     gpus = select_gpus(settings.device, len(devices), devices)
     if not gpus:
         return frozenset()
-    if kind.is_remote(settings):
+    if executor.is_remote(settings):
         return SENSORS
     return frozenset.intersection(*map(find_sensors, gpus))
 
@@ -196,7 +194,7 @@ def _make_inline(settings: ExecutorSettings, _log_dir: Path | None, _world_size:
 
 
 def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, _world_size: int, root: Path) -> Executor:
-    # a forecast or a probe has no folder of a study; every machine of the cluster must see the root
+    # A forecast or a probe has no folder of a study; every machine of the cluster must see the root.
     folder = log_dir.parent / "slurm" if log_dir else root / f".slurm-{os.getpid()}"
     name = f"sweep-{log_dir.parent.name}" if log_dir else "sweep"
     return SlurmExecutor(folder, name, settings.slurm, settings.device, log_dir)
@@ -212,21 +210,21 @@ def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int,
 
 
 def _ray_devices(settings: ExecutorSettings) -> list[str]:
-    # the devices of a cluster are known once it is contacted; the executor refuses what it does not have
+    # The devices of a cluster are known once it is contacted; the executor refuses what it does not have.
     remote = ["cpu", *(f"cuda:{index}" for index in range(MAX_GPUS))]
     return list_devices() if settings.address is None else remote
 
 
-EXECUTORS: dict[str, Kind] = {
-    "process": Kind(make=_make_process),
-    "inline": Kind(make=_make_inline),
-    "ray": Kind(
+EXECUTORS: dict[str, _ExecutorEntry] = {
+    "process": _ExecutorEntry(make=_make_process),
+    "inline": _ExecutorEntry(make=_make_inline),
+    "ray": _ExecutorEntry(
         make=_make_ray,
         devices=_ray_devices,
         check=lambda settings: check_ray(settings.address),
         is_remote=lambda settings: settings.address is not None,
     ),
-    "slurm": Kind(
+    "slurm": _ExecutorEntry(
         make=_make_slurm,
         devices=_slurm_devices,
         check=lambda _settings: check_slurm(),
@@ -235,7 +233,7 @@ EXECUTORS: dict[str, Kind] = {
 }
 
 
-# Which objectives of a study its trials can measure, by the study's settings and the devices of its executor.
+# ---------------------------------------------------------------------- what trials can measure
 
 
 def check_objectives(spec: StudySpec, settings: ExecutorSettings) -> None:
@@ -246,7 +244,7 @@ def check_objectives(spec: StudySpec, settings: ExecutorSettings) -> None:
     """
     if lacking := find_unmeasurable(spec, settings):
         device = "a GPU" if device_type(settings) == "cuda" else "the CPU"
-        reasons = "; ".join(f"{name} requires {each.text}" for name, each in lacking.items())
+        reasons = "; ".join(f"{name} requires {requirement.text}" for name, requirement in lacking.items())
         raise InputError(
             f"objectives: {', '.join(lacking)} cannot be measured by this study on {device} here: {reasons}; "
             f"{suggest_remedy(lacking.values())}, or choose from {', '.join(list_measurable(spec, settings))}."
@@ -255,8 +253,8 @@ def check_objectives(spec: StudySpec, settings: ExecutorSettings) -> None:
 
 def suggest_remedy(lacking: Iterable[Requirement]) -> str:
     """What to do so that the metrics that require ``lacking`` are measured."""
-    texts = dict.fromkeys(f"set {each.text} in [base]" if each.key else f"train on {each.text}" for each in lacking)
-    return " and ".join(texts)
+    remedies = dict.fromkeys(f"set {item.text} in [base]" if item.key else f"train on {item.text}" for item in lacking)
+    return " and ".join(remedies)
 
 
 def find_unmeasurable(spec: StudySpec, settings: ExecutorSettings) -> dict[str, Requirement]:
@@ -271,16 +269,14 @@ def list_measurable(spec: StudySpec, settings: ExecutorSettings) -> list[str]:
 
 
 def _find_lacking(names: Iterable[str], spec: StudySpec, settings: ExecutorSettings) -> dict[str, Requirement]:
-    sensors = cache(partial(_read_sensors, settings))  # a GPU is asked only where an objective depends on it
-    required = {name: each for name in names if (each := METRICS[name].requires)}
-    return {
-        name: each
-        for name, each in required.items()
-        if not (each.sensor in sensors() if each.sensor else _is_set(each, spec))
-    }
+    sensors = cache(partial(_read_sensors, settings))  # a GPU is queried only where an objective depends on it
 
+    def is_met(requirement: Requirement) -> bool:
+        if requirement.sensor:
+            return requirement.sensor in sensors()
+        # A key must be set in every trial: values that are swept may replace the required one.
+        section = requirement.key.partition(".")[0]
+        return all(flatten_config(config)[requirement.key] is not None for config in spec.corners.of(section))
 
-def _is_set(requirement: Requirement, spec: StudySpec) -> bool:
-    # in every trial: keys that are swept may replace the required one
-    section = requirement.key.partition(".")[0]
-    return all(flatten_config(config)[requirement.key] is not None for config in spec.corners.of(section))
+    required = {name: requirement for name in names if (requirement := METRICS[name].requires)}
+    return {name: requirement for name, requirement in required.items() if not is_met(requirement)}

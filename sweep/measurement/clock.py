@@ -1,63 +1,19 @@
-"""The time of a trial by phase. Only this module and ``device.time_calls`` synchronize the device for timing."""
+"""The time of a trial by phase, the laps of its steps, and its waiting for processors that other programs used.
+
+Only this module and ``device.time_calls`` synchronize the device for timing. Imports no torch.
+"""
 
 import math
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from statistics import median
-from typing import Any, Literal, NamedTuple, TypeVar, final, get_args
-
-from sweep.measurement.quality import find_undisturbed
-
-# How long the threads of a training waited for a processor that other programs used. Imports no torch.
-
-_TASKS = Path("/proc/self/task")
-
-
-@final
-class WaitMeter:
-    """Measures the waiting of this thread and of the threads of native libraries, by the kernel's scheduler statistics.
-
-    Other Python threads of the process do not count: the training does not wait for them at each step.
-    """
-
-    def __init__(self) -> None:
-        self._before: dict[int, float] = {}
-
-    def begin(self) -> None:
-        self._before = _read_waits()
-
-    def end(self) -> float | None:
-        """Seconds since :meth:`begin` that the thread which waited most was ready to run and had no processor; None
-        where the kernel does not count them."""
-        after = _read_waits()
-        if threading.get_native_id() not in after or not self._before:
-            return None
-        return max(waited - self._before.get(number, 0.0) for number, waited in after.items())
-
-
-def _read_waits() -> dict[int, float]:
-    """Seconds of waiting since each thread began, by its number."""
-    waits = {}
-    others = {thread.native_id for thread in threading.enumerate()} - {threading.get_native_id()}
-    try:
-        numbers = [int(name) for name in os.listdir(_TASKS)]  # noqa: PTH208 - a path for each is slower
-    except OSError:
-        return {}
-    for number in numbers:
-        if number in others:
-            continue
-        try:
-            running, waited, _ = (_TASKS / str(number) / "schedstat").read_bytes().split()
-        except (OSError, ValueError):  # it has just ended, or there is no such file
-            continue
-        if int(running):  # without statistics all numbers are 0
-            waits[number] = int(waited) / 1e9
-    return waits
+from collections import (Counter)
+from collections.abc import (Callable, Iterable, Iterator, Sequence)
+from contextlib import (contextmanager)
+from pathlib import (Path)
+from statistics import (median)
+from sweep.measurement.quality import (find_undisturbed)
+from typing import (Any, Literal, NamedTuple, TypeVar, final, get_args)
 
 
 Item = TypeVar("Item")
@@ -66,6 +22,7 @@ Item = TypeVar("Item")
 Phase = Literal["setup", "compile", "memory", "warmup", "data_wait", "step", "eval", "checkpoint", "diagnostics"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _SPAN_GAP_SECONDS = 0.05  # windows that follow one another so closely are one span of training
+_TASKS = Path("/proc/self/task")
 
 
 class StepWindow(NamedTuple):
@@ -145,8 +102,8 @@ class Ledger:
         self.windows.append(StepWindow(elapsed, num_steps, samples, is_full, waited))
 
     def waiting(self, items: Iterable[Item]) -> Iterator[Item]:
-        """``items``, with the time that the device waits for each of them counted as data wait, which is idle time or
-        what it spends on the images itself."""
+        """``items``; the time that the device waits for each counts as data wait: idle time, or its own work on the
+        images."""
         iterator = iter(items)
         while True:
             began = self.moments.mark()
@@ -203,10 +160,10 @@ class Ledger:
     def step_seconds(self) -> float:
         """The median time of a step over the windows, data wait included; NaN without a window.
 
-        Windows of whole global batches only, unless there is none; undisturbed ones only, where others slowed the
-        training down.
+        Only windows of whole global batches count, unless there is none, and only undisturbed ones, where others slowed
+        the training down.
         """
-        windows = select_undisturbed(self.full_windows) if self.windows else []
+        windows = select_undisturbed(self.full_windows)
         return median(window.seconds / window.num_steps for window in windows) if windows else math.nan
 
     def state_dict(self) -> dict[str, Any]:
@@ -214,7 +171,7 @@ class Ledger:
         return {"seconds": dict(self.seconds), "total": self.total_seconds, "windows": windows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Adds those of earlier attempts; the time between attempts does not count."""
+        """Adds what earlier attempts measured; the time between attempts does not count."""
         for name in self.seconds:
             self.seconds[name] += state["seconds"][name]
         self.windows[:0] = [StepWindow(*window) for window in state["windows"]]
@@ -244,3 +201,44 @@ def list_times(windows: Sequence[StepWindow]) -> tuple[list[float], list[int], l
         [window.num_steps for window in windows],
         [window.waited for window in windows],
     )
+
+
+@final
+class WaitMeter:
+    """Measures how long this thread and the threads of native libraries wait for a processor, by the kernel's scheduler
+    statistics. Other Python threads do not count: the training does not wait for them at each step.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, float] = {}
+
+    def begin(self) -> None:
+        self._before = _read_waits()
+
+    def end(self) -> float | None:
+        """Seconds since :meth:`begin` that the thread which waited most was ready to run and had no processor; None
+        where the kernel does not count them."""
+        after = _read_waits()
+        if threading.get_native_id() not in after or not self._before:
+            return None
+        return max(waited - self._before.get(number, 0.0) for number, waited in after.items())
+
+
+def _read_waits() -> dict[int, float]:
+    """Seconds of waiting since each thread began, by its number."""
+    waits = {}
+    others = {thread.native_id for thread in threading.enumerate()} - {threading.get_native_id()}
+    try:
+        numbers = [int(name) for name in os.listdir(_TASKS)]  # noqa: PTH208 - a path for each is slower
+    except OSError:
+        return {}
+    for number in numbers:
+        if number in others:
+            continue
+        try:
+            running, waited, _ = (_TASKS / str(number) / "schedstat").read_bytes().split()
+        except (OSError, ValueError):  # it has just ended, or there is no such file
+            continue
+        if int(running):  # without statistics all numbers are 0
+            waits[number] = int(waited) / 1e9
+    return waits

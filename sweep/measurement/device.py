@@ -1,4 +1,4 @@
-"""The device of a trial: its name, how to wait for it, and how fast it computes at the moment."""
+"""The device of a trial and the environment around it: name, clock, versions, and how fast it computes now."""
 
 import importlib.metadata
 import os
@@ -18,13 +18,16 @@ from sweep.config.errors import DeviceFullError, InputError
 from sweep.measurement.clock import Moments, read_host_moments
 from sweep.measurement.monitor import read_driver_version, read_power_limit, read_process_bytes
 
-# The reference work, which is timed before each trial: a longer time means that all else takes longer as well.
+# The reference work is timed before each trial: if it takes longer, all else takes longer as well.
 _ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # small enough for a processor's cache; large enough to fill a GPU
 _CALLS = 4  # of one piece of the work
 _WARMUP_SECONDS = 0.02
 _MAX_SETTLING_SECONDS = 1.0
 _SETTLED = 0.02  # by which share readings of a settled clock differ
-_REFERENCE_SECONDS = 0.06  # several time slices of a scheduler, so that the mean is that of the machine
+_REFERENCE_SECONDS = 0.06  # several time slices of a scheduler, so that their mean describes the machine
+_PACKAGES = ("torch", "torchvision", "optuna", "numpy", "batch-sweep")
+_OWN_CHECKOUT = Path(__file__).resolve().parents[2]
+_VARIABLE_PREFIXES = ("CUDA_", "OMP_", "GOMP_", "MKL_", "PYTORCH_")  # the whole environment holds secrets
 
 
 def resolve_device(name: str) -> torch.device:
@@ -48,11 +51,7 @@ def resolve_device(name: str) -> torch.device:
 
 @contextmanager
 def _blame_others_for_memory() -> Iterator[None]:
-    """Where memory runs out in the block, which is before anything of a trial is on the device, others hold it.
-
-    Raises:
-        DeviceFullError: so it is.
-    """
+    """Turns running out of memory, before anything of a trial is on the device, into :class:`DeviceFullError`."""
     try:
         yield
     except RuntimeError as error:
@@ -65,7 +64,7 @@ def _blame_others_for_memory() -> Iterator[None]:
 
 
 def reach_gpu(device: torch.device) -> None:
-    """Makes the GPU ``device`` that of this process, with all that the driver requires there; no effect for a CPU.
+    """Makes ``device`` the GPU of this process, with all that the driver requires there; no effect for a CPU.
 
     Raises:
         DeviceFullError: there is no memory even for that.
@@ -79,8 +78,8 @@ def reach_gpu(device: torch.device) -> None:
 
 
 def identify_gpu(device: torch.device) -> str:
-    """The UUID of the GPU ``device``, as the driver's library names it: ``GPU-...``, or that of a part of a GPU by
-    which the process was restricted to it, ``MIG-...``. torch gives both the same form."""
+    """The UUID of the GPU ``device`` in the driver's library: ``GPU-...``, or ``MIG-...`` if the process was restricted
+    to a part of a GPU. torch gives both the same form."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     entry = visible[device.index or 0].strip() if (device.index or 0) < len(visible) else ""
     return entry if entry.startswith("MIG-") else f"GPU-{torch.cuda.get_device_properties(device).uuid}"
@@ -156,11 +155,11 @@ def read_cpu_model() -> str:
 
 
 def measure_reference_seconds(device: torch.device) -> float:
-    """Mean seconds of one piece of work, sines over a tensor, over at least 60 ms of it, after 20 ms to warm up; on a
-    GPU after as many such pieces of time as its clock takes to settle, at most a second.
+    """Mean seconds of one piece of work, sines over a tensor, repeated for at least 60 ms after 20 ms to warm up; on a
+    GPU the warm-up lasts until its clock has settled, at most a second.
 
-    Element by element on purpose: it depends on the clock and the number of threads, draws no random numbers, and
-    leaves no library's workspace behind that would count as memory of the trial.
+    The work is element by element on purpose: it depends on the clock and the number of threads, draws no random
+    numbers, and leaves no library's workspace behind that would count as memory of the trial.
 
     Raises:
         DeviceFullError: other programs hold all memory of the GPU.
@@ -170,7 +169,11 @@ def measure_reference_seconds(device: torch.device) -> float:
         values = torch.linspace(0.0, 1.0, _ELEMENTS["cuda" if device.type == "cuda" else "cpu"], device=device)
 
     def repeat(seconds: float) -> float:
-        return _repeat_work(values, synchronize, seconds)
+        spent, count = 0.0, 0
+        while spent < seconds:
+            spent += _CALLS * time_calls(values.sin_, _CALLS, synchronize)
+            count += 1
+        return spent / count
 
     if device.type == "cuda":
         wait_until_settled(lambda: repeat(_WARMUP_SECONDS), int(_MAX_SETTLING_SECONDS / _WARMUP_SECONDS))
@@ -191,55 +194,42 @@ def wait_until_settled(measure: Callable[[], float], most: int) -> None:
             return
 
 
-def _repeat_work(values: Tensor, synchronize: Callable[[], None], seconds: float) -> float:
-    # mean seconds of one piece, of as many as take ``seconds`` or longer
-    spent, count = 0.0, 0
-    while spent < seconds:
-        spent += _CALLS * time_calls(values.sin_, _CALLS, synchronize)
-        count += 1
-    return spent / count
-
-
-# Where a trial ran: device, driver, versions, threads, and an allow-list of environment variables.
-
-_PACKAGES = ("torch", "torchvision", "optuna", "numpy", "batch-sweep")
-_OWN_CHECKOUT = Path(__file__).resolve().parents[2]
-# Never the whole environment: it holds secrets.
-_VARIABLE_PREFIXES = ("CUDA_", "OMP_", "GOMP_", "MKL_", "PYTORCH_")
+# ---------------------------------------------------------------------- where a trial ran
 
 
 def describe_machine(device: str, threads: int | None) -> dict[str, Any]:
     """The environment of a trial on ``device`` with ``threads``, for a process that trains nothing.
 
-    Of a GPU also ``device_free_bytes``, what another such process could allocate now, and ``process_bytes``, what it
-    requires beside that; 0 where the driver does not report it.
+    For a GPU it has ``device_free_bytes``, which another such process could allocate now, and ``process_bytes``, which
+    a process requires in addition; 0 where the driver does not report them.
 
     Raises:
         DeviceFullError: other programs hold all memory of the GPU.
     """
     if threads is not None:
-        torch.set_num_threads(threads)  # a CPU's class names them
-    found = resolve_device(device)
-    description = describe_environment(found)
-    if found.type != "cuda":
+        torch.set_num_threads(threads)  # the class of a CPU contains their number
+    resolved = resolve_device(device)
+    description = describe_environment(resolved)
+    if resolved.type != "cuda":
         return description
-    reach_gpu(found)
+    reach_gpu(resolved)
     torch.cuda.empty_cache()
-    free_bytes, _ = torch.cuda.mem_get_info(found)
-    held = read_process_bytes(identify_gpu(found)) - torch.cuda.memory_reserved(found)
+    free_bytes, _ = torch.cuda.mem_get_info(resolved)
+    held = read_process_bytes(identify_gpu(resolved)) - torch.cuda.memory_reserved(resolved)
     return description | {"device_free_bytes": free_bytes, "process_bytes": max(held, 0)}
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
     """The facts that a timing depends on, ready for JSON; an empty string where one cannot be determined."""
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    cudnn: Any = torch.backends.cudnn  # torch leaves it untyped
     return {
         "device": name_device_class(device),
         "device_type": device.type,
         "device_memory_bytes": properties.total_memory if properties else 0,
         "driver": read_driver_version() if properties else "",
         "cuda": (torch.version.cuda or "") if properties else "",
-        "cudnn": _cudnn_version() if properties else "",
+        "cudnn": str(cudnn.version() or "") if properties else "",
         "power_limit_watts": read_power_limit(identify_gpu(device)) if properties else 0.0,
         "cpu": read_cpu_model(),
         "num_cpus": os.cpu_count() or 0,
@@ -249,13 +239,8 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "versions": {name: _find_version(name) for name in _PACKAGES},
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLE_PREFIXES)},
         "git_commit": _git_commit(_OWN_CHECKOUT),
-        "project_commit": _git_commit(_project(Path.cwd())),
+        "project_commit": _git_commit(_find_checkout(Path.cwd())),
     }
-
-
-def _cudnn_version() -> str:
-    backend: Any = torch.backends.cudnn  # torch leaves it untyped
-    return str(backend.version() or "")
 
 
 @cache
@@ -268,14 +253,14 @@ def _find_version(name: str) -> str:
         return ""
 
 
-def _project(folder: Path) -> Path | None:
-    # the checkout that the user works in, with the study file or the plug-in
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+def _find_checkout(folder: Path) -> Path | None:
+    # The user works in it: it has the study file or the plug-in.
+    return next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)
 
 
 @cache
 def _git_commit(checkout: Path | None) -> str:
-    # "" without a checkout, as for an installed package. Read from the files: a subprocess takes too long
+    # The commit is read from the files, because a subprocess takes too long. An installed package has none.
     if checkout is None:
         return ""
     git = checkout / ".git"

@@ -8,10 +8,9 @@ for a gradient estimated from B samples, E|G_B|^2 = |G|^2 + tr(S) / B. Two batch
 
 and B_simple = tr(S) / |G|^2. Each is averaged over steps before the ratio is taken, because the ratio of two noisy
 numbers is biased. B_simple is not the critical batch B_crit, which follows from the steps to a target: the paper finds
-them of one order, and B_simple to grow tenfold and more over a training, so that the average over the training is
-compared. The micro batches are those of an accumulation. A step of a single micro batch has one batch size
-only; at intervals the two halves of such a micro batch are measured by two more backward passes, which do not change
-the training.
+both of one order, and that B_simple grows tenfold and more over a training, so the average over the training is
+compared. An accumulation has micro batches; a step of a single micro batch has one batch size only, so at intervals its
+two halves are measured by two more backward passes, which do not change the training.
 """
 
 import math
@@ -31,7 +30,7 @@ _HALVES_EVERY = {"cpu": 48, "cuda": 96}
 _LEAST_HALVED = 4  # samples: batch statistics require two in each half
 _MAX_WAITING = 1000  # steps whose squared norms are on the device
 _DECAY = 0.95  # of the running averages, per step
-# Of the averages before they are compared with a batch: 14 steps. No single step is then more than a tenth of them.
+# The averages have this weight after 14 steps, when no single step is more than a tenth of them; then they are used.
 _LEAST_WEIGHT = 0.5
 
 
@@ -43,7 +42,7 @@ class NoiseMoments(NamedTuple):
 
 
 def estimate_moments(micro_squares: Sequence[float], micro_sizes: Sequence[int], whole_square: float) -> NoiseMoments:
-    """Both moments from the squared norms of the micro batches' mean gradients and that of the whole batch.
+    """Both moments from the squared norms of the mean gradients of the micro batches and of the whole batch.
 
     For micro batches of unequal sizes B_small is the harmonic mean, with which the expectation above holds.
 
@@ -69,7 +68,7 @@ class NoiseScale:
         self._squared_gradient = 0.0
         self._noise_trace = 0.0
         self._sums = NoiseMoments(0.0, 0.0)
-        self.num_steps = 0  # that were measured
+        self.num_steps = 0  # measured
 
     def add(self, moments: NoiseMoments) -> None:
         self.num_steps += 1
@@ -128,9 +127,9 @@ def _ratio(moments: NoiseMoments) -> float | None:
 class NoiseMeter:
     """Measures each micro batch's gradient before it is added to the others; requires the memory of one more gradient.
 
-    The sum is that of plain accumulation, bit for bit. With batch norm the gradient of a micro batch, or of a half, is
-    that of its own statistics. Squared norms stay on the device until they are read. Of windows of several micro
-    batches every ``windows_every``-th is measured.
+    The sum equals plain accumulation, bit for bit. With batch norm the gradient of a micro batch, or of a half, depends
+    on its own statistics. Squared norms stay on the device until they are read. Of the windows of several micro batches
+    every ``windows_every``-th is measured.
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class NoiseMeter:
         self.drop_window()
         self._waiting = []
         self._scale = NoiseScale()
-        # begins later than at the first step, which is not typical
+        # The first steps are not typical, so measuring begins later.
         self._until_window, self._until_halves, self._largest = self._windows_every // 2, self._halves_every // 2, 0
 
     def value(self) -> float | None:
@@ -240,7 +239,7 @@ class NoiseMeter:
         return _square(parameter.grad for parameter in self._parameters if parameter.grad is not None)
 
     def _add_to(self, before: Sequence[Tensor | None]) -> None:
-        # restores the sums as the parameters' gradients and adds the present gradients
+        # Restores the sums as the parameters' gradients and adds the present gradients.
         sums, present = [], []
         for parameter, gradient in zip(self._parameters, before, strict=True):
             if gradient is not None:

@@ -1,4 +1,4 @@
-"""Memory of a training: the counters of a GPU's allocator, and the peak of a step.
+"""The memory of a training: the counters of a GPU's allocator, and the peak of a step.
 
 The peak is measured in a pass of its own, because the bookkeeping would falsify a timing.
 """

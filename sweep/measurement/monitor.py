@@ -1,30 +1,36 @@
-"""Reads the sensors of devices twice a second while trials train on them, in a thread that the supervisor never waits
-for. A failure leaves fields empty and does not affect the trial."""
+"""Reads the sensors of devices twice a second while trials train on them, and summarizes the readings of each trial.
+
+The supervisor never waits for the thread that reads. A failure leaves fields empty and does not affect the trial.
+"""
 
 import logging
+import numpy as np
 import os
+import psutil
 import threading
 import time
-from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
-from itertools import pairwise
-from pathlib import Path
-from typing import Any, TypeVar, final
+from abc import (ABC, abstractmethod)
+from bisect import (bisect_right)
+from collections.abc import (Callable, Collection, Iterator, Sequence)
+from contextlib import (suppress)
+from dataclasses import (dataclass, field)
+from functools import (cache)
+from importlib import (import_module)
+from itertools import (pairwise)
+from pathlib import (Path)
+from sweep.records.quality import (BUSY_HOST)
+from typing import (Any, TypeVar, final)
 
-import numpy as np
-import psutil
 
-from sweep.records.quality import BUSY_HOST
-
-# Readings of the sensors of a device and its host during a trial: their summary and quality flags.
-
+Value = TypeVar("Value")
 Span = tuple[float, float]  # from, to; seconds by time.perf_counter(), which on Linux all processes share
 
+_INTERVAL_SECONDS = 0.5
+_LATEST = 4  # readings of a live value
+_MAX_READINGS = 20_000  # of one trial on one device, about three hours; then every second one is dropped
+_READINGS_PER_TREE = 4
+_MAX_FREQUENCIES = 4  # processors whose frequency is read: a file each
+_FREQUENCY = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
 _MIN_READINGS = 2  # in training; fewer are no summary
 _MIN_SHARE = 0.5  # of the time between two readings that must be training
 _MIN_SECONDS = 1.0  # between readings, from which a mean load is one
@@ -35,9 +41,24 @@ _CLOCK_DRIFT = 0.1  # of the median clock, between the first and the last third
 _MIN_CLOCKS = 6
 _FOREIGN_BYTES = 2 << 30  # more than the driver itself holds
 
-SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
-# Named reasons for a lower clock that hold for every trial alike; an idle device lowers its clock as well.
-_USUAL = frozenset({"idle", "power_cap", "application_clocks", "display_clocks", "sync_boost"})
+# The library's bits for why a clock is below its highest, by their names in ``SensorReading.slow_reasons``.
+_REASONS = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "power_brake",
+    0x100: "display_clocks",
+}
+_THROTTLING = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
+_USUAL = frozenset(_REASONS.values()) - _THROTTLING  # they hold for every trial alike
+_log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------------- readings and their summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +73,7 @@ class SensorReading:
     clock_hertz: float | None = None
     max_clock_hertz: float | None = None
     slow_reasons: frozenset[str] | None = None  # why the clock is below its highest
-    num_others: int | None = None  # processes on the device of other programs
+    num_others: int | None = None  # processes of other programs on the device
     other_memory_bytes: int | None = None  # in use on the device, by other programs
     busy_seconds: float | None = None  # a counter: of all cores, by any process
     own_busy_seconds: float | None = None  # a counter: by this program's processes
@@ -73,7 +94,7 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
     Readings outside the spans do not count. Differences of counters count where most of the time between two readings
     was training. With too few readings the summary is empty.
     """
-    inside = [reading for reading in readings if _seconds_inside(spans, reading.at, reading.at, closed=True)]
+    inside = [reading for reading in readings if _is_inside(spans, reading.at)]
     steps = [
         (one, two)
         for one, two in pairwise(readings)
@@ -81,14 +102,14 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
     ]
     if len(inside) < _MIN_READINGS:
         return DeviceSummary()
-    counted, load = _rate(steps, "energy_joules"), _load_by_others(steps)
+    counted, load = _measure_growth(steps, "energy_joules"), _load_by_others(steps)
     measured = {
-        "gpu_utilization": _of(inside, "utilization", np.mean),
-        # the counter also covers the time between two readings
-        "power_watts": counted[0] if counted else _of(inside, "power_watts", np.mean),
-        # mean power times all seconds of training, because readings do not fall on the edges of spans
+        "gpu_utilization": _combine(inside, "utilization", np.mean),
+        # The counter also covers the time between two readings.
+        "power_watts": counted[0] if counted else _combine(inside, "power_watts", np.mean),
+        # Mean power times all seconds of training, because readings do not fall on the edges of spans.
         "energy_joules": counted[0] * sum(end - begin for begin, end in spans) if counted else None,
-        "temperature_celsius": _of(inside, "temperature_celsius", np.max),
+        "temperature_celsius": _combine(inside, "temperature_celsius", np.max),
     }
     raised = {
         "other_process": _has_others(inside),
@@ -102,47 +123,45 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
     )
 
 
-def merge_summaries(parts: Sequence[DeviceSummary]) -> DeviceSummary:
+def merge_summaries(summaries: Sequence[DeviceSummary]) -> DeviceSummary:
     """The summary of a trial's devices: sums of power and energy, the maximum of temperature, means of others."""
-    names = list(dict.fromkeys(name for part in parts for name in part.measurements))
-    merged = {
-        name: float(_MERGING.get(name, np.mean)([p.measurements[name] for p in parts if name in p.measurements]))
-        for name in names
-    }
-    return DeviceSummary(merged, tuple(dict.fromkeys(flag for part in parts for flag in part.flags)))
+    merging: dict[str, Callable[[list[float]], float]]
+    merging = {"power_watts": sum, "energy_joules": sum, "temperature_celsius": max}
+    values: dict[str, list[float]] = {}
+    for summary in summaries:
+        for name, value in summary.measurements.items():
+            values.setdefault(name, []).append(value)
+    merged = {name: float(merging.get(name, np.mean)(listed)) for name, listed in values.items()}
+    return DeviceSummary(merged, tuple(dict.fromkeys(flag for summary in summaries for flag in summary.flags)))
 
 
-_MERGING: dict[str, Callable[[Sequence[float]], float]] = {
-    "power_watts": sum,
-    "energy_joules": sum,
-    "temperature_celsius": max,
-}
+def _is_inside(spans: Sequence[Span], at: float) -> bool:
+    index = bisect_right(spans, (at, float("inf"))) - 1
+    return index >= 0 and at <= spans[index][1]
 
 
-def _seconds_inside(spans: Sequence[Span], begin: float, end: float, *, closed: bool = False) -> float:
-    """Seconds of ``begin`` to ``end`` inside the spans (in order of time); with ``closed`` 1.0 for a moment inside."""
+def _seconds_inside(spans: Sequence[Span], begin: float, end: float) -> float:
+    """Seconds of ``begin`` to ``end`` inside the spans, which are in the order of time."""
     first = max(0, bisect_right(spans, (begin, float("inf"))) - 1)
     total = 0.0
     for low, high in spans[first:]:
         if low > end:
             break
-        if closed and low <= begin <= high:
-            return 1.0
         total += max(0.0, min(high, end) - max(low, begin))
     return total
 
 
-def _known(readings: Sequence[SensorReading], name: str) -> list[float]:
+def _list_values(readings: Sequence[SensorReading], name: str) -> list[float]:
     return [value for reading in readings if (value := getattr(reading, name)) is not None]
 
 
-def _of(readings: Sequence[SensorReading], name: str, combine: Callable[[list[float]], float]) -> float | None:
-    values = _known(readings, name)
+def _combine(readings: Sequence[SensorReading], name: str, combine: Callable[[list[float]], float]) -> float | None:
+    values = _list_values(readings, name)
     return float(combine(values)) if values else None
 
 
-def _rate(steps: Sequence[tuple[SensorReading, SensorReading]], *names: str) -> tuple[float, ...] | None:
-    """Growth of the named counters over time, in their units a second; None where one is missing."""
+def _measure_growth(steps: Sequence[tuple[SensorReading, SensorReading]], *names: str) -> tuple[float, ...] | None:
+    """Growth of counters over time, in their units a second; None where one is missing."""
     total, growths = 0.0, [0.0] * len(names)
     for one, two in steps:
         ends = [(getattr(one, name), getattr(two, name)) for name in names]
@@ -156,21 +175,18 @@ def _rate(steps: Sequence[tuple[SensorReading, SensorReading]], *names: str) -> 
 def _load_by_others(steps: Sequence[tuple[SensorReading, SensorReading]]) -> float | None:
     if sum(two.at - one.at for one, two in steps) < _MIN_SECONDS:
         return None
-    rates = _rate(steps, "busy_seconds", "own_busy_seconds")
-    if rates is None:
-        return None
-    everybody, own = rates
-    return max(0.0, everybody - own) / steps[0][0].num_processors
+    rates = _measure_growth(steps, "busy_seconds", "own_busy_seconds")
+    return max(0.0, rates[0] - rates[1]) / steps[0][0].num_processors if rates else None
 
 
 def _has_others(inside: Sequence[SensorReading]) -> bool:
-    memory = _known(inside, "other_memory_bytes")
-    return any(_known(inside, "num_others")) or (bool(memory) and float(np.median(memory)) >= _FOREIGN_BYTES)
+    memory = _combine(inside, "other_memory_bytes", np.median)
+    return any(_list_values(inside, "num_others")) or (memory or 0.0) >= _FOREIGN_BYTES
 
 
 def _is_throttled(inside: Sequence[SensorReading]) -> bool:
     reasons = [reading.slow_reasons for reading in inside if reading.slow_reasons is not None]
-    slowed = sum(bool(reason & SLOWED) for reason in reasons)
+    slowed = sum(bool(reason & _THROTTLING) for reason in reasons)
     return slowed > 0 and slowed >= _THROTTLED * len(reasons)
 
 
@@ -180,24 +196,17 @@ def _is_clock_drifting(inside: Sequence[SensorReading]) -> bool:
         return False
     clocks = np.array([reading.clock_hertz for reading in clocked], dtype=np.float64)
     third = len(clocks) // 3
-    apart = abs(float(np.median(clocks[-third:])) - float(np.median(clocks[:third])))
-    return apart >= _CLOCK_DRIFT * float(np.median(clocks)) or _is_slow(clocked)
-
-
-def _is_slow(clocked: Sequence[SensorReading]) -> bool:
-    # far below the highest clock, and mostly for no reason that applies to every trial
+    change = abs(float(np.median(clocks[-third:])) - float(np.median(clocks[:third])))
+    # A clock may also be far below its highest all the time, mostly for no reason that applies to every trial.
     slow = [
         reading.clock_hertz < _SLOW_CLOCK * reading.max_clock_hertz and not (reading.slow_reasons or set()) & _USUAL
         for reading in clocked
         if reading.clock_hertz and reading.max_clock_hertz
     ]
-    return bool(slow) and sum(slow) > len(slow) / 2
+    return change >= _CLOCK_DRIFT * float(np.median(clocks)) or sum(slow) > len(slow) / 2
 
 
-_log_monitor = logging.getLogger(__name__)
-_INTERVAL_SECONDS = 0.5
-_LATEST = 4  # readings of a live value
-_MAX_READINGS = 20_000  # of one trial on one device, about three hours; then every second one is dropped
+# ---------------------------------------------------------------------- the thread that reads
 
 
 class SensorSource(ABC):
@@ -237,8 +246,8 @@ class Monitor:
     def read_utilization(self, number: int) -> float | None:
         """Share of the last two seconds in which the GPUs of trial ``number`` were busy; None where it is not read."""
         with self._lock:
-            latest = [readings[-_LATEST:] for readings in self._watches.get(number, {}).values()]
-        shares = [each.utilization for readings in latest for each in readings if each.utilization is not None]
+            latest = [reading for readings in self._watches.get(number, {}).values() for reading in readings[-_LATEST:]]
+        shares = _list_values(latest, "utilization")
         return sum(shares) / len(shares) if shares else None
 
     def end(self, number: int, spans: Sequence[Span]) -> DeviceSummary:
@@ -284,7 +293,10 @@ class Monitor:
             if source is not None:
                 self._keep(device, source.read())
         except Exception as error:  # whatever a driver's library may raise
-            self._warn(device, error)
+            if device not in self._warned:
+                self._warned.add(device)
+                text = "%s is not monitored (%s: %s); its measurements stay empty"
+                _log.warning(text, device, type(error).__name__, error)
 
     def _keep(self, device: str, reading: SensorReading) -> None:
         with self._lock:
@@ -293,27 +305,16 @@ class Monitor:
                 if len(readings) > _MAX_READINGS:
                     del readings[::2]
 
-    def _warn(self, device: str, error: Exception) -> None:
-        if device not in self._warned:
-            self._warned.add(device)
-            _log_monitor.warning(
-                "%s is not monitored (%s: %s); its measurements stay empty", device, type(error).__name__, error
-            )
 
-
-# Sensors of the host: processor time of other programs and of this one, and clock frequency.
-
-_READINGS_PER_TREE = 4
-_MAX_FREQUENCIES = 4  # processors whose frequency is read: a file each
-_FREQUENCY = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
+# ---------------------------------------------------------------------- the sensors of the host
 
 
 @final
 class HostSource(SensorSource):
-    """Reads the processors that this process may use, and the process tree under ``root_pid``."""
+    """Reads the processors that this process may use, and the process tree under ``root_pid`` (this process's)."""
 
     def __init__(self, root_pid: int | None = None) -> None:
-        self._root = psutil.Process(root_pid or os.getpid())
+        self._root = psutil.Process(root_pid)
         self._processors = sorted(os.sched_getaffinity(0))
         self._tree: list[psutil.Process] = []
         self._num_readings = 0
@@ -331,14 +332,16 @@ class HostSource(SensorSource):
         return
 
     def _busy_seconds(self) -> float | None:
-        # "steal" time, which the host of a virtual machine takes, counts as used by others
+        # "Steal" time, which the host of a virtual machine takes, counts as used by others. The kernel includes the
+        # time of guests in user and nice already.
         times = psutil.cpu_times(percpu=True)
-        mine = [times[number] for number in self._processors if number < len(times)]
-        return float(sum(sum(one) - one.idle - getattr(one, "iowait", 0.0) - _guest(one) for one in mine))
+        allowed = [times[number] for number in self._processors if number < len(times)]
+        excluded = ("idle", "iowait", "guest", "guest_nice")
+        return float(sum(sum(one) - sum(getattr(one, name, 0.0) for name in excluded) for one in allowed))
 
     def _own_seconds(self) -> float | None:
-        # The time of an ended process is added to its parent, and the counter of a process that is found late is
-        # complete: so the tree need not be walked, which reads a file per process, at each reading.
+        # The tree need not be walked, which reads a file per process, at each reading: the time of an ended process is
+        # added to its parent, and the counter of a process that is found late is complete.
         if self._num_readings % _READINGS_PER_TREE == 0:
             self._tree = [self._root, *self._root.children(recursive=True)]
         self._num_readings += 1
@@ -358,84 +361,71 @@ class HostSource(SensorSource):
             return None
 
 
-def _guest(times: object) -> float:
-    # the kernel already includes it in user and nice
-    return float(getattr(times, "guest", 0.0)) + float(getattr(times, "guest_nice", 0.0))
+# ---------------------------------------------------------------------- the sensors of a GPU, by NVIDIA's library
 
 
-def _list_own_pids(root_pid: int | None = None) -> frozenset[int]:
-    """The process tree under ``root_pid``, itself included; this process's when None."""
-    root = psutil.Process(root_pid or os.getpid())
-    return frozenset({root.pid, *(child.pid for child in root.children(recursive=True))})
-
-
-# Sensors of a GPU by NVIDIA's management library; fields stay empty where the library is missing or fails.
-
-_log = logging.getLogger(__name__)
-Value = TypeVar("Value")
-
-# The library's bits for why a clock is below its highest, by their names in ``SensorReading.slow_reasons``.
-_REASONS = {
-    0x1: "idle",
-    0x2: "application_clocks",
-    0x4: "power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal",
-    0x40: "hw_thermal",
-    0x80: "power_brake",
-    0x100: "display_clocks",
-}
-
-
-@cache
-def read_driver_version() -> str:
-    """Version of NVIDIA's driver, or ``""``."""
+def query_nvml(query: Callable[[Any], Value]) -> Value | None:
+    """The result of ``query``, called with NVIDIA's library; None where the library or the driver is missing or the
+    query fails."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except Exception:  # no library, no driver, or one that does not fit: each raises something else
-        return ""
+        return None
     try:
-        version = pynvml.nvmlSystemGetDriverVersion()
-        return version.decode() if isinstance(version, bytes) else str(version)
+        return query(pynvml)
     except Exception:
-        return ""
+        return None
     finally:
         pynvml.nvmlShutdown()
 
 
+@cache
+def read_driver_version() -> str:
+    """Version of NVIDIA's driver, or ``""``."""
+    return query_nvml(lambda nvml: _decode(nvml.nvmlSystemGetDriverVersion())) or ""
+
+
 def find_gpu(library: Any, entry: str) -> Any:
-    """The library's handle of a GPU: by its number in the order of the bus, or by its UUID (``GPU-...``), also that of
-    a part of one (``MIG-...``), of which as much as is unambiguous suffices, as CUDA accepts it.
+    """The library's handle of a GPU, by its number in the order of the bus or by its UUID (``GPU-...``; ``MIG-...`` for
+    a part of one). As much of a UUID as is unambiguous suffices, as for CUDA.
 
     Raises:
-        Exception: of the library, when it does not know the device.
+        Exception: the library's own, when it does not know the device.
     """
     if entry.isdigit():
         return library.nvmlDeviceGetHandleByIndex(int(entry))
     try:
         return library.nvmlDeviceGetHandleByUUID(entry)
     except Exception:  # an abbreviated one, or torch's name of a part
-        found = [handle for handle, uuid in _list_gpus(library) if _strip_kind(uuid).startswith(_strip_kind(entry))]
-        if len(found) != 1:
+        start = _strip_kind(entry)
+        handles = [handle for handle, uuid in _list_gpus(library) if _strip_kind(uuid).startswith(start)]
+        if len(handles) != 1:
             raise
-        return found[0]
+        return handles[0]
 
 
 def _list_gpus(library: Any) -> Iterator[tuple[Any, str]]:
-    # with the parts of each, where it is divided
+    # Where a GPU is divided, its parts follow it.
     for index in range(library.nvmlDeviceGetCount()):
         device = library.nvmlDeviceGetHandleByIndex(index)
         handles = [device]
         with suppress(Exception):  # most GPUs cannot be divided
             for part in range(library.nvmlDeviceGetMaxMigDeviceCount(device)):
-                with suppress(Exception):  # not every place is taken
+                with suppress(Exception):  # not every position is taken
                     handles.append(library.nvmlDeviceGetMigDeviceHandleByIndex(device, part))
         for handle in handles:
-            uuid = library.nvmlDeviceGetUUID(handle)
-            yield handle, uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+            yield handle, read_uuid(library, handle)
+
+
+def read_uuid(library: Any, handle: Any) -> str:
+    """The whole UUID of a GPU of the library."""
+    return _decode(library.nvmlDeviceGetUUID(handle))
+
+
+def _decode(text: object) -> str:
+    return text.decode() if isinstance(text, bytes) else str(text)  # older libraries give bytes
 
 
 def _strip_kind(uuid: str) -> str:
@@ -444,33 +434,24 @@ def _strip_kind(uuid: str) -> str:
 
 def read_power_limit(uuid: str) -> float:
     """The power limit of the GPU ``GPU-...`` in watts; 0.0 where it cannot be read."""
-    return _read_gpu(uuid, lambda nvml, gpu: float(nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1e3)) or 0.0
+    milliwatts = query_nvml(lambda nvml: nvml.nvmlDeviceGetPowerManagementLimit(find_gpu(nvml, uuid)))
+    return float((milliwatts or 0) / 1e3)
 
 
 def read_process_bytes(uuid: str) -> int:
-    """Bytes that this process holds on the GPU ``GPU-...``, all included; 0 where the driver does not report them, as
-    inside most containers."""
+    """All bytes that this process holds on the GPU ``GPU-...``; 0 where the driver does not report them, as inside most
+    containers."""
 
-    def query(nvml: Any, gpu: Any) -> int:
-        listed = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    def query(nvml: Any) -> int:
+        listed = nvml.nvmlDeviceGetComputeRunningProcesses(find_gpu(nvml, uuid))
         return sum(process.usedGpuMemory or 0 for process in listed if process.pid == os.getpid())
 
-    return _read_gpu(uuid, query) or 0
+    return query_nvml(query) or 0
 
 
-def _read_gpu(uuid: str, query: Callable[[Any, Any], Value]) -> Value | None:
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no library, no driver, or one that does not fit
-        return None
-    try:
-        return query(pynvml, find_gpu(pynvml, uuid))
-    except Exception:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+def _list_own_pids() -> frozenset[int]:
+    own = psutil.Process()
+    return frozenset({own.pid, *(child.pid for child in own.children(recursive=True))})
 
 
 @final
@@ -484,10 +465,9 @@ class NvmlSource(SensorSource):
     """
 
     def __init__(self, entry: str, library: Any = None, ours: Callable[[], Collection[int]] = _list_own_pids) -> None:
-        self._library, self._ours, self._entry = library or import_module("pynvml"), ours, entry
-        library = self._library
-        library.nvmlInit()
-        self._device = find_gpu(library, entry)
+        self._entry, self._library, self._ours = entry, library or import_module("pynvml"), ours
+        self._library.nvmlInit()
+        self._device = find_gpu(self._library, entry)
         self._refused: set[str] = set()
 
     def read(self) -> SensorReading:
@@ -516,20 +496,19 @@ class NvmlSource(SensorSource):
         return float(self._library.nvmlDeviceGetTemperature(self._device, self._library.NVML_TEMPERATURE_GPU))
 
     def _slow_reasons(self) -> frozenset[str]:
-        # by its older name, which older libraries have as well
+        # The older name of the call, which older libraries have as well.
         bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device)
         return frozenset(name for bit, name in _REASONS.items() if bits & bit)
 
     def _processes(self) -> tuple[int, int | None]:
-        # Number of other programs' processes, and bytes of this one's. In a container the ids may be those of another
-        # namespace, so that none is found: then one of them is taken to be this program's, and the bytes are unknown.
+        # The number of other programs' processes, and the bytes of this program's. In a container the ids may be of
+        # another namespace: then one process is taken to be this program's, and the bytes are unknown.
         listed = self._library.nvmlDeviceGetComputeRunningProcesses(self._device)
         own = set(self._ours())
-        ours = [process for process in listed if process.pid in own]
-        if not ours:
+        held = [process.usedGpuMemory for process in listed if process.pid in own]
+        if not held:
             return max(0, len(listed) - 1), None
-        held = [process.usedGpuMemory for process in ours]
-        return len(listed) - len(ours), None if None in held else sum(held)
+        return len(listed) - len(held), None if None in held else sum(held)
 
     def _query(self, what: str, query: Callable[[], Value]) -> Value | None:
         try:

@@ -1,20 +1,9 @@
 """Quality flags of a timing: how well its mean step time is known. Imports no torch."""
 
-from collections.abc import Sequence
-
 import numpy as np
+from collections.abc import (Sequence)
+from sweep.records.quality import (FEW_STEPS, MAX_TIME_ERROR, MAX_WAIT_SLOWDOWN, MIN_STEPS, MIN_WINDOWS, MUCH, PROCESSOR_WAIT, SLOWED_BY_OTHERS, UNCERTAIN_TIME)
 
-from sweep.records.quality import (
-    FEW_STEPS,
-    MAX_TIME_ERROR,
-    MAX_WAIT_SLOWDOWN,
-    MIN_STEPS,
-    MIN_WINDOWS,
-    MUCH,
-    PROCESSOR_WAIT,
-    SLOWED_BY_OTHERS,
-    UNCERTAIN_TIME,
-)
 
 _MIN_DRIFT_WINDOWS = 9  # three for each third
 _MIN_REFERENCES = 5
@@ -33,18 +22,18 @@ def find_timing_flags(
 ) -> tuple[str, ...]:
     """The flags of a timing, by their names in :data:`sweep.records.quality.MEANINGS`.
 
-    ``seconds``, ``steps`` and ``waited`` (seconds without a processor) are those of each window of steps of one size,
-    in the order of time, without warm-up; ``num_steps`` is over all windows.
+    ``seconds``, ``steps`` and ``waited`` (seconds without a processor) have an entry for each window of steps of one
+    size, in the order of time, without warm-up; ``num_steps`` is over all windows.
     """
-    each = [took / count for took, count in zip(seconds, steps, strict=True)]
+    step_seconds = [took / count for took, count in zip(seconds, steps, strict=True)]
     error = measure_time_error(seconds, steps, waited)
     raised = {
-        FEW_STEPS: num_steps < MIN_STEPS or len(each) < MIN_WINDOWS,
+        FEW_STEPS: num_steps < MIN_STEPS or len(step_seconds) < MIN_WINDOWS,
         SLOWED_BY_OTHERS: (measure_slowdown(seconds, steps, waited) or 0.0) > MAX_WAIT_SLOWDOWN,
         PROCESSOR_WAIT: _has_waited_throughout(seconds, steps, waited),
         UNCERTAIN_TIME: error is not None and error > MAX_TIME_ERROR,
-        "spread": len(each) >= MIN_WINDOWS and measure_relative_spread(each) >= MUCH,
-        "drift": len(each) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(each) >= MUCH,
+        "spread": len(step_seconds) >= MIN_WINDOWS and measure_relative_spread(step_seconds) >= MUCH,
+        "drift": len(step_seconds) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(step_seconds) >= MUCH,
     }
     return tuple(name for name, is_raised in raised.items() if is_raised)
 
@@ -57,8 +46,8 @@ def _has_waited_throughout(seconds: Sequence[float], steps: Sequence[int], waite
 
 
 def measure_slowdown(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> float | None:
-    """By which share the mean step time over all windows exceeds that over windows without waiting for processors that
-    others used. None where the waiting is not known, or where fewer than eight windows had none."""
+    """The share by which the mean step time over all windows exceeds the mean over windows without waiting for
+    processors that others used. None where the waiting is not known, or where fewer than eight windows had none."""
     is_quiet = _find_quiet(seconds, waited)
     if is_quiet.sum() < _MIN_QUIET_WINDOWS or not sum(seconds) > 0:
         return None
@@ -70,7 +59,7 @@ def measure_slowdown(seconds: Sequence[float], steps: Sequence[int], waited: Seq
 def find_undisturbed(
     seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]
 ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Which windows a step's time is taken from, shape ``[windows]``: those without waiting where the waiting of others
+    """The windows that a step's time is taken from, shape ``[windows]``: the ones without waiting where waiting has
     lengthened the mean by over the limit, otherwise all."""
     if (measure_slowdown(seconds, steps, waited) or 0.0) > MAX_WAIT_SLOWDOWN:
         return _find_quiet(seconds, waited)
@@ -86,22 +75,20 @@ def _find_quiet(
 
 def measure_time_error(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> float | None:
     """Half the width of the 95 % interval of the mean step time, as a share of it: the mean over all steps (of
-    :func:`find_undisturbed`), which is what a sum of seconds depends on. None for fewer windows than three.
+    :func:`find_undisturbed`), which a sum of seconds depends on. None for fewer windows than three.
 
-    The variance is that of the circular block bootstrap over the windows (Politis and Romano 1992), in closed form, so
-    that equal windows have equal errors. Blocks are an eighth of the windows long: the load of a machine comes in
-    phases, and windows of one phase are one observation. With so few blocks the quantile is Student's.
+    The variance is by the circular block bootstrap over the windows (Politis and Romano 1992), in closed form, so that
+    equal windows have equal errors. Blocks are an eighth of the windows long: the load of a machine comes in phases,
+    and windows of one phase are one observation. With so few blocks the quantile is Student's.
     """
     is_used = find_undisturbed(seconds, steps, waited)
     took, counts = (np.asarray(values, dtype=np.float64)[is_used] for values in (seconds, steps))
-    if (num := len(took)) < MIN_WINDOWS:
+    if (num := len(took)) < MIN_WINDOWS or not took.sum() > 0:
         return None
-    if not took.sum() > 0:
-        return None
-    apart = took - took.sum() / counts.sum() * counts  # from the mean; their sum is 0
+    deviations = took - took.sum() / counts.sum() * counts  # from the mean; their sum is 0
     length = max(1, num // _NUM_BLOCKS)
     num_blocks = num / length
-    sums = np.cumsum(np.concatenate(([0.0], apart, apart[: length - 1])))
+    sums = np.cumsum(np.concatenate(([0.0], deviations, deviations[: length - 1])))
     blocks = sums[length:] - sums[:-length]
     variance = num_blocks * float(np.mean(blocks**2)) * num_blocks / (num_blocks - 1)
     return _T_QUANTILES[int(num_blocks) - 3] * float(np.sqrt(variance)) / float(took.sum())
@@ -125,5 +112,5 @@ def measure_relative_drift(values: Sequence[float]) -> float:
     """Difference of the medians of the first and the last third, over the median of all."""
     third = len(values) // 3
     middle = float(np.median(values))
-    apart = abs(float(np.median(values[-third:])) - float(np.median(values[:third])))
-    return apart / middle if middle > 0 else 0.0
+    change = abs(float(np.median(values[-third:])) - float(np.median(values[:third])))
+    return change / middle if middle > 0 else 0.0

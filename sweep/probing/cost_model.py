@@ -29,70 +29,10 @@ from sweep.training.constants import (
 )
 from sweep.training.data.windows import cut_epoch
 
-# How much work a configuration requires: steps, micro batches by size, evaluations. Known before any training.
+_Sizes = tuple[tuple[int, float], ...]  # micro batches in samples on one rank, each with its number in an epoch
 
-Sizes = tuple[tuple[int, float], ...]  # of micro batches in samples on one rank, each with its number in an epoch
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Workload:
-    """The work of one training."""
-
-    epochs: float
-    steps_per_epoch: float
-    micro_batches: Sizes
-    num_evaluations: float
-    is_cap: bool = False  # a training until a target accuracy may be shorter
-    seconds: float | None = None  # of training, where the budget is in seconds; the epochs then follow from it
-
-
-def compute_workload(config: TrialConfig, num_train: int) -> _Workload:
-    """The work of a trial of ``config`` on ``num_train`` images; a growing batch counts with its average size."""
-    micro, ranks = config.micro_batch, config.distributed.world_size
-    schedule = BatchSchedule(config.batch, config.global_batch_size, micro * ranks)
-    average = round(schedule.average()) if schedule.is_growing else config.global_batch_size
-    least = 1 if has_batch_statistics(config.model.name, config.model.norm) is False else 2 * ranks
-    steps, sizes = _split_epoch(num_train, average, micro * ranks, least)
-    budget = Budget(config.apply_rules().budget, num_train, average, steps, is_growing=False)
-    epochs = budget.num_steps / steps
-    is_target = config.budget.target_accuracy is not None
-    return _Workload(
-        epochs=epochs,
-        steps_per_epoch=steps,
-        micro_batches=tuple((math.ceil(size / ranks), count) for size, count in sizes),
-        num_evaluations=_count_target_evaluations(epochs) if is_target else count_evaluations(epochs),
-        is_cap=is_target,
-        seconds=config.budget.seconds,
-    )
-
-
-def count_epoch_steps(config: TrialConfig, num_train: int) -> int:
-    """The optimizer steps of an epoch of ``num_train`` images; where the batch grows, those with its average size."""
-    return round(compute_workload(config, num_train).steps_per_epoch)
-
-
-def count_evaluations(epochs: float) -> int:
-    """Evaluations of a training of so many epochs, that at its end included."""
-    every = math.ceil(math.ceil(epochs) / MAX_EVALUATIONS)
-    return max(1, math.ceil(epochs / every))
-
-
-def _count_target_evaluations(epochs: float) -> float:
-    # one per quarter of an epoch until a twentieth of the training is longer than that
-    turn = TARGET_EPOCHS / TARGET_GROWTH
-    early = min(epochs, turn) / TARGET_EPOCHS
-    return early + (math.log(epochs / turn) / math.log1p(TARGET_GROWTH) if epochs > turn else 0.0)
-
-
-@lru_cache(maxsize=1024)
-def _split_epoch(num_train: int, global_batch: int, micro: int, least: int) -> tuple[int, Sizes]:
-    windows = cut_epoch(num_train, global_batch, micro, least)
-    sizes = Counter(part.stop - part.start for window in windows for part in window.slices)
-    return len(windows), tuple((size, float(count)) for size, count in sorted(sizes.items()))
-
-
-# Where one size was probed, so much of a micro batch's time is taken to be independent of its size: the time to launch
-# operations, which is short compared with a long computation.
+# Where one size was probed, this part of a micro batch's time is taken to be independent of its size: the time to
+# launch operations, which is short compared with a long computation.
 _FIXED_SHARE = 0.3
 _FIXED_SECONDS = 3e-3
 _REFERENCE_SECONDS = 0.1  # of the reference work before a trial, which measures the speed of the machine
@@ -104,13 +44,26 @@ _PROBE_SIDE_SECONDS = 0.3  # of a probe: the update, the images and the evaluati
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class Workload:
+    """The work of one training."""
+
+    epochs: float
+    steps_per_epoch: float
+    micro_batches: _Sizes
+    num_evaluations: float
+    is_cap: bool = False  # a training until a target accuracy may be shorter
+    seconds: float | None = None  # of training, where the budget is in seconds; the epochs then follow from it
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class TrialCost:
     """Seconds of one trial."""
 
     train_seconds: float
     other_seconds: float
     is_cap: bool = False  # a training until a target accuracy may be shorter
-    is_guess: bool = False  # the nearest probe is of another kind, or of less than half or more than twice its size
+    is_guess: bool = False  # the nearest probe is of another group, or of less than half or more than twice its size
 
     @property
     def seconds(self) -> float:
@@ -138,7 +91,7 @@ class CostModel:
     def predict_seconds(self, config: TrialConfig) -> float | None:
         """Seconds that a trial of ``config`` will take in all; None while nothing is known.
 
-        With a target accuracy, those of the cap. A trial that is pruned, fails or is stopped takes less.
+        With a target accuracy it is the longest training. A trial that is pruned, fails or is stopped takes less.
         """
         cost = self.predict(config)
         return cost.seconds if cost else None
@@ -156,8 +109,8 @@ class CostModel:
         return replace(cost, other_seconds=cost.other_seconds + self._launch_seconds, is_guess=is_guess)
 
     def predict_metric(self, name: str, config: TrialConfig) -> float | None:
-        """One of :data:`sweep.search.sampler.PREDICTED_METRICS`; None where no probe is of the configuration's
-        own kind and near its size."""
+        """One of :data:`sweep.search.sampler.PREDICTED_METRICS`; None where no probe of the configuration's own group
+        is near its size."""
         if name == "peak_memory_bytes":
             return self.predict_peak_memory_bytes(config)
         cost = self.predict(config)
@@ -177,21 +130,21 @@ class CostModel:
         return self._launch_seconds + _predict_setup(config, listed, by_size) + timed + _PROBE_SIDE_SECONDS
 
     def predict_peak_memory_bytes(self, config: TrialConfig) -> int | None:
-        """The peak of a training step of ``config``; None unless its micro batch is between those of two probes.
+        """The peak of a training step of ``config``; None unless its micro batch is between two probed ones.
 
         Memory is linear in the micro batch, because only activations grow with it. From the second micro batch of a
         step on, the gradients of the step are held as well.
         """
         probes = self._groups.get(derive_shape(config).group, {})
         accumulation, micro = min(find_largest_accumulation(config), 2), config.micro_batch
-        known: dict[int, float] = {}
+        peaks: dict[int, float] = {}
         for (size, probed), probe in sorted(probes.items(), key=lambda item: item[0][1] == accumulation):
             if probe.peak_memory_bytes is not None:
                 gradients = _FP32_BYTES * (probe.num_parameters or 0) * max(accumulation - probed, 0)
-                known[size] = probe.peak_memory_bytes + gradients
-        if not known or not min(known) <= micro <= max(known):
+                peaks[size] = probe.peak_memory_bytes + gradients
+        if not peaks or not min(peaks) <= micro <= max(peaks):
             return None
-        return round(interpolate(known, micro))
+        return round(interpolate(peaks, micro))
 
     def _find_probes(self, group: Shape) -> dict[tuple[int, int], ProbeRecord]:
         """By size, the probes of ``group``, otherwise those of the group that is most like it."""
@@ -203,10 +156,10 @@ class CostModel:
         return self._groups[nearest] if nearest else {}
 
 
-def interpolate(known: Mapping[int, float], size: int) -> float:
-    """The value at ``size`` on straight lines between the ``known`` ones. The lines are extended to both sides, but the
-    value never falls with the size, and below the first one never faster than in proportion."""
-    points = sorted(known.items())
+def interpolate(values: Mapping[int, float], size: int) -> float:
+    """The value at ``size`` on straight lines between ``values`` by size. The lines are extended to both sides, but the
+    value never falls with the size, and below the first size never faster than in proportion."""
+    points = sorted(values.items())
     if len(points) == 1:
         at, value = points[0]
         fixed = min(_FIXED_SHARE * value, _FIXED_SECONDS)
@@ -237,17 +190,17 @@ def _cost(config: TrialConfig, probes: list[ProbeRecord], *, read_test: bool) ->
 
 def _fit_micro_batches(probes: list[ProbeRecord], update_seconds: float) -> dict[int, float]:
     """Seconds of one micro batch, by its size."""
-    found: dict[int, list[float]] = defaultdict(list)
+    by_size: dict[int, list[float]] = defaultdict(list)
     for probe in probes:
         micro, accumulation = _size(probe)
         step = probe.step_seconds_mean or 0.0
-        found[micro].append(max(step - min(update_seconds, 0.9 * step), 0.0) / accumulation)
-    return {micro: sum(seconds) / len(seconds) for micro, seconds in found.items()}
+        by_size[micro].append(max(step - min(update_seconds, 0.9 * step), 0.0) / accumulation)
+    return {micro: sum(seconds) / len(seconds) for micro, seconds in by_size.items()}
 
 
 def _predict_setup(config: TrialConfig, probes: list[ProbeRecord], by_size: Mapping[int, float]) -> float:
-    """Seconds of loading, building, the first steps and the memory pass: those of the probe with the nearest micro
-    batch, corrected for the length of a step."""
+    """Seconds of loading, building, the first steps and the memory pass, as of the probe with the nearest micro batch,
+    corrected for the length of a step."""
     loading = _typical(probe.setup_seconds for probe in probes)
     micro = config.micro_batch
     nearest = min(probes, key=lambda probe: abs(math.log(micro / _size(probe)[0])))
@@ -258,7 +211,7 @@ def _predict_setup(config: TrialConfig, probes: list[ProbeRecord], by_size: Mapp
 
 
 def _predict_evaluations(
-    work: _Workload, epochs: float, probes: list[ProbeRecord], num_train: int, *, read_test: bool
+    work: Workload, epochs: float, probes: list[ProbeRecord], num_train: int, *, read_test: bool
 ) -> float:
     size = _typical(probe.num_validation for probe in probes)
     count = work.num_evaluations if work.seconds is None else count_evaluations(epochs)
@@ -269,8 +222,8 @@ def _predict_evaluations(
 
 
 def _count_train(config: TrialConfig, probes: list[ProbeRecord]) -> int:
-    known = round(_typical(probe.num_train for probe in probes)) or 1
-    return min(config.data.subset or known, known)
+    num_train = round(_typical(probe.num_train for probe in probes)) or 1
+    return min(config.data.subset or num_train, num_train)
 
 
 def _typical(values: Iterable[float | None]) -> float:
@@ -283,3 +236,51 @@ def _size(probe: ProbeRecord) -> tuple[int, int]:
     assert isinstance(micro, int)
     assert isinstance(accumulation, int)
     return micro, accumulation
+
+
+# ---------------------------------------------------------------------- the work, known before any training
+
+
+def compute_workload(config: TrialConfig, num_train: int) -> Workload:
+    """The work of a trial of ``config`` on ``num_train`` images; a growing batch counts with its average size."""
+    micro, ranks = config.micro_batch, config.distributed.world_size
+    schedule = BatchSchedule(config.batch, config.global_batch_size, micro * ranks)
+    average = round(schedule.average()) if schedule.is_growing else config.global_batch_size
+    least = 1 if has_batch_statistics(config.model.name, config.model.norm) is False else 2 * ranks
+    steps, sizes = _split_epoch(num_train, average, micro * ranks, least)
+    budget = Budget(config.apply_rules().budget, num_train, average, steps, is_growing=False)
+    epochs = budget.num_steps / steps
+    is_target = config.budget.target_accuracy is not None
+    return Workload(
+        epochs=epochs,
+        steps_per_epoch=steps,
+        micro_batches=tuple((math.ceil(size / ranks), count) for size, count in sizes),
+        num_evaluations=_count_target_evaluations(epochs) if is_target else count_evaluations(epochs),
+        is_cap=is_target,
+        seconds=config.budget.seconds,
+    )
+
+
+def count_epoch_steps(config: TrialConfig, num_train: int) -> int:
+    """The optimizer steps of an epoch of ``num_train`` images; where the batch grows, those with its average size."""
+    return round(compute_workload(config, num_train).steps_per_epoch)
+
+
+def count_evaluations(epochs: float) -> int:
+    """Evaluations of a training of ``epochs`` epochs, including the one at its end."""
+    every = math.ceil(math.ceil(epochs) / MAX_EVALUATIONS)
+    return max(1, math.ceil(epochs / every))
+
+
+def _count_target_evaluations(epochs: float) -> float:
+    # One per quarter of an epoch, until a twentieth of the training is longer.
+    turn = TARGET_EPOCHS / TARGET_GROWTH
+    early = min(epochs, turn) / TARGET_EPOCHS
+    return early + (math.log(epochs / turn) / math.log1p(TARGET_GROWTH) if epochs > turn else 0.0)
+
+
+@lru_cache(maxsize=1024)
+def _split_epoch(num_train: int, global_batch: int, micro: int, least: int) -> tuple[int, _Sizes]:
+    windows = cut_epoch(num_train, global_batch, micro, least)
+    sizes = Counter(part.stop - part.start for window in windows for part in window.slices)
+    return len(windows), tuple((size, float(count)) for size, count in sorted(sizes.items()))

@@ -1,4 +1,7 @@
-"""Refuses configurations that will not fit into memory: they are recorded and not trained."""
+"""How much of a device's memory trials can use, and the gate that refuses configurations that will not fit.
+
+A refused configuration is recorded and not trained.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -12,129 +15,7 @@ from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation, 
 from sweep.records.messages import Ending
 
 _log = logging.getLogger(__name__)
-_CHECKED_EVERY = 20  # one of so many trial numbers is launched although it is refused
-_PredictBytes = Callable[[TrialConfig], int | None]
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a configuration is refused."""
-
-    predicted_bytes: int
-    limit_bytes: int
-    resident_bytes: int = 0
-
-    @property
-    def reason(self) -> str:
-        images = f" beside {_format_mebibytes(self.resident_bytes)} of images" if self.resident_bytes else ""
-        return (
-            f"not launched: its peak memory is predicted to be {_format_mebibytes(self.predicted_bytes)}{images}, "
-            f"above the limit of {_format_mebibytes(self.limit_bytes)}"
-        )
-
-
-@final
-class MemoryGate:
-    """Compares the predicted peak memory of a configuration with the limit before each launch, and adds the bytes that
-    it keeps ``resident`` beside its step.
-
-    ``predict`` is called as seldom as possible. Memory grows with the micro batch, so the ``largest`` micro batch of
-    the study is predicted first, and one that is smaller than another that fits is not predicted at all.
-    """
-
-    def __init__(
-        self,
-        limit_bytes: int,
-        predict: _PredictBytes,
-        largest: int = 0,
-        resident: Callable[[TrialConfig], int] = lambda _config: 0,
-    ) -> None:
-        self.limit_bytes = limit_bytes
-        self._resident = resident
-        self._predict = predict
-        self._largest = largest
-        self._fitting: dict[tuple[Shape, int], int] = {}  # the largest micro batch known to fit
-        self._bytes: dict[Shape, int | None] = {}
-
-    def check(self, config: TrialConfig, *, may_predict: bool = True) -> Refusal | None:
-        """None where ``config`` fits, finds its own micro batch, or cannot be predicted; without ``may_predict`` also
-        where its shape was not predicted yet."""
-        if config.batch.is_auto:
-            return None
-        kind = _kind_of(config)
-        micro, is_new = config.micro_batch, kind not in self._fitting
-        if micro <= self._fitting.get(kind, 0):
-            return None
-        if not may_predict and derive_shape(replace_micro_batch(config, micro)) not in self._bytes:
-            return None
-        if is_new and self._largest > micro and self._fits(config, self._largest):
-            self._fitting[kind] = self._largest
-            return None
-        self._fitting.setdefault(kind, 0)
-        predicted = self._predict_once(replace_micro_batch(config, micro))
-        if predicted is None or not self._is_within(config, predicted):
-            return None if predicted is None else Refusal(predicted, self.limit_bytes, self._resident(config))
-        self._fitting[kind] = micro
-        return None
-
-    def learn(self, config: TrialConfig, ending: Ending) -> None:
-        """Takes the ending of a trial into account: if it was refused and did fit, smaller ones are launched too."""
-        kind, peak = _kind_of(config), ending.measurements.get("peak_memory_bytes")
-        if ending.outcome != "complete" or peak is None or kind not in self._fitting:
-            return
-        if not self._is_within(config, peak):
-            return
-        micro, predicted = config.micro_batch, self.predicted(config)
-        if not config.batch.is_auto and micro > self._fitting[kind]:
-            self._fitting[kind] = micro
-            if predicted is None:  # nothing was refused
-                return
-            _log.warning(
-                "micro batch %d was predicted to need %s and took %s; up to this size trials are launched from now on",
-                micro,
-                _format_mebibytes(predicted),
-                _format_mebibytes(peak),
-            )
-
-    def is_launched_to_check(self, number: int) -> bool:
-        """Whether trial ``number`` is launched although it is refused: one in twenty is, to check the predictions."""
-        return number % _CHECKED_EVERY == _CHECKED_EVERY - 1
-
-    def predicted(self, config: TrialConfig) -> int | None:
-        """The prediction for ``config`` where it was made already."""
-        return self._bytes.get(derive_shape(make_probed_config(config)))
-
-    def _fits(self, config: TrialConfig, micro: int) -> bool:
-        predicted = self._predict_once(replace_micro_batch(config, micro))
-        return predicted is not None and self._is_within(config, predicted)
-
-    def _is_within(self, config: TrialConfig, peak_bytes: float) -> bool:
-        return peak_bytes + self._resident(config) <= self.limit_bytes
-
-    def _predict_once(self, config: TrialConfig) -> int | None:
-        shape = derive_shape(config)
-        if shape not in self._bytes:
-            self._bytes[shape] = self._predict(config)
-        return self._bytes[shape]
-
-
-def _kind_of(config: TrialConfig) -> tuple[Shape, int]:
-    return derive_shape(config).group, min(find_largest_accumulation(config), 2)
-
-
-def find_largest_micro(spec: StudySpec) -> int:
-    """The largest micro batch in the space of ``spec``; 0 where it is found while training."""
-    path = "batch.micro"
-    values = spec.space[path].extremes() if path in spec.space else (spec.corners.first.batch.micro,)
-    return max((value for value in values if isinstance(value, int)), default=0)
-
-
-def _format_mebibytes(count: float) -> str:
-    return f"{count / 2**20:,.0f} MiB"
-
-
-# How much of a device's memory trials can use, and how many of them at once.
-
+_CHECKED_EVERY = 20  # one in twenty trial numbers is launched although it is refused
 _USABLE_SHARE = 0.9  # of the memory; the rest is for gaps between tensors and workspaces that no forecast contains
 _PROCESS_BYTES = 600 * 2**20  # where it was not measured
 
@@ -144,9 +25,8 @@ _PROCESS_BYTES = 600 * 2**20  # where it was not measured
 class MemoryRoom:
     """The memory of one device, in bytes.
 
-    ``free_bytes`` is for the tensors of one process that has the device to itself: without what other programs hold,
-    and without ``process_bytes``, which each process requires beside its tensors: the context of a GPU, or torch's
-    libraries.
+    ``free_bytes`` is for the tensors of one process that has the device to itself, without what other programs hold.
+    Each process requires ``process_bytes`` in addition: the context of a GPU, or torch's libraries.
     """
 
     free_bytes: int
@@ -171,3 +51,116 @@ def measure_room(machine: Mapping[str, Any]) -> MemoryRoom:
         return MemoryRoom(measure_available_bytes(), _PROCESS_BYTES)
     process_bytes = int(machine.get("process_bytes", 0)) or _PROCESS_BYTES
     return MemoryRoom(int(machine.get("device_free_bytes", max(total - process_bytes, 0))), process_bytes)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a configuration is refused."""
+
+    predicted_bytes: int
+    limit_bytes: int
+    resident_bytes: int = 0
+
+    @property
+    def reason(self) -> str:
+        images = f" beside {_format_mebibytes(self.resident_bytes)} of images" if self.resident_bytes else ""
+        return (
+            f"not launched: its peak memory is predicted to be {_format_mebibytes(self.predicted_bytes)}{images}, "
+            f"above the limit of {_format_mebibytes(self.limit_bytes)}"
+        )
+
+
+@final
+class MemoryGate:
+    """Compares the predicted peak memory of a configuration, with the bytes that it keeps ``resident`` beside its step,
+    with the limit before each launch.
+
+    ``predict`` is called as seldom as possible. Memory grows with the micro batch, so the ``largest`` micro batch of
+    the study is predicted first, and sizes below one that fits are not predicted at all.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        predict: Callable[[TrialConfig], int | None],
+        largest: int = 0,
+        resident: Callable[[TrialConfig], int] = lambda _config: 0,
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self._resident = resident
+        self._predict = predict
+        self._largest = largest
+        self._fitting: dict[tuple[Shape, int], int] = {}  # the largest micro batch known to fit
+        self._bytes: dict[Shape, int | None] = {}
+
+    def check(self, config: TrialConfig, *, may_predict: bool = True) -> Refusal | None:
+        """None where ``config`` fits, finds its own micro batch, or cannot be predicted; without ``may_predict`` also
+        where its shape was not predicted yet."""
+        if config.batch.is_auto:
+            return None
+        group = _find_group(config)
+        micro, is_new = config.micro_batch, group not in self._fitting
+        if micro <= self._fitting.get(group, 0):
+            return None
+        if not may_predict and self.predicted(config) is None:
+            return None
+        if is_new and self._largest > micro:
+            largest = self._predict_once(config, self._largest)
+            if largest is not None and self._is_within(config, largest):
+                self._fitting[group] = self._largest
+                return None
+        self._fitting.setdefault(group, 0)
+        predicted = self._predict_once(config, micro)
+        if predicted is None:
+            return None
+        if not self._is_within(config, predicted):
+            return Refusal(predicted, self.limit_bytes, self._resident(config))
+        self._fitting[group] = micro
+        return None
+
+    def learn(self, config: TrialConfig, ending: Ending) -> None:
+        """Takes the ending of a trial into account: if it was refused and did fit, smaller ones are launched too."""
+        group, peak = _find_group(config), ending.measurements.get("peak_memory_bytes")
+        if ending.outcome != "complete" or config.batch.is_auto or peak is None or not self._is_within(config, peak):
+            return
+        if group not in self._fitting or config.micro_batch <= self._fitting[group]:
+            return
+        self._fitting[group] = config.micro_batch
+        if (predicted := self.predicted(config)) is not None:  # else nothing was refused
+            text = (
+                "micro batch %d was predicted to need %s and took %s; up to this size trials are launched from now on"
+            )
+            _log.warning(text, config.micro_batch, _format_mebibytes(predicted), _format_mebibytes(peak))
+
+    def is_launched_to_check(self, number: int) -> bool:
+        """Whether trial ``number`` is launched although it is refused: one in twenty is, to check the predictions."""
+        return number % _CHECKED_EVERY == _CHECKED_EVERY - 1
+
+    def predicted(self, config: TrialConfig) -> int | None:
+        """The prediction for ``config`` where it was made already."""
+        return self._bytes.get(derive_shape(make_probed_config(config)))
+
+    def _is_within(self, config: TrialConfig, peak_bytes: float) -> bool:
+        return peak_bytes + self._resident(config) <= self.limit_bytes
+
+    def _predict_once(self, config: TrialConfig, micro: int) -> int | None:
+        config = replace_micro_batch(config, micro)
+        shape = derive_shape(config)
+        if shape not in self._bytes:
+            self._bytes[shape] = self._predict(config)
+        return self._bytes[shape]
+
+
+def _find_group(config: TrialConfig) -> tuple[Shape, int]:
+    return derive_shape(config).group, min(find_largest_accumulation(config), 2)
+
+
+def find_largest_micro(spec: StudySpec) -> int:
+    """The largest micro batch in the space of ``spec``; 0 where it is found while training."""
+    path = "batch.micro"
+    values = spec.space[path].extremes() if path in spec.space else (spec.corners.first.batch.micro,)
+    return max((value for value in values if isinstance(value, int)), default=0)
+
+
+def _format_mebibytes(count: float) -> str:
+    return f"{count / 2**20:,.0f} MiB"

@@ -1,7 +1,11 @@
-"""One optimizer step of a configuration with fake tensors, equal to the warm-up step of a trial."""
+"""Estimates the peak memory of a configuration before it is trained.
+
+One optimizer step, equal to the warm-up step of a trial, is traced with fake tensors by torch's MemTracker; on a CPU
+each operation that may be the peak is run once on zeros for its scratch memory.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from types import TracebackType
@@ -33,7 +37,82 @@ from sweep.training.precision import arrange_model, make_precision
 from sweep.training.step import Normalize, Step, set_lr
 from sweep.training.world import World
 
-# What a step holds, operation by operation, without computing it: torch's MemTracker over fake tensors.
+_LABEL_BYTES = 8
+_DEVICE_TYPES = frozenset({"cpu", "cuda"})
+_CPU = torch.device("cpu")  # of all fake tensors: those of a GPU cannot go backward without one
+_MOST_SCRATCH = 12  # times the arguments of an operation: unfolded images are 9 times as large for a 3 x 3 kernel
+_KEPT = 256  # traces: a study has many configurations of one shape
+# Optimizer steps that hold nothing more than they are given; torch has no fake kernel for some, and would run them.
+_IN_PLACE = frozenset({"aten::_fused_sgd_", "aten::_fused_adam_", "aten::_fused_adamw_"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryEstimate:
+    """Bytes at the moment when most is held, by category."""
+
+    parameter_bytes: int  # weights, buffers and, where one is kept, their moving average
+    gradient_bytes: int  # of the parameters
+    optimizer_bytes: int  # its state
+    activation_bytes: int  # of the forward pass, the images included
+    temporary_bytes: int  # of the backward pass and of the optimizer's step
+    scratch_bytes: int  # inside operations, not in tensors
+    unmeasured_operations: int = 0  # whose scratch memory could not be measured and is not included
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """What a trial of the configuration would record: the sum of all."""
+        return sum(value for name, value in asdict(self).items() if name.endswith("_bytes"))
+
+
+def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: DataFacts | None = None) -> MemoryEstimate:
+    """The peak memory of ``config`` on a device of ``device_type`` (cpu, cuda), on each rank. Needs no such device.
+
+    A micro batch of "auto" is taken to be the whole global batch, which is an upper bound. A compiled model is taken to
+    hold what it holds without the compiler, which is often more. Of a GPU's libraries only the persistent workspace of
+    cuBLAS is counted. Without ``facts`` of the data set it is looked at.
+
+    Raises:
+        InputError: for an unknown device type; a model, a data set or a precision that is not available; a model or an
+            optimizer that cannot be traced without values.
+    """
+    if device_type not in _DEVICE_TYPES:
+        raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
+    check_precision(config.precision, device_type)
+    facts = facts or find_facts(config.data)
+    sizes, ready = find_micro_sizes(config, facts.num_train), _is_ready(config, facts)
+    estimate = _trace_step(_essence(config), facts.shape, sizes, ready, device_type, torch.get_num_threads())
+    if device_type == "cpu":
+        return estimate
+    copy_bytes = 0
+    if ready:  # a small set is reordered once an epoch; the copy is made after the resident set was subtracted
+        value_bytes = 8 if config.precision.dtype == "fp64" else 4
+        num_values = facts.shape.channels * facts.shape.side**2
+        copy_bytes = facts.num_train * (num_values * value_bytes + _LABEL_BYTES)
+    return replace(
+        estimate,
+        activation_bytes=estimate.activation_bytes + copy_bytes,
+        scratch_bytes=estimate.scratch_bytes + _library_bytes(),
+    )
+
+
+def run_estimate(task: EstimateTask) -> Iterator[Message]:
+    """One :class:`Ending` with the estimated ``peak_memory_bytes`` and its parts; ``crashed`` without one."""
+    try:
+        estimate = estimate_memory(task.config, device_type=resolve_device(task.device).type, facts=task.facts)
+    except (InputError, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        yield Ending(outcome="crashed", error=f"{type(error).__name__}: {error}")
+        return
+    yield Ending(outcome="complete", measurements={"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)})
+
+
+def _library_bytes() -> int:
+    # The workspace that torch gives cuBLAS with the first matrix product and never releases: two pieces of 4 MiB and
+    # eight of 16 KiB, from Hopper (capability 9) on 32 MiB. Without a GPU it is taken to be that of Hopper.
+    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+    return 32 * 2**20 if capability >= (9, 0) else 2 * 4 * 2**20 + 8 * 16 * 2**10
+
+
+# ---------------------------------------------------------------------- what a step holds, operation by operation
 
 
 class HeldBytes(NamedTuple):
@@ -50,20 +129,11 @@ class HeldBytes(NamedTuple):
         return sum(self)
 
 
-# Optimizer steps that hold nothing more than they are given; torch has no fake kernel for some, and would run them.
-_IN_PLACE = frozenset({"aten::_fused_sgd_", "aten::_fused_adam_", "aten::_fused_adamw_"})
-
-
 @contextmanager
 def use_fake_tensors() -> Iterator[None]:
     """Every tensor that is made inside has a shape, a dtype and a memory layout, and no memory."""
     with FakeTensorMode(allow_fallback_kernels=False), _Replacement(_IN_PLACE, None):
         yield
-
-
-def _read_zero_values() -> AbstractContextManager[object]:
-    """Inside, reading a fake tensor's value gives 0; some initializations of weights read values."""
-    return _Replacement(frozenset({"aten::_local_scalar_dense"}), 0)
 
 
 @final
@@ -132,26 +202,14 @@ class StepTracker(TorchDispatchMode):
         self._tracker.reset_mod_stats()
 
     def _read_held(self) -> HeldBytes:
-        # only the CPU's fake tensors are tracked, and none are left at the very beginning and end
+        # Only the CPU's fake tensors are tracked, and none are left at the very beginning and end.
         (snapshot,) = self._tracker.get_tracker_snapshot().values() or ({},)
         held = {getattr(key, "value", key): num_bytes for key, num_bytes in snapshot.items()}
         buffers, *others = (held.get(name, 0) for name in ("Buffer", "Gradient", "Optstate", "Activation", "Temp"))
         return HeldBytes(held.get("Parameter", 0) + buffers, *others)
 
 
-_CPU = torch.device("cpu")  # of all fake tensors: those of a GPU cannot go backward without one
-_MOST_SCRATCH = 12  # times the arguments of an operation: unfolded images are 9 times as large for a 3 x 3 kernel
-_KEPT = 256  # traces: a study has many configurations of one shape
-
-
-class _StepPeak(NamedTuple):
-    """What one step holds when it holds most."""
-
-    held: HeldBytes
-    scratch_bytes: int  # inside the operation that ends then
-    state_bytes: int  # of the optimizer
-    average_bytes: int  # of the weights' moving average; it changes nothing else, so it is not traced
-    num_unmeasured: int  # operations that may hold most and whose scratch memory could not be measured
+# ---------------------------------------------------------------------- the step, equal to a trial's warm-up step
 
 
 class MicroSizes(NamedTuple):
@@ -159,18 +217,6 @@ class MicroSizes(NamedTuple):
 
     plain: tuple[int, ...]
     with_statistics: tuple[int, ...]  # batch normalization requires two samples or more
-
-
-def _find_step_peak(config: TrialConfig, facts: DataFacts, device_type: str = "cpu") -> _StepPeak:
-    """What one step of ``config`` holds at most on a device of ``device_type``, without taking the step.
-
-    For a CPU each distinct operation is run once on zeros, for its scratch memory; for a GPU that is left out.
-
-    Raises:
-        InputError: for a model that cannot be built; a model or an optimizer that depends on the values of tensors.
-    """
-    sizes, num_threads = find_micro_sizes(config, facts.num_train), torch.get_num_threads()
-    return _find_peak(_essence(config), facts.shape, sizes, is_ready(config, facts), device_type, num_threads)
 
 
 def find_micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
@@ -187,7 +233,7 @@ def find_micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
     return MicroSizes(of_window(1), of_window(2 * ranks))
 
 
-def is_ready(config: TrialConfig, facts: DataFacts) -> bool:
+def _is_ready(config: TrialConfig, facts: DataFacts) -> bool:
     """Whether the whole split is kept normalized, so that a batch is a view of it."""
     recipe, is_resident = config.regularization, config.data.placement == "device"
     is_fixed = config.data.augment == "none" and not recipe.mixup and not recipe.cutmix
@@ -195,7 +241,7 @@ def is_ready(config: TrialConfig, facts: DataFacts) -> bool:
 
 
 def _essence(config: TrialConfig) -> TrialConfig:
-    # without fields that change no tensor's size, so that a trace is reused
+    # Fields that change no tensor's size are left out, so that a trace is reused.
     has_decay = config.optimizer.weight_decay > 0  # makes separate parameter groups
     optimizer = config.optimizer.model_copy(update={"lr": 1.0, "weight_decay": float(has_decay)})
     model = config.model.model_copy(update={"weights": None})
@@ -205,9 +251,10 @@ def _essence(config: TrialConfig) -> TrialConfig:
 
 
 @lru_cache(maxsize=_KEPT)
-def _find_peak(
+def _trace_step(
     config: TrialConfig, shape: ImageShape, sizes: MicroSizes, is_ready: bool, device_type: str, num_threads: int
-) -> _StepPeak:
+) -> MemoryEstimate:
+    """What one step of ``config`` holds at most; for a GPU without the scratch memory of operations."""
     del num_threads  # scratch memory depends on it
     with use_fake_tensors():
         step = _make_step(config, shape)
@@ -223,11 +270,20 @@ def _find_peak(
         step = replace(step, forward=_announce_calls(step.model, tracker))
         with _explain_values(f"model {config.model.name}"), tracker:
             step(_batches(config, shape, counts, ready), sum(counts))
-        average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()])
-
-    held, scratch, num_unmeasured = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
-    return _StepPeak(
-        held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0, num_unmeasured
+        # The moving average of the weights changes nothing else, so it is not traced.
+        has_average = bool(config.regularization.ema_decay)
+        average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()]) if has_average else 0
+    held, scratch_bytes, num_unmeasured = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
+    # During the optimizer's step the tracker counts its temporaries with its state.
+    passing = max(0, held.optimizer_bytes - state_bytes)
+    return MemoryEstimate(
+        parameter_bytes=held.parameter_bytes + average_bytes,
+        gradient_bytes=held.gradient_bytes,
+        optimizer_bytes=held.optimizer_bytes - passing,
+        activation_bytes=held.activation_bytes,
+        temporary_bytes=held.temporary_bytes + passing,
+        scratch_bytes=scratch_bytes,
+        unmeasured_operations=num_unmeasured,
     )
 
 
@@ -257,13 +313,15 @@ def _explain_values(subject: str) -> Iterator[None]:
 
 
 def _make_step(config: TrialConfig, shape: ImageShape) -> Step:
-    # TF32 and CUDA graphs change no size here
+    # TF32 and CUDA graphs change no size here.
     section = config.precision.model_copy(update={"cuda_graphs": False})
     if section.dtype == "tf32":
         section = section.model_copy(update={"dtype": "fp32"})
-    # a loss scaler reads values
+    # A loss scaler would read values.
     precision = replace(make_precision(section, _CPU), scaler=None)
-    with _default_dtype(precision.weights), _read_zero_values():  # fake parameters cannot be converted
+    # Fake parameters cannot be converted, and some initializations of weights read values, which are 0 here.
+    read_zeros = _Replacement(frozenset({"aten::_local_scalar_dense"}), 0)
+    with _default_dtype(precision.weights), read_zeros:
         model = arrange_model(build_model(config.model, shape), section)
     _convert_frozen_to_buffers(model)
     levels = torch.ones(shape.channels, 1, 1, dtype=precision.weights)
@@ -288,10 +346,10 @@ def _noise_meter(config: TrialConfig, model: nn.Module) -> NoiseMeter | None:
 
 
 def _widen_norms(model: nn.Module) -> None:
-    # autocast on a GPU runs these norms in 32 bits; on a CPU they keep the format of their input
+    # Autocast on a GPU runs these norms in 32 bits; on a CPU they keep the format of their input.
     for module in model.modules():
         if isinstance(module, nn.LayerNorm | nn.GroupNorm):
-            module.register_forward_pre_hook(lambda _module, inputs: tuple(each.float() for each in inputs))
+            module.register_forward_pre_hook(lambda _module, inputs: tuple(item.float() for item in inputs))
 
 
 @contextmanager
@@ -305,7 +363,7 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _fill_state(step: Step) -> int:
-    # allocates the optimizer's state before the measured step; returns its bytes
+    # Allocates the optimizer's state before the traced step; returns its bytes.
     for group in step.optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
@@ -321,7 +379,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _announce_calls(model: nn.Module, tracker: StepTracker) -> Callable[[Tensor], Tensor]:
-    # not where batches are made: with several ranks the next one is made before the model is called with this one
+    # A micro batch begins with the call, not where it is made: with several ranks the next one is made before.
     def forward(images: Tensor) -> Tensor:
         tracker.begin_micro_batch()
         return cast(Tensor, model(images))
@@ -343,93 +401,3 @@ def _ready_images(config: TrialConfig, shape: ImageShape, size: int) -> Tensor:
     layout = torch.channels_last if config.precision.channels_last else torch.contiguous_format
     dtype = torch.float64 if config.precision.dtype == "fp64" else torch.float32
     return torch.empty(size, shape.channels, shape.side, shape.side, dtype=dtype, memory_format=layout)
-
-
-# The peak memory of a configuration before it is trained: one step of fake tensors, and on a CPU the scratch memory
-# of its operations.
-
-_LABEL_BYTES = 8
-_DEVICE_TYPES = frozenset({"cpu", "cuda"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryEstimate:
-    """Bytes at the moment when most is held, by category."""
-
-    parameter_bytes: int  # weights, buffers and, where one is kept, their moving average
-    gradient_bytes: int  # of the parameters
-    optimizer_bytes: int  # its state
-    activation_bytes: int  # of the forward pass, the images included
-    temporary_bytes: int  # of the backward pass and of the optimizer's step
-    scratch_bytes: int  # inside operations, not in tensors
-    unmeasured_operations: int = 0  # whose scratch memory could not be measured and is not included
-
-    @property
-    def peak_memory_bytes(self) -> int:
-        """What a trial of the configuration would record: the sum of all."""
-        return sum(value for name, value in asdict(self).items() if name.endswith("_bytes"))
-
-
-def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: DataFacts | None = None) -> MemoryEstimate:
-    """The peak memory of ``config`` on a device of ``device_type`` (cpu, cuda), on each rank. Needs no such device.
-
-    A micro batch of "auto" is taken to be the whole global batch, which is an upper bound, and a compiled model to hold
-    what it holds without the compiler, which is often more. Of a GPU's libraries only the persistent workspace of
-    cuBLAS is counted. Without ``facts`` of the data set it is looked at.
-
-    Raises:
-        InputError: for an unknown device type; a model, a data set or a precision that is not available; a model
-            that cannot be traced without values.
-    """
-    if device_type not in _DEVICE_TYPES:
-        raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
-    check_precision(config.precision, device_type)
-    facts = facts or find_facts(config.data)
-    estimate = _divide(_find_step_peak(config, facts, device_type))
-    if device_type == "cpu":
-        return estimate
-    kept = _kept_bytes(config, facts) if is_ready(config, facts) else 0
-    return replace(
-        estimate,
-        activation_bytes=estimate.activation_bytes + kept,
-        scratch_bytes=estimate.scratch_bytes + _library_bytes(),
-    )
-
-
-def run_estimate(task: EstimateTask) -> Iterator[Message]:
-    """One :class:`Ending` with the estimated ``peak_memory_bytes`` and its parts; ``crashed`` without one."""
-    try:
-        estimate = estimate_memory(task.config, device_type=resolve_device(task.device).type, facts=task.facts)
-    except (InputError, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        yield Ending(outcome="crashed", error=f"{type(error).__name__}: {error}")
-        return
-    yield Ending(outcome="complete", measurements={"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)})
-
-
-def _divide(peak: _StepPeak) -> MemoryEstimate:
-    held = peak.held
-    # during the optimizer's step its temporaries are counted with its state
-    passing = max(0, held.optimizer_bytes - peak.state_bytes)
-    return MemoryEstimate(
-        parameter_bytes=held.parameter_bytes + peak.average_bytes,
-        gradient_bytes=held.gradient_bytes,
-        optimizer_bytes=held.optimizer_bytes - passing,
-        activation_bytes=held.activation_bytes,
-        temporary_bytes=held.temporary_bytes + passing,
-        scratch_bytes=peak.scratch_bytes,
-        unmeasured_operations=peak.num_unmeasured,
-    )
-
-
-def _library_bytes() -> int:
-    # The workspace that torch gives cuBLAS with the first matrix product and never releases: two pieces of 4 MiB and
-    # eight of 16 KiB, from Hopper (capability 9) on 32 MiB. Without a GPU it is taken to be that of Hopper.
-    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-    return 32 * 2**20 if capability >= (9, 0) else 2 * 4 * 2**20 + 8 * 16 * 2**10
-
-
-def _kept_bytes(config: TrialConfig, facts: DataFacts) -> int:
-    # A small set is reordered once an epoch; the copy is made after the resident set was subtracted.
-    value_bytes = 8 if config.precision.dtype == "fp64" else 4
-    values = facts.shape.channels * facts.shape.side**2
-    return facts.num_train * (values * value_bytes + _LABEL_BYTES)

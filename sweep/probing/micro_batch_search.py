@@ -1,4 +1,7 @@
-"""Searches the largest micro batch that fits, and where throughput stops growing. Only sizes that were run count."""
+"""Searches the largest micro batch that fits and where throughput stops growing, and describes what accumulation costs.
+
+Only sizes that were run count.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,9 +12,10 @@ import numpy as np
 from sweep.analysis.costs import find_throughput_knee
 from sweep.records.records import ProbeRecord
 
-FIRST = 8
+_FIRST = 8
 _RESOLUTION = 0.05  # of the size: how exactly the largest that fits is found
 _TOO_LARGE = frozenset({"out_of_memory", "not_fitting"})
+_NO_MORE = 1.05  # times the time or memory: no difference that matters
 
 
 class ProbeFailedError(RuntimeError):
@@ -52,7 +56,7 @@ class MicroBatchSearch:
 
 
 def search_micro_batch(
-    try_size: Callable[[int], ProbeRecord], most: int, first: int = FIRST, resolution: float = _RESOLUTION
+    try_size: Callable[[int], ProbeRecord], most: int, first: int = _FIRST, resolution: float = _RESOLUTION
 ) -> MicroBatchSearch:
     """Doubles from ``first`` until a size does not fit or is ``most``, then halves the gap until it is smaller than
     ``resolution`` of the size (0: until there is none). Where ``first`` does not fit it is halved until one does.
@@ -90,11 +94,6 @@ def _bracket(fits: Callable[[int], bool], most: int, size: int) -> tuple[int, in
     return most, most
 
 
-# What gradient accumulation costs on a device: one effective batch as one micro batch and as several.
-
-_NO_MORE = 1.05  # times the time or memory: no difference that matters
-
-
 @dataclass(frozen=True, kw_only=True)
 class SplitStep:
     """One global batch, taken as ``accumulation`` micro batches."""
@@ -110,26 +109,22 @@ def describe_accumulation(splits: Sequence[SplitStep], search: MicroBatchSearch)
     effective batch were timed."""
     if len(splits) < 2:
         return ""
-    whole, parts = splits[0], splits[-1]
-    seconds = parts.global_batch_seconds / whole.global_batch_seconds
-    memory = parts.peak_memory_bytes / whole.peak_memory_bytes
+    whole, split = splits[0], splits[-1]
+    seconds = split.global_batch_seconds / whole.global_batch_seconds
+    memory = split.peak_memory_bytes / whole.peak_memory_bytes
     costs = (
-        f"{whole.micro_batch * whole.accumulation} samples as {parts.accumulation} micro batches of "
-        f"{parts.micro_batch} take {seconds:.2f} times the time and {memory:.2f} times the memory of one"
+        f"{whole.micro_batch * whole.accumulation} samples as {split.accumulation} micro batches of "
+        f"{split.micro_batch} take {seconds:.2f} times the time and {memory:.2f} times the memory of one"
     )
-    return f"{costs}: {_find_worth(seconds, memory, search)}."
-
-
-def _find_worth(seconds: float, memory: float, search: MicroBatchSearch) -> str:
+    worth = "not necessary, because all training images fit at once"
     if search.is_limited_by_memory:
         worth = f"worth it for effective batches above {search.largest} samples, which do not fit at once"
-    else:
-        worth = "not necessary, because all training images fit at once"
+    otherwise = "otherwise it saves memory and takes no more time"
     if memory * _NO_MORE > 1:
-        return f"{worth}; it saves no memory otherwise"
-    if seconds > _NO_MORE:
-        return f"{worth}; otherwise only where memory counts for more than time"
-    return f"{worth}; otherwise it saves memory and takes no more time"
+        otherwise = "it saves no memory otherwise"
+    elif seconds > _NO_MORE:
+        otherwise = "otherwise only where memory counts for more than time"
+    return f"{costs}: {worth}; {otherwise}."
 
 
 def measure_bytes_per_sample(peaks: dict[int, int]) -> float | None:

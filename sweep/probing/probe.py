@@ -31,7 +31,7 @@ _SIDE_SECONDS = 0.1  # for each of: the update alone, the data loader alone, the
 
 
 def run_probe(task: ProbeTask) -> Iterator[Message]:
-    """Measures the shape of the task's configuration; yields one :class:`Ending`, whose outcome is whether it fits.
+    """Measures the shape of the task's configuration; yields one :class:`Ending`, whose outcome tells whether it fits.
 
     The learning rate is zero, so that nothing diverges. A step has the configuration's own number of micro batches.
     In addition to those of a trial, the measurements have ``step_seconds_mean``, ``update_seconds`` (clipping,
@@ -57,7 +57,7 @@ def run_probe(task: ProbeTask) -> Iterator[Message]:
         device=name,
         environment=environment,
         quality_flags=state.flags,
-        training_spans=tuple(state.ledger.spans),  # so that a monitor finds what took part
+        training_spans=tuple(state.ledger.spans),  # for a monitor
         error=error_text,
         cause=cause,
     )
@@ -103,7 +103,8 @@ def _time_until_certain(setup: TrainingSetup, state: TrialState, seconds: float,
         rounds.append(state.ledger.windows)
         latest = [list(chain.from_iterable(rounds[first:])) for first in range(len(rounds))]
         state.ledger.windows = min(latest, key=_time_error)
-        state.flags = _flags(state.ledger)
+        full = state.ledger.full_windows
+        state.flags = find_timing_flags(*list_times(full), sum(window.num_steps for window in full))
         if TIME_DOUBTS.isdisjoint(state.flags):
             return
 
@@ -115,7 +116,7 @@ def _time_error(windows: list[StepWindow]) -> float:
 
 
 def _time_steps(setup: TrainingSetup, state: TrialState, seconds: float, step_seconds: float) -> None:
-    # as a trial takes them: several steps between two synchronizations, smaller last steps of an epoch separately
+    # As in a trial, several steps are between two synchronizations; smaller last steps of an epoch are separate.
     window_steps = count_window_steps(step_seconds, min(WINDOW_SECONDS, seconds / _NUM_WINDOWS))
     meter, began = LossMeter(state.device), time.perf_counter()
     while not _is_enough(state.ledger, time.perf_counter() - began, seconds):
@@ -138,11 +139,6 @@ def _take_step(setup: TrainingSetup, ledger: Ledger, meter: LossMeter) -> Window
     batches = ledger.waiting(setup.feeder.micro_batches(window))
     meter.add(setup.step(batches, window.samples), window.samples)
     return window
-
-
-def _flags(ledger: Ledger) -> tuple[str, ...]:
-    windows = ledger.full_windows
-    return find_timing_flags(*list_times(windows), sum(window.num_steps for window in windows))
 
 
 def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> float:

@@ -1,4 +1,5 @@
-"""Probes and estimates for the supervisor: taken from the records where they are there, else made by the executor."""
+"""Probes and estimates for the supervisor, from the records where they are there, else made by the executor; and the
+training times of trials that the sampler learns, for which disturbed shapes are probed. Imports no torch."""
 
 import contextlib
 import logging
@@ -35,7 +36,15 @@ from sweep.records.records import MEMORY_PARTS, ProbeRecord, TrialRecord, make_f
 from sweep.records.store import ProbeBook, open_book
 from sweep.training.data.sources import find_facts
 
-# The training times that a sampler and a pruner learn, by the one estimator, from records instead of frames.
+_TIMED_SECONDS = 1.5  # of a probe for a disturbed trial: several readings of a monitor
+_MAX_TRIES = 2  # probes of one shape
+_MAX_SHARE = 0.1  # of the time of the trials that is spent on such probes
+_USUAL_SECONDS = 2.0  # of a probe
+
+_log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------------- training times to learn, from records
 
 
 def estimate_record_times(
@@ -43,7 +52,7 @@ def estimate_record_times(
 ) -> list[TrialRecord]:
     """``records`` of one study with the training times to use. A time that cannot be used for certain stays as
     measured, with its standard error in ``errors``."""
-    rows = [row for row, each in enumerate(records) if each.outcome == "complete"]
+    rows = [row for row, record in enumerate(records) if record.outcome == "complete"]
     times = estimate_times(_clock([records[row] for row in rows], spec), list_references(probes))
     estimated = list(records)
     for row, seconds, error in zip(rows, times.seconds.tolist(), times.errors.tolist(), strict=True):
@@ -78,16 +87,17 @@ def _has_reference(record: TrialRecord, probes: Iterable[ProbeRecord]) -> bool:
 
 def _clock(records: Sequence[TrialRecord], spec: StudySpec | None = None) -> ClockedTrials:
     varies = any(
-        each.values.get("budget.target_accuracy") is not None or each.values.get("batch.schedule") in LEARNED_SCHEDULES
-        for each in records
+        record.values.get("budget.target_accuracy") is not None
+        or record.values.get("batch.schedule") in LEARNED_SCHEDULES
+        for record in records
     )
-    # within a study only the keys of its space vary
+    # Within a study only the keys of its space vary.
     keys = [key for key in spec.space if varies or key not in FREE_KEYS] if spec else []
     switches = frozenset() if varies else SWITCHES
     costs = [tuple(bool(r.values[key]) if key in switches else r.values[key] for key in keys) for r in records]
     numbers: dict[tuple[object, ...], int] = {}
     names = ("train_seconds", "slowdown_by_others", "step_time_error", "num_steps", "images_per_second")
-    columns = np.array([[each.measurements.get(name, np.nan) for name in names] for each in records], dtype=np.float64)
+    columns = np.array([[r.measurements.get(name, np.nan) for name in names] for r in records], dtype=np.float64)
     seconds, slowdown, errors, num_steps, rates = columns.reshape(-1, len(names)).T
     return ClockedTrials(
         seconds=seconds,
@@ -96,21 +106,15 @@ def _clock(records: Sequence[TrialRecord], spec: StudySpec | None = None) -> Clo
         num_steps=num_steps,
         num_images=rates * seconds,
         groups=np.array([numbers.setdefault(cost, len(numbers)) for cost in costs], dtype=np.int64),
-        devices=np.array([each.device for each in records], dtype=object),
-        shapes=np.array([each.shape_digest for each in records], dtype=object),
-        flags=np.array([",".join(each.quality_flags) for each in records], dtype=object),
-        is_fixed=np.array([each.values.get("budget.seconds") is not None for each in records], dtype=np.bool_),
+        devices=np.array([record.device for record in records], dtype=object),
+        shapes=np.array([record.shape_digest for record in records], dtype=object),
+        flags=np.array([",".join(record.quality_flags) for record in records], dtype=object),
+        is_fixed=np.array([record.values.get("budget.seconds") is not None for record in records], dtype=np.bool_),
         varies=varies,
     )
 
 
-_TIMED_SECONDS = 1.5  # of a probe for a disturbed trial: several readings of a monitor
-_MAX_TRIES = 2  # probes of one shape
-_MAX_SHARE = 0.1  # of the time of the trials that is spent on such probes
-_USUAL_SECONDS = 2.0  # of a probe
-
-_log = logging.getLogger(__name__)
-_RunQuery = Callable[[Task], Ending]
+# ---------------------------------------------------------------------- probes and estimates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +131,13 @@ class ProbeSettings:
 class Prober:
     """Looks shapes up in ``book``, which all studies of a root share, and has ``run_query`` probe the others."""
 
-    def __init__(self, run_query: _RunQuery, settings: ProbeSettings, book: ProbeBook | None = None) -> None:
+    def __init__(
+        self, run_query: Callable[[Task], Ending], settings: ProbeSettings, book: ProbeBook | None = None
+    ) -> None:
         self._run_query, self._settings, self._book = run_query, settings, book
         self._code = digest_code(settings.plugin, PROBE)
         recorded = book.of_device(settings.device_class) if book else []
-        self._known = {probe.shape_key: probe for probe in recorded}
+        self._probes = {probe.shape_key: probe for probe in recorded}
         self._has_warned = False
         self._facts: dict[DataSection, DataFacts | None] = {}
         self.used: dict[str, ProbeRecord] = {}  # by shape key, the probes that were returned
@@ -139,12 +145,12 @@ class Prober:
 
     def list_valid(self) -> list[ProbeRecord]:
         """The known probes that were made by the present code."""
-        return [probe for key, probe in self._known.items() if key == self._key(Shape.from_text(probe.shape))]
+        return [probe for key, probe in self._probes.items() if key == self._key(Shape.from_text(probe.shape))]
 
     def find(self, config: TrialConfig) -> ProbeRecord | None:
         """The probe of the shape of ``config`` where there is one."""
         key = self._key(derive_shape(config))
-        if probe := self._known.get(key):
+        if probe := self._probes.get(key):
             self.used[key] = probe
         return probe
 
@@ -153,23 +159,27 @@ class Prober:
         shape = derive_shape(config)
         ending, launch_seconds = self._run_probe(make_probed_config(config), timed_seconds)
         record = make_probe_record(self._key(shape), shape.text, config.micro_batch, ending, launch_seconds)
-        self._known[record.shape_key] = self.used[record.shape_key] = record
+        self._probes[record.shape_key] = self.used[record.shape_key] = record
         if self._book and record.outcome != "crashed":
             try:
                 self._book.keep(record, ending.environment)
             except StoreError as error:
                 _log.warning("a probe was not recorded: %s", error)
-        return _apply_limit(record, self._settings.memory_limit_bytes)
+        limit_bytes = self._settings.memory_limit_bytes
+        if limit_bytes is None or not record.is_complete or (record.peak_memory_bytes or 0) <= limit_bytes:
+            return record
+        reason = f"a peak of {record.peak_memory_bytes} bytes, above the limit of {limit_bytes}"
+        return replace(record, outcome="not_fitting", error=reason)
 
     def time_steps(self, config: TrialConfig, timed_seconds: float) -> Ending:
         """Times the steps of ``config`` as they are, with all their micro batches; records nothing."""
         return self._run_probe(config, timed_seconds)[0]
 
     def estimate_peak_memory_bytes(self, config: TrialConfig) -> int | None:
-        """The estimated peak of a training step of ``config``, which also bounds that of an evaluation; None where it
-        cannot be estimated."""
-        device, plugin = self._settings.device, self._settings.plugin
-        task = EstimateTask(number=0, config=config, device=device, plugin=plugin, facts=self._find_facts(config.data))
+        """The estimated peak of a training step of ``config``, which also bounds the peak of an evaluation; None where
+        it cannot be estimated."""
+        device, plugin, facts = self._settings.device, self._settings.plugin, self.find_data_facts(config)
+        task = EstimateTask(number=0, config=config, device=device, plugin=plugin, facts=facts)
         ending = self._run_query(task)
         if ending.outcome != "complete":
             if not self._has_warned:
@@ -189,20 +199,17 @@ class Prober:
         it cannot be estimated."""
         if self.estimate_peak_memory_bytes(config) is None:
             return {}
-        found = self.estimates[self._key(derive_shape(config))].forecast
-        return {part: found[f"forecast_{part}_bytes"] for part in MEMORY_PARTS}
+        forecast = self.estimates[self._key(derive_shape(config))].forecast
+        return {category: forecast[f"forecast_{category}_bytes"] for category in MEMORY_PARTS}
 
     def find_data_facts(self, config: TrialConfig) -> DataFacts | None:
         """Shape and number of the training images of ``config``; None where they are not there."""
-        return self._find_facts(config.data)
-
-    def _find_facts(self, section: DataSection) -> DataFacts | None:
-        # once for all configurations, because a folder of many images is read for it
-        if section not in self._facts:
+        section = config.data
+        if section not in self._facts:  # a folder of many images is read once for all configurations
             try:
                 self._facts[section] = find_facts(section)
             except InputError:
-                self._facts[section] = None  # the estimate says why
+                self._facts[section] = None  # the estimate reports why
         return self._facts[section]
 
     def _run_probe(self, config: TrialConfig, timed_seconds: float) -> tuple[Ending, float]:
@@ -268,11 +275,3 @@ def open_shared_book(root: Path) -> Iterator[ProbeBook | None]:
         return
     with contextlib.closing(book):
         yield book
-
-
-def _apply_limit(record: ProbeRecord, limit_bytes: int | None) -> ProbeRecord:
-    """The record of a probe that completed but exceeded the memory limit does not fit."""
-    if limit_bytes is None or not record.is_complete or (record.peak_memory_bytes or 0) <= limit_bytes:
-        return record
-    error = f"a peak of {record.peak_memory_bytes} bytes, above the limit of {limit_bytes}"
-    return replace(record, outcome="not_fitting", error=error)

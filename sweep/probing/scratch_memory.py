@@ -1,11 +1,10 @@
-"""Memory that an operation holds internally, measured by running it once on zeros.
+"""Memory that an operation of torch holds internally on a CPU, measured by running it once on zeros.
 
 A library such as oneDNN copies arguments into layouts of its own, sums 16-bit gradients in 32 bits and gives each
-thread a buffer. Which of these it does depends on the processor's instruction set, the number of threads, the number
-format and the layout, so it is measured on the processor that computes the forecast. The bytes do not depend on the
-values of tensors. A large operation is run with two smaller batches and extrapolated by a straight line, because a copy
-either grows with the batch or does not depend on it. Matrix products are copied block by block, and a block grows only
-to its full size, so the batches of a product are doubled until its blocks are full.
+thread a buffer. What it does depends on the processor's instruction set, the number of threads, the number format and
+the layout, and not on the values of tensors, so it is measured here. A large operation is run with two smaller batches
+and extrapolated by a straight line, because a copy either grows with the batch or does not depend on it. Matrices of a
+product are copied block by block, so its batches are doubled until blocks have their full size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,8 @@ _HUGE_BYTES = 2**30  # of the arguments; an operation is not run with more
 _BLOCK_BYTES = 2**22  # for each thread: a block fits a cache, so what is larger is a copy of the whole
 _FLAT_SHARE = 1 / 64  # of the bytes by which the arguments grow; scratch memory that grows less does not grow
 _KEPT = 2**12  # measurements: a step has about a hundred different operations
+_WITH_BATCH = {"aten::convolution": (0,), "aten::convolution_backward": (0, 1)}  # of others any argument may have one
+_LEFT_FACTOR = {"aten::mm": 0, "aten::addmm": 1}  # the argument of matrix products
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class TensorLayout:
 
     def resize(self, axis: int, length: int) -> "TensorLayout":
         """The layout with ``length`` elements along ``axis``, in the same order of memory."""
-        before, own = self.shape[axis], self.stride[axis]
-        stride = tuple(step * length // before if step > own else step for step in self.stride)
+        before = self.shape[axis]
+        stride = tuple(step * length // before if step > self.stride[axis] else step for step in self.stride)
         return replace(self, shape=(*self.shape[:axis], length, *self.shape[axis + 1 :]), stride=stride)
 
 
@@ -64,19 +65,19 @@ class Operation(NamedTuple):
     @property
     def num_bytes(self) -> int:
         """Bytes of the tensors among its arguments."""
-        return sum(each.num_bytes for each in self.arguments if isinstance(each, TensorLayout))
+        return sum(item.num_bytes for item in self.arguments if isinstance(item, TensorLayout))
 
 
 def find_operation(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Operation | None:
     """The call as an :class:`Operation`; None for one that computes nothing new: views, changes in place, foreign
-    operators, and those of lists of tensors."""
+    operators, and operators on lists of tensors."""
     is_new = function.namespace == "aten" and not function.is_view and not function._schema.is_mutable
-    if not is_new or not any(isinstance(each, Tensor) and each.ndim for each in arguments):
+    if not is_new or not any(isinstance(item, Tensor) and item.ndim for item in arguments):
         return None
     frozen = [_freeze(value) for value in arguments]
     if function.name() == "aten::native_batch_norm_backward" and isinstance(frozen[2], TensorLayout):
-        # the fake forward pass gives the saved statistics the format of the images, the real one that of the weights
-        frozen[5:7] = [replace(each, dtype=frozen[2].dtype) for each in frozen[5:7]]
+        # The fake forward pass gives the saved statistics the format of the images, the real one uses the weights'.
+        frozen[5:7] = [replace(statistics, dtype=frozen[2].dtype) for statistics in frozen[5:7]]
     return Operation(function, tuple(frozen), tuple((name, _freeze(value)) for name, value in sorted(keywords.items())))
 
 
@@ -93,7 +94,7 @@ def _measure(operation: Operation, num_threads: int) -> int | None:
     largest = _largest_length(operation, axes)
     while 2 <= longer < length:
         shorter = longer // 2
-        small, large = (_resize(operation, axes, each) for each in (shorter, longer))
+        small, large = (_resize(operation, axes, size) for size in (shorter, longer))
         low, high = _run(small), _run(large)
         if low is None or high is None:
             break
@@ -106,7 +107,7 @@ def _measure(operation: Operation, num_threads: int) -> int | None:
 
 
 def _choose_length(operation: Operation, axes: Sequence[tuple[int, int]], num_threads: int) -> int:
-    is_half = any(isinstance(each, TensorLayout) and each.dtype == torch.float16 for each in operation.arguments)
+    is_half = any(isinstance(item, TensorLayout) and item.dtype == torch.float16 for item in operation.arguments)
     limit = min(_LARGE_BYTES, _LARGE_HALF_BYTES) if is_half else _LARGE_BYTES
     small = _axis_length(operation, axes) * limit // max(1, operation.num_bytes)
     # The size of a copy may depend on whether the batch is smaller than the number of threads.
@@ -122,24 +123,22 @@ def _largest_length(operation: Operation, axes: Sequence[tuple[int, int]]) -> in
     return (_HUGE_BYTES - fixed) * length // (operation.num_bytes - fixed)
 
 
-# Where the batch axis is first, and of matrix products the left factor: in all others each argument may have it.
-_WITH_BATCH = {"aten::convolution": (0,), "aten::convolution_backward": (0, 1)}
-_LEFT_FACTOR = {"aten::mm": 0, "aten::addmm": 1}
-
-
 def _find_batch_axes(operation: Operation) -> list[tuple[int, int]]:
-    """Argument and axis of all that grows with the batch; of a matrix product rows or inner axis, the longer."""
+    """Argument and axis of all that grows with the batch; of a matrix product rows or inner axis, the longer one."""
     name, layouts = operation.function.name(), operation.arguments
     if name in _LEFT_FACTOR:
         left = _LEFT_FACTOR[name]
         rows, inner = layouts[left].shape
         return [(left, 0)] if rows >= inner else [(left, 1), (left + 1, 0)]
-    places = _WITH_BATCH.get(name, range(len(layouts)))
-    many = [place for place in places if isinstance(layouts[place], TensorLayout) and len(layouts[place].shape) > 1]
-    if not many:
+    batched = {
+        index: layouts[index]
+        for index in _WITH_BATCH.get(name, range(len(layouts)))
+        if isinstance(layouts[index], TensorLayout) and len(layouts[index].shape) > 1
+    }
+    if not batched:
         return []
-    largest = max((layouts[place] for place in many), key=lambda each: each.num_bytes)
-    return [(place, 0) for place in many if layouts[place].shape[0] == largest.shape[0]]
+    largest = max(batched.values(), key=lambda layout: layout.num_bytes)
+    return [(index, 0) for index, layout in batched.items() if layout.shape[0] == largest.shape[0]]
 
 
 def _axis_length(operation: Operation, axes: Sequence[tuple[int, int]]) -> int:
@@ -148,8 +147,8 @@ def _axis_length(operation: Operation, axes: Sequence[tuple[int, int]]) -> int:
 
 def _resize(operation: Operation, axes: Sequence[tuple[int, int]], length: int) -> Operation:
     arguments = list(operation.arguments)
-    for place, axis in axes:
-        arguments[place] = arguments[place].resize(axis, length)
+    for index, axis in axes:
+        arguments[index] = arguments[index].resize(axis, length)
     return operation._replace(arguments=tuple(arguments))
 
 

@@ -1,4 +1,7 @@
-"""The shape of a configuration: the fields that time and memory of its steps depend on. Imports no torch."""
+"""The shape of a configuration: the fields that time and memory of its steps depend on, and its images on a GPU.
+
+Imports no torch.
+"""
 
 import hashlib
 import json
@@ -14,12 +17,13 @@ from sweep.training.budget import BatchSchedule
 from sweep.training.constants import RESIDENT_SHARE, TRAIN_ACCURACY_IMAGES
 from sweep.training.data.windows import choose_crop_pad
 
-# From the declaration of each key, see sweep.config.sections.key.
+# The declaration of each key says on what its cost depends, see sweep.config.sections.key.
 SWITCHES = keys_of_cost("switch")
-_AS_THEY_ARE = keys_of_cost("step")
-_version = cache(version)
 NO_SHAPE = keys_of_cost("trial", "none")
-_OF_A_WINDOW = frozenset({"batch.micro", "batch.accumulation"})
+_STEP_KEYS = keys_of_cost("step")
+_SIZE_KEYS = frozenset({"batch.micro", "batch.accumulation"})
+_LABEL_BYTES = 8
+_version = cache(version)
 
 
 @dataclass(frozen=True)
@@ -39,30 +43,17 @@ class Shape:
 
     @cached_property
     def group(self) -> "Shape":
-        """All but the size of a step: what differs inside a group is the micro batch and the accumulation."""
-        return Shape(tuple(fact for fact in self.facts if fact[0] not in _OF_A_WINDOW))
+        """All but the size of a step: inside a group only the micro batch and the accumulation differ."""
+        return Shape(tuple(fact for fact in self.facts if fact[0] not in _SIZE_KEYS))
 
     def of(self, key: str) -> Scalar:
         return dict(self.facts)[key]
 
 
 def derive_shape(config: TrialConfig) -> Shape:
-    flat = flatten_config(config)
-    derived = _derive(config)
-    facts: dict[str, Scalar] = {}
-    for key in config_keys():
-        if key in derived:
-            facts[key] = derived[key]
-        elif key in SWITCHES:
-            facts[key] = bool(flat[key])
-        elif key in _AS_THEY_ARE:
-            facts[key] = flat[key]
-    return Shape(tuple(facts.items()))
-
-
-def _derive(config: TrialConfig) -> dict[str, Scalar]:
-    data = config.data
-    return {
+    """The shape of the steps of ``config``; of a growing batch, its largest step."""
+    flat, data = flatten_config(config), config.data
+    derived: dict[str, Scalar] = {
         "model.ghost_batch": config.model.ghost_batch if config.model.norm == "ghost" else 0,
         "data.root": data.root if DATASETS[data.name].depends_on_root else "",
         "data.augment_ops": data.augment_ops if data.augment == "randaugment" else 0,
@@ -71,6 +62,15 @@ def _derive(config: TrialConfig) -> dict[str, Scalar]:
         "batch.accumulation": min(find_largest_accumulation(config), 2),
         "batch.schedule": "noise_scale" if config.batch.schedule == "noise_scale" else "constant",
     }
+    facts: dict[str, Scalar] = {}
+    for key in config_keys():
+        if key in derived:
+            facts[key] = derived[key]
+        elif key in SWITCHES:
+            facts[key] = bool(flat[key])
+        elif key in _STEP_KEYS:
+            facts[key] = flat[key]
+    return Shape(tuple(facts.items()))
 
 
 def digest_trial_shape(config: TrialConfig) -> str:
@@ -103,11 +103,11 @@ def make_probed_config(config: TrialConfig) -> TrialConfig:
 def make_shape_key(shape: Shape, code_digest: str) -> str:
     """64 hexadecimal digits: equal keys on one device class mean that another probe would measure the same.
 
-    Over the shape, the training code by its digest, and torch's version. Facts that are those of a configuration of
-    defaults are left out, so that a key stays valid when a field is added.
+    The key covers the shape, the training code by its digest, and torch's version. Facts that equal those of the
+    default configuration are left out, so that a key stays valid when a field is added.
     """
-    usual = dict(_default_facts())
-    facts = {key: value for key, value in shape.facts if key not in usual or value != usual[key]}
+    defaults = dict(_default_facts())
+    facts = {key: value for key, value in shape.facts if key not in defaults or value != defaults[key]}
     content = {"shape": facts, "code": code_digest, "torch": _version("torch")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -117,16 +117,12 @@ def _default_facts() -> tuple[tuple[str, Scalar], ...]:
     return derive_shape(TrialConfig()).facts
 
 
-# The memory of the images that a trial keeps on a GPU beside its training step. Imports no torch.
-
-_LABEL_BYTES = 8
-
-
 def count_resident_bytes(config: TrialConfig, facts: DataFacts, num_held_out: int, free_bytes: int) -> int:
-    """Bytes of the train split with the border for crops, of its fixed part that train accuracy is measured on, and of
-    ``num_held_out`` other images, as far as ``config`` keeps them on a GPU with ``free_bytes`` for a process.
+    """Bytes of the images that ``config`` keeps on a GPU with ``free_bytes`` for a process, beside its training step.
 
-    A train split of more than a quarter of these stays on the host. Images of files, which always do, are counted too.
+    These are the train split with the border for crops, the part of it that train accuracy is measured on, and
+    ``num_held_out`` other images. A train split of more than a quarter of ``free_bytes`` stays on the host. Images of
+    files always do, and are counted too.
     """
     if config.data.placement != "device":
         return 0

@@ -11,7 +11,7 @@ from sweep.config.trial import TrialConfig, build_config
 from sweep.measurement.gradient_noise import NoiseMeter, NoiseMoments, NoiseScale, estimate_moments
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.budget import BatchSchedule
-from sweep.training.data.planner import BatchPlanner
+from sweep.training.data.feeders import BatchPlanner
 from sweep.training.data.windows import Window
 from sweep.training.trial import run_trial
 

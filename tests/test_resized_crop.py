@@ -12,9 +12,8 @@ from sweep.probing.shape import derive_shape
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training import vision
 from sweep.training.data.augment import draw_boxes, resize_boxes
-from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder
+from sweep.training.data.feeders import Feeder, ResidentFeeder, ShardedFeeder, StreamFeeder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.planner import ShardedFeeder
 from sweep.training.data.windows import cut_epoch, plan_epoch
 from sweep.training.trial import run_trial
 from sweep.training.world import World

@@ -23,9 +23,17 @@ from sweep.training.auto_micro import AutoMicro
 from sweep.training.budget import BatchSchedule, Budget, TrainingPoint
 from sweep.training.checkpoints import Stateful
 from sweep.training.constants import TRAIN_ACCURACY_IMAGES
-from sweep.training.data.feeders import Batch, Feeder, make_feeder, make_plain_batches
+from sweep.training.data.feeders import (
+    Batch,
+    BatchPlanner,
+    Feeder,
+    ShardedFeeder,
+    check_shards,
+    make_feeder,
+    make_plain_batches,
+    shard_images,
+)
 from sweep.training.data.images import Images, Splits
-from sweep.training.data.planner import BatchPlanner, ShardedFeeder, check_shards, shard_images
 from sweep.training.data.sources import load_splits
 from sweep.training.evaluation import PREDICTORS, EvalBatch, Predict, count_most_images, predict_once
 from sweep.training.models.build import build_model

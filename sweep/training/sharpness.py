@@ -13,8 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from sweep.config.trial import TrialConfig
-from sweep.training.data.feeders import Batch, make_plain_batches
-from sweep.training.data.planner import shard_images
+from sweep.training.data.feeders import Batch, make_plain_batches, shard_images
 from sweep.training.evaluation import averaged_model, evaluation_mode
 from sweep.training.processes import SUPERVISOR_LINK
 from sweep.training.setup import TrainingSetup, pick_train_images

@@ -16,8 +16,7 @@ from sweep.measurement.memory import (
 )
 from sweep.training.auto_micro import catch_out_of_memory
 from sweep.training.budget import BatchSchedule, Budget, TrainingPoint
-from sweep.training.data.feeders import Batch
-from sweep.training.data.planner import BatchPlanner
+from sweep.training.data.feeders import Batch, BatchPlanner
 from sweep.training.data.windows import Window
 from sweep.training.evaluation import EvalFit, averaged_model, evaluate_model, fit_eval_batch
 from sweep.training.setup import TrainingSetup, count_eval_images, count_statistics_images
@@ -39,7 +38,7 @@ def _list_last_micro_sizes(planner: BatchPlanner, schedule: BatchSchedule, budge
     while not budget.is_spent(point):
         samples = schedule.size(budget.share(point))
         if planner.num_samples - taken < samples + planner.least:  # the last window, maybe with what is left of it
-            window = planner.cut_rest(taken, samples)[0]
+            window = planner.windows_of_epoch(samples, taken)[0]
             samples = window.samples
             sizes |= {part.stop - part.start for part in window.slices}
         taken = (taken + samples) % planner.num_samples

@@ -291,7 +291,7 @@ def test_decoded_folder_is_cached_and_forgotten_when_a_file_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sweep.training.data.folders._MIN_BYTES", 1)
+    monkeypatch.setattr("sweep.training.data.folders._MIN_CACHED_BYTES", 1)
     root = write_folder(tmp_path / "images", {"train/a": 4, "train/b": 4})
     settings = config(name="imagefolder", root=str(root)).data
     first = hashes(load_splits(settings).train)

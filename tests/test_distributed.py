@@ -25,8 +25,7 @@ from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Outco
 from sweep.training.data.feeders import shard_window
 from sweep.training.data.windows import cut_epoch
 from sweep.training.processes import load_plugin
-from sweep.training.rank_agent import RankDied, RankMessage
-from sweep.training.ranks import _Reports, run_ranks
+from sweep.training.ranks import RankDied, RankMessage, _Reports, run_ranks
 from sweep.training.trial import run_trial
 from sweep.training.world import World
 

@@ -342,7 +342,7 @@ class Watch(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 with Watch():
     torch.zeros(1)
-    import sweep.training.ranks, sweep.training.processes, sweep.training.vision, sweep.training.data.sources
+    import sweep.training.ranks, sweep.training.trial, sweep.training.vision, sweep.training.data.sources
 print(seen)
 """
     # the zeros above, which show that the watch sees

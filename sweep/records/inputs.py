@@ -159,8 +159,8 @@ assert _READERS.keys() == {each.name for each in fields(DataSummary)}
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The import closure of a trial, and of what a probe and an estimate of memory measure.
-TRIAL = ("training/loop/trial.py", "training/ranks/launcher.py")
-PROBE = (*TRIAL, "probing/probe.py", "probing/estimate.py")
+TRIAL = ("training/trial.py", "training/ranks.py")
+PROBE = (*TRIAL, "probing/probe.py", "probing/memory.py")
 _OWN_MODULE = re.compile(rf"{_PACKAGE.name}\.training(\.\w+)+")  # in tables, which name functions by text
 
 
@@ -181,6 +181,7 @@ def digest_plugin(path: str | None) -> dict[str, str]:
 
 @cache
 def _digest_package(start: tuple[str, ...], package: Path) -> str:
+    assert all((package / name).is_file() for name in start), start
     # an installed package has its dependencies beside it, which are no part of it
     digests = _digest_files(package.parent, [package / name for name in start], f"{package.name}.")
     return hashlib.sha256(str(sorted(digests.items())).encode()).hexdigest()

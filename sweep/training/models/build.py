@@ -1,4 +1,4 @@
-"""What is done to the residual blocks of a finished model: stochastic depth, checkpointing, freezing."""
+"""Builds the model that a configuration names: stochastic depth, checkpointing, frozen stages, weights from a file."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +17,37 @@ from sweep.config.tables import MODELS, ImageShape, find_entry, resolve
 from sweep.training.models.resnets import find_batch_norms, override_attributes
 from sweep.training.vision import resnet, vision_transformer
 
+_WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which training scripts save the weights
+_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
+_MAX_NAMED = 5
 _BLOCKS = (resnet.BasicBlock, resnet.Bottleneck, vision_transformer.EncoderBlock)
+
+
+def build_model(section: ModelSection, shape: ImageShape) -> nn.Module:
+    """The model that ``section`` names in :data:`sweep.config.tables.MODELS`, for images of ``shape``, with fresh
+    weights from torch's global generator.
+
+    Over them come the weights of ``model.weights``, save a head of other classes; then stages are frozen.
+
+    Raises:
+        InputError: for an unknown model, one that cannot take such images, or weights that are not its own.
+    """
+    build = find_entry("model", section.name, MODELS).build
+    if build is None:
+        raise InputError(f"model {section.name!r} is known from records alone; give the file of its plug-in: --plugin.")
+    model: nn.Module = resolve(build)(section, shape)
+    if section.stochastic_depth:
+        add_stochastic_depth(model, section.stochastic_depth, section.name)
+    if section.weights is not None:
+        _load_pretrained(model, section.weights)
+    if section.freeze_stages:
+        freeze_stages(model, section.freeze_stages, section.name)
+    return model
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def find_residual_blocks(model: nn.Module) -> list[nn.Module]:
@@ -26,19 +56,18 @@ def find_residual_blocks(model: nn.Module) -> list[nn.Module]:
     A custom model may list them as ``blocks``, and each block, as ``branch_ends``, the modules whose output is added to
     the block's input; stochastic depth requires both.
     """
-    own = getattr(model, "blocks", None)
-    return list(own) if own is not None else [module for module in model.modules() if isinstance(module, _BLOCKS)]
+    listed = getattr(model, "blocks", None)
+    return [module for module in model.modules() if isinstance(module, _BLOCKS)] if listed is None else list(listed)
 
 
 def find_stages(model: nn.Module) -> list[nn.Module]:
     """The three or four stages of a ResNet, the blocks of a ViT; a custom model may list them as ``stages``."""
-    own = getattr(model, "stages", None)
-    if own is not None:
-        return list(own)
-    sequences = [child for child in model.children() if isinstance(child, nn.Sequential)]
-    return [each for each in sequences if any(isinstance(part, _BLOCKS) for part in each)] or find_residual_blocks(
-        model
-    )
+    listed = getattr(model, "stages", None)
+    if listed is not None:
+        return list(listed)
+    children = [child for child in model.children() if isinstance(child, nn.Sequential)]
+    stages: list[nn.Module] = [child for child in children if any(isinstance(module, _BLOCKS) for module in child)]
+    return stages or find_residual_blocks(model)
 
 
 def add_stochastic_depth(model: nn.Module, probability: float, name: str) -> None:
@@ -61,37 +90,11 @@ def add_stochastic_depth(model: nn.Module, probability: float, name: str) -> Non
             end.register_forward_hook(partial(_drop, probability * index / len(blocks)))
 
 
-def checkpoint_blocks(model: nn.Module) -> None:
-    """Makes the blocks drop their activations and recompute them in the backward pass."""
-    for block in find_residual_blocks(model) or list(model.children()):
-        block.forward = partial(_recomputed, block, block.forward)
-
-
-def freeze_stages(model: nn.Module, count: int, name: str) -> None:
-    """Freezes everything up to the end of stage ``count``: no gradients, evaluation mode.
-
-    Raises:
-        InputError: where the model has fewer stages.
-    """
-    stages = find_stages(model)
-    if count > len(stages):
-        raise InputError(f"model.freeze_stages = {count}, but {name} has {len(stages)} stages; give at most that many.")
-    last = {id(parameter) for parameter in stages[count - 1].parameters()}
-    parameters = list(model.parameters())
-    end = max(place for place, parameter in enumerate(parameters) if id(parameter) in last)
-    for parameter in parameters[: end + 1]:
-        parameter.requires_grad_(False)
-    for module in model.modules():
-        own = list(module.parameters())
-        if own and not any(parameter.requires_grad for parameter in own):
-            module.eval()
-
-
 def _branch_ends(block: nn.Module) -> list[nn.Module]:
     # the modules whose output is added to the block's input
-    own = getattr(block, "branch_ends", None)
-    if own is not None:
-        return list(own)
+    listed = getattr(block, "branch_ends", None)
+    if listed is not None:
+        return list(listed)
     if isinstance(block, vision_transformer.EncoderBlock):
         return [block.get_submodule("dropout"), block.get_submodule("mlp")]
     if isinstance(block, resnet.Bottleneck):
@@ -105,6 +108,12 @@ def _drop(probability: float, module: nn.Module, _inputs: Any, branch: Tensor) -
     shape = (len(branch), *(1 for _ in branch.shape[1:]))
     kept = torch.empty(shape, dtype=branch.dtype, device=branch.device).bernoulli_(1 - probability)
     return branch * kept.div_(1 - probability)
+
+
+def checkpoint_blocks(model: nn.Module) -> None:
+    """Makes the blocks drop their activations and recompute them in the backward pass."""
+    for block in find_residual_blocks(model) or list(model.children()):
+        block.forward = partial(_recomputed, block, block.forward)
 
 
 def _recomputed(block: nn.Module, forward: Callable[..., Any], *inputs: Any) -> Any:
@@ -121,11 +130,24 @@ def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractC
     return nullcontext(), override_attributes(find_batch_norms(block), momentum=0.0, num_batches_tracked=None)
 
 
-# Weights from a file, for fine-tuning.
+def freeze_stages(model: nn.Module, count: int, name: str) -> None:
+    """Freezes everything up to the end of stage ``count``: no gradients, evaluation mode.
 
-_WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which training scripts save the weights
-_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
-_MAX_NAMED = 5
+    Raises:
+        InputError: where the model has fewer stages.
+    """
+    stages = find_stages(model)
+    if count > len(stages):
+        raise InputError(f"model.freeze_stages = {count}, but {name} has {len(stages)} stages; give at most that many.")
+    last = {id(parameter) for parameter in stages[count - 1].parameters()}
+    parameters = list(model.parameters())
+    end = max(index for index, parameter in enumerate(parameters) if id(parameter) in last)
+    for parameter in parameters[: end + 1]:
+        parameter.requires_grad_(False)
+    for module in model.modules():
+        inside = list(module.parameters())
+        if inside and not any(parameter.requires_grad for parameter in inside):
+            module.eval()
 
 
 def _load_pretrained(model: nn.Module, path: str) -> None:
@@ -134,18 +156,18 @@ def _load_pretrained(model: nn.Module, path: str) -> None:
     Raises:
         InputError: the file is missing, unreadable, or holds anything but tensors; the weights are of another model.
     """
-    weights = _plain_names(read_weights(path))
-    expected = model.state_dict()
-    head = _head_name(model)
+    weights, expected = read_weights(path), model.state_dict()
+    for prefix in _PREFIXES:
+        if weights and all(name.startswith(prefix) for name in weights):
+            weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    linears = [name for name, module in model.named_modules() if type(module) is nn.Linear]
+    head = linears[-1] if linears else ""
     weights = _rename_head(weights, set(expected), head)
-    fresh = {
-        name for name in expected if name.rpartition(".")[0] == head and not _fits(weights.get(name), expected[name])
-    }
+    fitting = {name for name in weights.keys() & expected.keys() if weights[name].shape == expected[name].shape}
+    fresh = {name for name in expected if name.rpartition(".")[0] == head and name not in fitting}
     unexpected = sorted(weights.keys() - expected.keys())
     missing = sorted(expected.keys() - weights.keys() - fresh)
-    other = sorted(
-        name for name in weights.keys() & expected.keys() - fresh if not _fits(weights[name], expected[name])
-    )
+    other = sorted((weights.keys() & expected.keys()) - fresh - fitting)
     if unexpected or missing or other:
         raise InputError(
             f"model.weights = {path!r} are not the weights of this model. {_list_names('Not in the file', missing)}"
@@ -178,21 +200,9 @@ def read_weights(path: str) -> dict[str, Tensor]:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
             break
-    if not isinstance(content, Mapping) or not all(isinstance(each, Tensor) for each in content.values()):
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise InputError(f"model.weights = {path!r} holds no state dict, which has one tensor per name.")
     return {str(name): tensor for name, tensor in content.items()}
-
-
-def _plain_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    for prefix in _PREFIXES:
-        if tensors and all(name.startswith(prefix) for name in tensors):
-            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    return tensors
-
-
-def _head_name(model: nn.Module) -> str:
-    names = [name for name, module in model.named_modules() if type(module) is nn.Linear]
-    return names[-1] if names else ""
 
 
 def _rename_head(weights: dict[str, Tensor], expected: set[str], head: str) -> dict[str, Tensor]:
@@ -208,41 +218,8 @@ def _rename_head(weights: dict[str, Tensor], expected: set[str], head: str) -> d
     return {name.replace(old, head, 1) if name in unexpected else name: tensor for name, tensor in weights.items()}
 
 
-def _fits(tensor: Tensor | None, expected: Tensor) -> bool:
-    return tensor is not None and tensor.shape == expected.shape
-
-
 def _list_names(title: str, names: list[str]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return f"{title}: {', '.join(names[:_MAX_NAMED])}{more}. "
-
-
-# Builds the model that a configuration names in :data:`sweep.config.tables.MODELS`.
-
-
-def build_model(section: ModelSection, shape: ImageShape) -> nn.Module:
-    """The model that ``section`` names, for images of ``shape``, with fresh weights from torch's global generator.
-
-    Over them come the weights of ``model.weights``, save a head of other classes; then stages are frozen.
-
-    Raises:
-        InputError: for an unknown model, one that cannot take such images, or weights that are not its own.
-    """
-    build = find_entry("model", section.name, MODELS).build
-    if build is None:
-        raise InputError(f"model {section.name!r} is known from records alone; give the file of its plug-in: --plugin.")
-    model: nn.Module = resolve(build)(section, shape)
-    if section.stochastic_depth:
-        add_stochastic_depth(model, section.stochastic_depth, section.name)
-    if section.weights is not None:
-        _load_pretrained(model, section.weights)
-    if section.freeze_stages:
-        freeze_stages(model, section.freeze_stages, section.name)
-    return model
-
-
-def num_parameters(model: nn.Module) -> int:
-    """Number of trainable parameters."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -190,12 +190,14 @@ def losses(**values: object) -> list[float]:
 
 def test_mixed_training_does_not_depend_on_accumulation() -> None:
     settings = {"regularization__label_smoothing": 0.1, "data__augment": "randaugment", **MIXED}
+    settings |= {"data__subset": 200, "budget__epochs": 1.0}
     whole = losses(batch__micro=100, **settings)
     parts = losses(batch__micro=32, batch__global=100, **settings)
     assert parts == pytest.approx(whole, rel=1e-9)
-    assert whole != pytest.approx(losses(batch__micro=100), rel=1e-2)
+    assert whole != pytest.approx(losses(batch__micro=100, data__subset=200, budget__epochs=1.0), rel=1e-2)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_mixed_labels_go_with_every_precision(dtype: str) -> None:
-    assert losses(precision__dtype=dtype, **MIXED) == pytest.approx(losses(precision__dtype="fp32", **MIXED), rel=0.02)
+    short = {"data__subset": 100, "budget__epochs": 1.0, **MIXED}
+    assert losses(precision__dtype=dtype, **short) == pytest.approx(losses(precision__dtype="fp32", **short), rel=0.02)

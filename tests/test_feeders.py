@@ -13,7 +13,7 @@ from sweep.config.trial import TrialConfig, build_config
 from sweep.training.data.augment import crop_flip, crop_flip_on_cpu, make_crops, pad_images
 from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder, make_feeder, make_plain_batches
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.windows import count_budget_steps, cut_epoch, plan_epoch
+from sweep.training.data.windows import cut_epoch, plan_epoch
 from sweep.training.step import Normalize
 
 CPU = torch.device("cpu")
@@ -69,23 +69,6 @@ def test_windows_take_every_sample_once_in_order(count: int, global_batch: int, 
         assert sum(sizes) == window.samples <= global_batch
         assert all(size == micro for size in sizes[:-1])
         assert 0 < sizes[-1] <= micro
-
-
-@pytest.mark.parametrize(
-    ("budget", "steps"),
-    [
-        ({"epochs": 2.0}, 8),
-        ({"epochs": 0.5}, 2),
-        ({"epochs": 0.01}, 1),
-        ({"steps": 5}, 5),
-        ({"samples": 100}, 4),
-        ({"samples": 101}, 5),
-        ({"samples": 260}, 10),
-    ],
-)
-def test_budgets_in_optimizer_steps(budget: dict[str, float], steps: int) -> None:
-    settings = build_config({f"budget.{key}": value for key, value in budget.items()}, "test")
-    assert count_budget_steps(settings.budget, num_samples=100, global_batch=32) == steps
 
 
 def test_order_follows_seed_and_epoch_and_nothing_else() -> None:
@@ -204,12 +187,6 @@ def test_workers_read_ahead_as_many_batches_as_configured() -> None:
         time.sleep(0.01)
     time.sleep(0.2)
     assert read.value == 6
-
-
-def test_augmentation_does_not_depend_on_the_micro_batch() -> None:
-    images, settings = numbered_images(48), config(data__augment="crop_flip")
-    whole, parts = (epoch(make_feeder(settings, images, CPU), 48, micro) for micro in (12, 5))
-    assert torch.equal(whole[0], parts[0])
 
 
 @pytest.mark.parametrize("placement", ["device", "host"])

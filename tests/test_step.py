@@ -14,7 +14,7 @@ from sweep.training.evaluation import evaluate_model
 from sweep.training.models.build import build_model
 from sweep.training.optimizers import OPTIMIZERS, build_optimizer
 from sweep.training.precision import make_precision, place_model
-from sweep.training.step import Normalize, Step, set_lr
+from sweep.training.step import Normalize, Step
 
 CPU = torch.device("cpu")
 SHAPE = ImageShape(1, 8, 10)
@@ -156,9 +156,3 @@ def test_evaluation_counts_ragged_batches_by_sample_and_changes_nothing() -> Non
     assert parts == pytest.approx(whole, rel=1e-5)
     assert step.model.training
     assert all(torch.equal(state[name], tensor) for name, tensor in step.model.state_dict().items())
-
-
-def test_set_lr_reaches_every_group() -> None:
-    step = make_step(config(optimizer__weight_decay=0.1))
-    set_lr(step.optimizer, 0.25)
-    assert [group["lr"] for group in step.optimizer.param_groups] == [0.25, 0.25]

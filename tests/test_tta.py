@@ -6,7 +6,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sweep.config.errors import InputError
 from sweep.config.trial import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.evaluation import PREDICTORS, predict_mirrored, predict_once
@@ -66,8 +65,3 @@ def test_a_trial_is_judged_by_both_views_and_trained_as_before(tmp_path: Path) -
     assert found == pytest.approx((seen[-1].val_loss, seen[-1].val_accuracy), rel=1e-5)
     for split, name in ((setup.train_batches, "train"), (setup.batches_of(setup.splits.read_test()), "test")):
         assert evaluate_images(setup, split)[1] == pytest.approx(ending.measurements[f"{name}_accuracy"], rel=1e-5)
-
-
-def test_an_unknown_view_is_refused() -> None:
-    with pytest.raises(InputError, match=r"evaluation\.tta"):
-        config(evaluation__tta="rotate")

@@ -1,4 +1,4 @@
-"""Everything a trial needs before its clock starts: data, model, optimizer."""
+"""Everything that a trial requires before its clock starts (data, model, optimizer), and what is known of it so far."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from sweep.config.errors import InputError
 from sweep.config.scaling import scale_ema_decay
-from sweep.config.tables import ImageShape
 from sweep.config.trial import TrialConfig
 from sweep.measurement.clock import PHASES, Ledger, list_times
 from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
@@ -44,6 +43,7 @@ from sweep.training.precision import Ema, Precision, make_precision, place_model
 from sweep.training.step import GraphedMicroStep, Normalize, Step
 from sweep.training.world import SOLO, World
 
+_START = TrainingPoint(0, 0, 0.0)
 _STATISTICS_IMAGES = 10_000  # that mean and deviation are measured on, at most
 _LEAST_STATISTICS = 3  # images of a batch: cut evenly, none has a single one, of which a norm may have no statistics
 
@@ -104,7 +104,10 @@ def prepare_training(
     feeder = make_feeder(config, splits.train, device, splits.shape.num_classes, normalize)
     if world.size > 1:
         feeder = ShardedFeeder(feeder, world)
-    model = _make_model(config, splits.shape, precision, world, device)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, splits.shape)
+    model = world.synchronize_norms(model) if config.model.norm == "sync" else model
+    model = place_model(model, config.precision, precision, device)
     num_samples, global_batch = len(splits.train), config.global_batch_size
     step = _make_step(config, model, normalize, precision, world, device)
 
@@ -147,16 +150,6 @@ def prepare_training(
     )
 
 
-def _make_model(
-    config: TrialConfig, shape: ImageShape, precision: Precision, world: World, device: torch.device
-) -> nn.Module:
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, shape)
-    if config.model.norm == "sync":
-        model = world.synchronize_norms(model)
-    return place_model(model, config.precision, precision, device)
-
-
 def _make_step(
     config: TrialConfig,
     model: nn.Module,
@@ -169,6 +162,11 @@ def _make_step(
     # Static shapes: after a smaller last micro batch torch would otherwise take every later step through a graph for
     # shapes that vary, which is slower, and only where the batch does not divide the split.
     forward = torch.compile(model, dynamic=False) if config.precision.compile else model
+    noise = None
+    if config.batch.schedule == "noise_scale":  # the schedule requires every window
+        noise = NoiseMeter(model.parameters(), model.buffers())
+    elif config.diagnostics.noise_scale:
+        noise = NoiseMeter(model.parameters(), model.buffers(), WINDOWS_EVERY)
     return Step(
         forward=world.wrap_model(forward, device),
         model=model,
@@ -177,17 +175,9 @@ def _make_step(
         precision=precision,
         regularization=config.regularization,
         world=world,
-        noise=_noise_meter(config, model),
+        noise=noise,
         ema=Ema(model, ema_decay) if ema_decay else None,
     )
-
-
-def _noise_meter(config: TrialConfig, model: nn.Module) -> NoiseMeter | None:
-    if config.batch.schedule == "noise_scale":  # the schedule needs every window
-        return NoiseMeter(model.parameters(), model.buffers())
-    if config.diagnostics.noise_scale:
-        return NoiseMeter(model.parameters(), model.buffers(), WINDOWS_EVERY)
-    return None
 
 
 def _with_graphs(config: TrialConfig, step: Step) -> Step:
@@ -227,18 +217,12 @@ def _measure_normalization(images: Images, dtype: torch.dtype, device: torch.dev
     levels = np.arange(256.0)
     mean = weights @ levels
     deviation = np.sqrt(np.maximum(weights @ levels**2 - mean**2, 1.0))
-    as_tensor = [torch.tensor(value, dtype=dtype, device=device)[:, None, None] for value in (mean, 1 / deviation)]
-    return Normalize(as_tensor[0], as_tensor[1], channels_last)
+    center, inverse = (torch.tensor(row, dtype=dtype, device=device)[:, None, None] for row in (mean, 1 / deviation))
+    return Normalize(center, inverse, channels_last)
 
 
 def _spread(total: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.arange(count, dtype=np.int64) * total // count
-
-
-# What is known of a trial so far: what its ending reports, whatever the outcome.
-
-_SLOWDOWN = "slowdown_by_others"
-_START = TrainingPoint(0, 0, 0.0)
 
 
 @final
@@ -295,7 +279,7 @@ class LossMeter:
 @final
 @dataclass(kw_only=True)
 class TrialState:
-    """The ledger, the counters and the figures of one trial."""
+    """What is known of one trial so far, and reported by its ending, whatever the outcome."""
 
     ledger: Ledger = field(default_factory=Ledger)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -365,7 +349,7 @@ class TrialState:
             values["images_per_second"] = ledger.images_per_second
             values["step_seconds_median"] = ledger.step_seconds()
             times = list_times(ledger.even_windows)
-            for name, value in (("step_time_error", measure_time_error(*times)), (_SLOWDOWN, measure_slowdown(*times))):
-                values[name] = math.nan if value is None else value
+            errors = {"step_time_error": measure_time_error(*times), "slowdown_by_others": measure_slowdown(*times)}
+            values |= {name: math.nan if value is None else value for name, value in errors.items()}
         values |= {"num_steps": self.num_steps, "num_epochs": self.epoch, "total_seconds": ledger.total_seconds}
         return {name: value for name, value in values.items() if math.isfinite(value)}

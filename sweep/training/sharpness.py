@@ -64,7 +64,7 @@ class LossLandscape:
     ) -> None:
         self._model = model
         self._parameters = [parameter for name, parameter in model.named_parameters() if name in trained]
-        self._measure_normalization = normalize
+        self._normalize = normalize
         self._batches = batches
         self._world = world
         self._count = int(world.sum(torch.tensor(sum(len(labels) for _, labels in batches()), device=self._device)))
@@ -72,7 +72,7 @@ class LossLandscape:
     @contextmanager
     def fix_model(self) -> Iterator[None]:
         """Evaluation mode, so that the loss is a function of the weights; afterwards the model is unchanged."""
-        before = [(each, each.detach().clone(), each.requires_grad) for each in self._parameters]
+        before = [(parameter, parameter.detach().clone(), parameter.requires_grad) for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.requires_grad_(True)  # a moving average is without
         try:
@@ -119,7 +119,7 @@ class LossLandscape:
         # each batch's share of the mean loss
         for images, labels in self._batches():
             SUPERVISOR_LINK.send_heartbeat()
-            logits = self._model(self._measure_normalization(images))
+            logits = self._model(self._normalize(images))
             yield cross_entropy(logits, labels, reduction="sum") / self._count
 
     def _zeros(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""One optimizer step over a window of micro batches."""
+"""One optimizer step over a window of micro batches, whose forward and backward may be a CUDA graph."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,8 +18,6 @@ from sweep.training.precision import Ema, Precision
 from sweep.training.processes import SUPERVISOR_LINK
 from sweep.training.world import SOLO, World
 
-# Forward and backward of a micro batch as one CUDA graph: one launch instead of hundreds.
-
 _CUDA: Any = torch.cuda  # torch leaves streams untyped
 _WARM_UP_CALLS = 3  # in which libraries choose algorithms and allocate workspaces
 _MicroStep = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -33,10 +31,11 @@ class _Capture(NamedTuple):
 
 @final
 class GraphedMicroStep:
-    """``call`` (images, labels, share of the window) -> loss, which adds to the gradients; captured once per shape.
+    """Forward and backward of a micro batch as one CUDA graph: one launch instead of hundreds.
 
-    A graph uses the memory that it was captured with: gradients must be set to zero, never dropped. The returned loss,
-    a scalar, is overwritten by the next call. All shapes share one pool of memory, because no graph reads what another
+    ``call`` (images, labels, share of the window) -> loss adds to the gradients; it is captured once per shape. A graph
+    uses the memory that it was captured with: gradients must be set to zero, never dropped. The returned loss, a
+    scalar, is overwritten by the next call. All shapes share one pool of memory, because no graph reads what another
     one has left there. ``pool_bytes`` is its size: the allocator keeps it for the graphs, and does not count it as
     allocated.
     """
@@ -88,10 +87,6 @@ class GraphedMicroStep:
         return snapshot_pass((*self._model.buffers(), *gradients), device)
 
 
-def _ignore_lap(_lap: Lap) -> None:
-    """For steps whose time is not split."""
-
-
 @dataclass(frozen=True)
 class Normalize:
     """uint8 (b, s, s, c) -> floating point (b, c, s, s) with mean 0 and variance 1 over the train split."""
@@ -129,7 +124,7 @@ class Step:
     noise: NoiseMeter | None = None
     ema: Ema | None = None
     graphs: GraphedMicroStep | None = None  # of micro_step
-    lap: Callable[[Lap], None] = _ignore_lap  # called with what the time since its last call was spent on
+    lap: Callable[[Lap], None] = lambda _lap: None  # called with what the time since its last call was spent on
 
     def accumulate(self, micro_batches: Iterable[Batch], samples: int) -> Tensor:
         """Adds the gradient of the mean loss over a window of ``samples`` to the parameters; returns that loss.

@@ -1,4 +1,4 @@
-"""Evaluation: how many images at once, of which weights, by which predictions, and one pass over images."""
+"""Evaluation: the weights, the predictions, how many images at once, and one pass over them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -53,7 +53,7 @@ def count_most_images(num_validation: int, side: int) -> int:
 def fit_eval_batch(
     measure: Callable[[int], int], micro: int, most: int, resting_bytes: int, limit_bytes: int
 ) -> EvalFit:
-    """The largest size up to ``most`` whose peak is found to be at most ``limit_bytes``, that of a training step.
+    """The largest size up to ``most`` whose measured peak is at most ``limit_bytes``, the peak of a training step.
 
     ``measure`` gives the peak of a size. A training step holds the activations of all layers and an evaluation those of
     one, so the ``micro`` batch fits nearly always, and is halved where it does not. From what it requires above

@@ -37,13 +37,13 @@ from sweep.training.step import set_lr
 from sweep.training.world import World
 
 _log = logging.getLogger(__name__)
-_Bottleneck = Literal["", "data_bound", "launch_bound", "compute_bound", "thrashing"]
 
+# The measurement of the bottleneck.
+_Bottleneck = Literal["", "data_bound", "launch_bound", "compute_bound", "thrashing"]
 _LEAST_STEPS = 2
 _NUM_GROUPS = 4  # of steps between two synchronizations
 _DATA_SHARE = 0.2  # of a step, from which the training is data-bound
-# Of the training time: steps that waited less were not held up by data, and cached ones were faster for another reason.
-_LEAST_WAIT_SHARE = 0.05
+_LEAST_WAIT_SHARE = 0.05  # of the training time; below it, cached steps were faster for another reason than data
 _LONG_SECONDS = 0.1  # of a micro batch, from which launches are negligible
 _LEAST_HALVED = 4  # samples: batch statistics require two in each half
 _FIXED_SHARE = 0.5  # of a step that does not depend on the size of the micro batch
@@ -98,8 +98,9 @@ def _evaluate_once(
 def describe_correct(correct: Sequence[Tensor], world: World, num_images: int) -> str:
     """Which of the ``num_images`` of a split all ranks together got right, from each rank's own batches in order."""
     shares = torch.zeros(-(-num_images // world.size), dtype=torch.uint8)  # the last ranks may have an image less
-    own = torch.cat(list(correct)).cpu() if correct else shares[:0]  # of fewer images than ranks
-    shares[: len(own)] = own
+    if correct:  # empty where there are fewer images than ranks
+        hits = torch.cat(list(correct)).cpu()
+        shares[: len(hits)] = hits
     # the first rank has the images 0, size, 2 size ..., see shard_images
     return encode_correct(world.gather(shares).T.flatten()[:num_images].bool().numpy())
 

@@ -22,8 +22,7 @@ from sweep.config.trial import TrialConfig
 
 _Groups = list[dict[str, Any]]
 _Group = Mapping[str, Any]
-
-
+# Muon's Newton-Schulz iteration, with Jordan's coefficients.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 _EPS = 1e-7

@@ -50,7 +50,7 @@ class LossScaler(torch.amp.GradScaler):
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """``weights`` is the dtype of parameters and inputs, ``autocast`` that of matrix products and convolutions."""
+    """``weights`` is the dtype of parameters and inputs, ``autocast`` the one of matrix products and convolutions."""
 
     device_type: str
     weights: torch.dtype
@@ -90,8 +90,8 @@ def set_tf32(*, is_allowed: bool) -> None:
     """Sets whether matrix products, convolutions and recurrent layers on a GPU may use TF32.
 
     torch has two sets of switches. The getters of the older ones raise an error where only the newer ones were set, or
-    only that of convolutions; the compiler and plug-ins read them. The older setters set both, and the newer ones then
-    hold against a plug-in that has changed the setting for all backends.
+    only the one of convolutions; the compiler and plug-ins read them. The older setters set both, and the newer ones
+    then hold against a plug-in that has changed the setting for all backends.
     """
     backends: Any = torch.backends  # torch leaves these attributes untyped
     torch.set_float32_matmul_precision("high" if is_allowed else "highest")

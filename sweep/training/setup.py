@@ -45,7 +45,7 @@ from sweep.training.world import SOLO, World
 
 _START = TrainingPoint(0, 0, 0.0)
 _STATISTICS_IMAGES = 10_000  # that mean and deviation are measured on, at most
-_LEAST_STATISTICS = 3  # images of a batch: cut evenly, none has a single one, of which a norm may have no statistics
+_LEAST_STATISTICS = 3  # images of a batch, so that none has a single one, which gives a norm no statistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,8 +333,8 @@ class TrialState:
         if not even:
             return self.flags
         num_steps = sum(window.num_steps for window in self.ledger.windows)
-        found = find_timing_flags(*list_times(even), num_steps, int(self.facts.get("num_alloc_retries", 0)))
-        return tuple(dict.fromkeys((*self.flags, *found)))
+        timing = find_timing_flags(*list_times(even), num_steps, int(self.facts.get("num_alloc_retries", 0)))
+        return tuple(dict.fromkeys((*self.flags, *timing)))
 
     def measurements(self) -> dict[str, float | int]:
         """By name of :mod:`sweep.config.metrics`; without values that are unknown or not finite."""

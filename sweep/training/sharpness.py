@@ -94,16 +94,16 @@ class LossLandscape:
     def loss_and_gradient(self) -> tuple[float, _WeightVector]:
         """The loss at the present weights, and its gradient."""
         loss, total = torch.zeros((), dtype=torch.float64, device=self._device), self._zeros()
-        for part in self._parts():
-            total += self._flat(torch.autograd.grad(part, self._parameters, materialize_grads=True))
-            loss += part.detach()
+        for share in self._shares():
+            total += self._flat(torch.autograd.grad(share, self._parameters, materialize_grads=True))
+            loss += share.detach()
         return float(self._world.sum(loss)), self._world.sum(total).double().cpu().numpy()
 
     def hessian_product(self, direction: Tensor) -> Tensor:
         """The Hessian times ``direction`` (number of weights,), by differentiating twice."""
         total = self._zeros()
-        for part in self._parts():
-            first = torch.autograd.grad(part, self._parameters, create_graph=True, materialize_grads=True)
+        for share in self._shares():
+            first = torch.autograd.grad(share, self._parameters, create_graph=True, materialize_grads=True)
             along = torch.dot(self._flat(first), direction)
             if along.requires_grad:  # else the loss is linear in the weights
                 total += self._flat(torch.autograd.grad(along, self._parameters, materialize_grads=True))
@@ -115,7 +115,7 @@ class LossLandscape:
         drawn = torch.randn(len(self._zeros()), generator=generator, dtype=torch.float64)
         return torch.nn.functional.normalize(drawn, dim=0).to(self._zeros())
 
-    def _parts(self) -> Iterator[Tensor]:
+    def _shares(self) -> Iterator[Tensor]:
         # each batch's share of the mean loss
         for images, labels in self._batches():
             SUPERVISOR_LINK.send_heartbeat()

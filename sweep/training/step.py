@@ -70,7 +70,7 @@ class GraphedMicroStep:
         self._pool = self._pool or _CUDA.graph_pool_handle()
         release_memory(images.device)  # so that what is reserved next is the pool's
         reserved_before = read_reserved_bytes(images.device)
-        # Not in global mode, which a call of another thread would end: that of a data loader allocates pinned memory.
+        # Not in global mode, which a call of another thread would end: a data loader's thread allocates pinned memory.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = self._call(images, labels, share)
         self.pool_bytes += read_reserved_bytes(images.device) - reserved_before
@@ -132,7 +132,7 @@ class Step:
         ``micro_batches`` are uint8 images (b, s, s, c), or normalized (b, c, s, s), with labels (b,) or class weights
         (b, classes). Each is weighted by its share of the window, so a smaller last one is exact. The loss is a scalar
         on the device. With several ranks the gradients are averaged over the ranks here; the loss is the rank's own,
-        and its mean over the ranks is that of the window.
+        and its mean over the ranks is the loss of the window.
         """
         total: Tensor | None = None
         if self.noise:

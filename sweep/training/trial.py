@@ -256,7 +256,7 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
 
 
 def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
-    """Notes the noise scales, without those of an earlier evaluation; returns that of the last steps."""
+    """Notes the noise scales, without those of an earlier evaluation; returns the one of the last steps."""
     noise = setup.step.noise
     if noise is None:
         return None

@@ -28,7 +28,7 @@ _TOO_MANY_BYTES = 2**62  # of what ran out of memory
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupResult:
-    """What the warm-up measures; memory is that of the rank that requires most."""
+    """What the warm-up measures; memory is the largest of all ranks."""
 
     peak_memory_bytes: int  # of a step or of an evaluation, whichever requires more
     eval_peak_memory_bytes: int
@@ -106,8 +106,8 @@ def _warmup_windows(windows: tuple[Window, ...], largest: Window, later_sizes: f
     # With regard to the peak, two micro batches stand for any larger number. Smaller last micro batches are other
     # shapes, with one-time costs of their own: cuDNN searches for an algorithm for each.
     head = largest.slices[:2]
-    sizes = {part.stop - part.start for window in (windows[0], windows[-1]) for part in window.slices} | later_sizes
-    rest = sizes - {part.stop - part.start for part in head}
+    sizes = {micro.stop - micro.start for window in (windows[0], windows[-1]) for micro in window.slices} | later_sizes
+    rest = sizes - {micro.stop - micro.start for micro in head}
     return [Window(head, head[-1].stop), *(Window((slice(0, size),), size) for size in sorted(rest))]
 
 
@@ -126,7 +126,7 @@ def _list_last_micro_sizes(planner: BatchPlanner, schedule: BatchSchedule, budge
         if planner.num_samples - taken < samples + planner.least:  # the last window, maybe with what is left of it
             window = planner.windows_of_epoch(samples, taken)[0]
             samples = window.samples
-            sizes |= {part.stop - part.start for part in window.slices}
+            sizes |= {micro.stop - micro.start for micro in window.slices}
         taken = (taken + samples) % planner.num_samples
         point = point.ahead(1, samples)
     return frozenset(sizes)

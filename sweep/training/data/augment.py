@@ -150,15 +150,15 @@ class SampleMixer:
         area = (high - low).prod(axis=0) / self._side**2
         self._weight = np.where(is_cut, 1 - area, share).astype(np.float32)
 
-    def positions(self, part: slice) -> Indices:
-        """The samples of ``part`` and then their partners, by position in the epoch's order."""
-        return np.concatenate([np.arange(part.start, part.stop), self._partner[part]])
+    def positions(self, micro: slice) -> Indices:
+        """The samples of ``micro`` and then their partners, by position in the epoch's order."""
+        return np.concatenate([np.arange(micro.start, micro.stop), self._partner[micro]])
 
-    def __call__(self, images: Tensor, labels: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    def __call__(self, images: Tensor, labels: Tensor, micro: slice) -> tuple[Tensor, Tensor]:
         """Mixes the images of :meth:`positions`: (2 b, s, s, c) uint8 and labels (2 b,) -> (b, s, s, c) uint8 and class
         weights (b, classes)."""
-        device, count = images.device, part.stop - part.start
-        weight, outside, box = (send_array(draw[part], device) for draw in (self._weight, self._outside, self._box))
+        device, count = images.device, micro.stop - micro.start
+        weight, outside, box = (send_array(draw[micro], device) for draw in (self._weight, self._outside, self._box))
         mixed = mix_images(images[:count], images[count:], outside, box)
         classes = one_hot(labels, self._num_classes).to(weight.dtype)
         return mixed, torch.lerp(classes[count:], classes[:count], weight[:, None])
@@ -397,7 +397,7 @@ def _resize_lines(images: Tensor, start: Tensor, length: Tensor) -> Tensor:
     """The lines from ``start``, ``length`` of them, both (b,), of ``images`` (b, s, n, c), brought to s lines."""
     count, side = images.shape[:2]
     steps = 2 * torch.arange(side, device=images.device) + 1
-    # the middle of each new line, counted from that of the first old one, in units of 2^-11 lines
+    # the middle of each new line, counted from the middle of the first old one, in units of 2^-11 lines
     middle = torch.div(((length[:, None] * steps) << _BITS) + side, 2 * side, rounding_mode="floor") - _HALF
     last = length[:, None] - 1
     middle = torch.minimum(middle.clamp_(min=0), last << _BITS)

@@ -94,8 +94,8 @@ class ReadyFeeder:
         self._images, self._labels = self._all_images[order], self._all_labels[order]
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
-        for part in window.slices:
-            yield self._images[part], self._labels[part]
+        for micro in window.slices:
+            yield self._images[micro], self._labels[micro]
 
 
 @final
@@ -124,12 +124,12 @@ class ResidentFeeder:
             self._draws = tuple(send_array(draw, self._labels.device) for draw in draws)
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
-        for part in window.slices:
-            where = self._transforms.positions(part)
+        for micro in window.slices:
+            where = self._transforms.positions(micro)
             on_device = where if isinstance(where, slice) else send_array(where, self._order.device)
             rows = self._order[on_device]
             images, labels = self._gather(rows, where, on_device), self._labels.index_select(0, rows)
-            yield self._transforms.finish(images, labels, part)
+            yield self._transforms.finish(images, labels, micro)
 
     def _gather(self, rows: Tensor, where: slice | Indices, on_device: slice | Tensor) -> Tensor:
         if self._config.data.augment == "none":
@@ -158,15 +158,15 @@ class StreamFeeder:
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
         self._transforms.begin_epoch(epoch)
         self._plan = plan_epoch(self._config, self._num_samples, self._pad, epoch)
-        parts = [part for window in windows for part in window.slices]
-        self._order[:] = [self._plan.order[self._transforms.positions(part)] for part in parts]
+        slices = [micro for window in windows for micro in window.slices]
+        self._order[:] = [self._plan.order[self._transforms.positions(micro)] for micro in slices]
         self._batches = _receive_batches(self._loader)
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
-        for part in window.slices:
+        for micro in window.slices:
             pixels, labels = next(self._batches)
-            images = self._augment(pixels.to(self._device, non_blocking=True), self._transforms.positions(part))
-            yield self._transforms.finish(images, labels.to(self._device, non_blocking=True), part)
+            images = self._augment(pixels.to(self._device, non_blocking=True), self._transforms.positions(micro))
+            yield self._transforms.finish(images, labels.to(self._device, non_blocking=True), micro)
 
     def _augment(self, images: Tensor, where: slice | Indices) -> Tensor:
         if self._config.data.augment == "none":
@@ -196,15 +196,15 @@ class _SampleTransforms:
             if transform:
                 transform.begin_epoch(epoch)
 
-    def positions(self, part: slice) -> slice | Indices:
-        """Positions of the images that are required for ``part``."""
-        return self._mixing.positions(part) if self._mixing else part
+    def positions(self, micro: slice) -> slice | Indices:
+        """Positions of the images that are required for ``micro``."""
+        return self._mixing.positions(micro) if self._mixing else micro
 
-    def finish(self, images: Tensor, labels: Tensor, part: slice) -> Batch:
-        """The batch of ``part`` from the ``images`` (n, s, s, c) and ``labels`` (n,) at its positions."""
+    def finish(self, images: Tensor, labels: Tensor, micro: slice) -> Batch:
+        """The batch of ``micro`` from the ``images`` (n, s, s, c) and ``labels`` (n,) at its positions."""
         if self._operations:
-            images = self._operations(images, self.positions(part))
-        return self._mixing(images, labels, part) if self._mixing else (images, labels)
+            images = self._operations(images, self.positions(micro))
+        return self._mixing(images, labels, micro) if self._mixing else (images, labels)
 
 
 def make_plain_batches(
@@ -218,10 +218,10 @@ def make_plain_batches(
     if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
         # a copy, because a decoded folder may be a read-only memory map
         pixels, labels = torch.tensor(images.pixels, device=device), torch.tensor(images.labels, device=device)
-        return lambda size: [(pixels[part], labels[part]) for part in _even_parts(len(images), size, most_images)]
+        return lambda size: [(pixels[micro], labels[micro]) for micro in _even_parts(len(images), size, most_images)]
 
     def read_batches(size: int) -> Iterator[Batch]:
-        order = [np.arange(part.start, part.stop) for part in _even_parts(len(images), size, most_images)]
+        order = [np.arange(micro.start, micro.stop) for micro in _even_parts(len(images), size, most_images)]
         loader = _loader(config, images, order, device, keep_workers=False)
         return ((pixels.to(device), labels.to(device)) for pixels, labels in _receive_batches(loader))
 

@@ -100,7 +100,7 @@ def _leave_out(layout: FolderLayout, bad: dict[str, str]) -> FolderLayout:
 def load_imagefolder(section: DataSection) -> Source:
     """The class folders under ``data.root``; images are RGB squares of ``data.image_size`` pixels.
 
-    ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, of which validation and test
+    ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, from which validation and test
     are held out. Without ``data.image_size`` all images must be squares of one size.
     """
     folder = _open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())

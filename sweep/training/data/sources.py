@@ -404,7 +404,7 @@ def _check_weights(path: str | None) -> None:
 
 
 def _check_unchanged(source: Source, section: DataSection, expected: ExpectedData) -> None:
-    """Compares the digest of ``source`` with that of the images which were counted before, where finding it is cheap.
+    """Compares the digest of ``source`` with the digest of the images that were counted, where finding it is cheap.
 
     Raises:
         InputError: the images have changed.

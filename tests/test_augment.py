@@ -6,43 +6,21 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from training_factory import CPU, make_config, make_images, take_epoch, train_whole
 
 from sweep.config.sections import DataSection
-from sweep.config.trial import TrialConfig, build_config
-from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training import vision
 from sweep.training.data.augment import OPERATIONS, SampleMixer, apply_operations, mix_images
-from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder
+from sweep.training.data.feeders import ResidentFeeder, StreamFeeder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.windows import cut_epoch
-from sweep.training.trial import run_trial
 
-CPU = torch.device("cpu")
 MIXED = {"regularization__mixup": 0.4, "regularization__cutmix": 1.0}
 assert vision.datasets  # torchvision below is importable after its door
 
 
-def config(**values: object) -> TrialConfig:
-    return build_config({key.replace("__", "."): value for key, value in values.items()}, "test")
-
-
-def images(count: int, side: int = 8, channels: int = 3) -> ArrayImages:
-    generator = np.random.default_rng(0)
-    pixels = generator.integers(1, 256, (count, side, side, channels), dtype=np.uint8)
-    return ArrayImages(pixels, np.arange(count, dtype=np.int64) % 10)
-
-
-def epoch(feeder: Feeder, count: int, micro: int, number: int = 0) -> tuple[Tensor, Tensor]:
-    windows = cut_epoch(count, 4 * micro, micro)
-    feeder.begin_epoch(number, windows)
-    batches = [batch for window in windows for batch in feeder.micro_batches(window)]
-    return torch.cat([each for each, _ in batches]), torch.cat([labels for _, labels in batches])
-
-
 def test_every_choice_gives_images_of_its_own() -> None:
-    stock, choices = images(60), get_args(DataSection.model_fields["augment"].annotation)
-    seen = [epoch(ResidentFeeder(config(data__augment=choice), stock, CPU), 60, 60)[0] for choice in choices]
+    stock, choices = make_images(60), get_args(DataSection.model_fields["augment"].annotation)
+    seen = [take_epoch(ResidentFeeder(make_config(data__augment=choice), stock, CPU), 60, 60)[0] for choice in choices]
     assert len(seen) == 7
     assert not [1 for one, other in itertools.combinations(seen, 2) if torch.equal(one, other)]
 
@@ -53,10 +31,10 @@ def test_alternating_flip_shows_each_image_from_both_sides_in_turn(augment: str)
     pixels = np.zeros((200, 16, 16, 1), dtype=np.uint8)
     pixels[:, :, :4] = 255
     stock = ArrayImages(pixels, np.arange(200, dtype=np.int64))
-    feeder = ResidentFeeder(config(data__augment=augment), stock, CPU)
+    feeder = ResidentFeeder(make_config(data__augment=augment), stock, CPU)
     sides = []
     for number in range(4):
-        out, labels = epoch(feeder, 200, 50, number)
+        out, labels = take_epoch(feeder, 200, 50, number)
         side = torch.zeros(200, dtype=torch.bool)
         side[labels] = out[:, 8, :8].float().mean((1, 2)) > out[:, 8, 8:].float().mean((1, 2))
         sides.append(side)
@@ -71,7 +49,7 @@ def test_operations_are_torchvisions(name: str) -> None:
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms.autoaugment import RandAugment, _apply_op
 
-    batch = torch.from_numpy(images(8, side=20).pixels).clone()
+    batch = torch.from_numpy(make_images(8, side=20).pixels).clone()
     batch[2], batch[3] = batch[2] // 4 + 20, 77
     for magnitude, sign in itertools.product((0, 5, 9, 17, 30), (-1.0, 1.0)):
         strengths, is_signed = RandAugment()._augmentation_space(31, (20, 20))[name]
@@ -85,13 +63,13 @@ def test_operations_are_torchvisions(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_take_grey_images(name: str) -> None:
-    batch = torch.from_numpy(images(4, channels=1).pixels)
+    batch = torch.from_numpy(make_images(4, channels=1).pixels)
     out = OPERATIONS[name](batch, torch.ones(4), 0.5)
     assert (out.shape, out.dtype) == (batch.shape, torch.uint8)
 
 
 def test_each_image_gets_its_own_operation() -> None:
-    batch = torch.from_numpy(images(14).pixels)
+    batch = torch.from_numpy(make_images(14).pixels)
     chosen, signs = np.arange(14), np.ones(14, dtype=np.float32)
     out = apply_operations(batch, chosen, signs, 0.5)
     for row, operation in enumerate(OPERATIONS.values()):
@@ -103,22 +81,22 @@ def test_each_image_gets_its_own_operation() -> None:
 )
 @pytest.mark.parametrize("workers", [0, 2])
 def test_streamed_equals_resident_and_no_micro_batch_matters(settings: dict[str, object], workers: int) -> None:
-    stock, chosen = images(50), config(data__workers=workers, **settings)
+    stock, chosen = make_images(50), make_config(data__workers=workers, **settings)
     resident, streamed = ResidentFeeder(chosen, stock, CPU, 10), StreamFeeder(chosen, stock, CPU, 10)
     seen = []
     for number in (0, 1):
-        expected = epoch(resident, 50, 12, number)
+        expected = take_epoch(resident, 50, 12, number)
         seen.append(expected[0])
-        for other in (epoch(streamed, 50, 12, number), epoch(resident, 50, 5, number)):
+        for other in (take_epoch(streamed, 50, 12, number), take_epoch(resident, 50, 5, number)):
             assert torch.equal(expected[0], other[0])
             assert torch.equal(expected[1], other[1])
     assert not torch.equal(*seen)
 
 
 def test_mixup_is_a_weighted_mean_of_two_images_and_their_labels() -> None:
-    mixing = SampleMixer(config(regularization__mixup=0.4), 100, 8, 10)
+    mixing = SampleMixer(make_config(regularization__mixup=0.4), 100, 8, 10)
     mixing.begin_epoch(0)
-    stock, part = images(100), slice(10, 60)
+    stock, part = make_images(100), slice(10, 60)
     where = mixing.positions(part)
     pixels, labels = torch.from_numpy(stock.pixels[where]), torch.from_numpy(stock.labels[where])
     mixed, weights = mixing(pixels, labels, part)
@@ -136,7 +114,7 @@ def test_mixup_is_a_weighted_mean_of_two_images_and_their_labels() -> None:
 
 
 def test_cutmix_takes_a_box_and_its_area_from_the_partner() -> None:
-    mixing = SampleMixer(config(regularization__cutmix=1.0), 200, 16, 10)
+    mixing = SampleMixer(make_config(regularization__cutmix=1.0), 200, 16, 10)
     mixing.begin_epoch(0)
     own, other = (
         torch.full((200, 16, 16, 1), 10, dtype=torch.uint8),
@@ -154,7 +132,7 @@ def test_cutmix_takes_a_box_and_its_area_from_the_partner() -> None:
 
 
 def test_with_both_a_coin_decides() -> None:
-    mixing = SampleMixer(config(regularization__mixup=50.0, regularization__cutmix=1.0), 400, 8, 2)
+    mixing = SampleMixer(make_config(regularization__mixup=50.0, regularization__cutmix=1.0), 400, 8, 2)
     mixing.begin_epoch(0)
     own, other = torch.full((400, 8, 8, 1), 0, dtype=torch.uint8), torch.full((400, 8, 8, 1), 200, dtype=torch.uint8)
     mixed, _ = mixing(torch.cat([own, other]), torch.zeros(800, dtype=torch.int64), slice(0, 400))
@@ -163,7 +141,7 @@ def test_with_both_a_coin_decides() -> None:
 
 
 def test_partners_are_a_permutation_and_change_by_epoch() -> None:
-    mixing = SampleMixer(config(regularization__mixup=1.0), 60, 8, 10)
+    mixing = SampleMixer(make_config(regularization__mixup=1.0), 60, 8, 10)
     partners = []
     for number in (0, 1):
         mixing.begin_epoch(number)
@@ -180,22 +158,20 @@ def test_mixing_rounds_to_the_nearest_level() -> None:
 
 
 def losses(**values: object) -> list[float]:
-    settings = {"data.subset": 300, "budget.epochs": 2.0, "model.norm": "group", "precision.dtype": "fp64"}
-    settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
-    return [message.train_loss for message in messages if isinstance(message, Evaluation)]
+    defaults = {"data.subset": 300, "budget.epochs": 2.0, "model.norm": "group", "precision.dtype": "fp64"}
+    return [each.train_loss for each in train_whole(make_config(defaults, **values))[0]]
 
 
 def test_mixed_training_does_not_depend_on_accumulation() -> None:
     settings = {"regularization__label_smoothing": 0.1, "data__augment": "randaugment", **MIXED}
+    settings |= {"data__subset": 200, "budget__epochs": 1.0}
     whole = losses(batch__micro=100, **settings)
     parts = losses(batch__micro=32, batch__global=100, **settings)
     assert parts == pytest.approx(whole, rel=1e-9)
-    assert whole != pytest.approx(losses(batch__micro=100), rel=1e-2)
+    assert whole != pytest.approx(losses(batch__micro=100, data__subset=200, budget__epochs=1.0), rel=1e-2)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_mixed_labels_go_with_every_precision(dtype: str) -> None:
-    assert losses(precision__dtype=dtype, **MIXED) == pytest.approx(losses(precision__dtype="fp32", **MIXED), rel=0.02)
+    short = {"data__subset": 100, "budget__epochs": 1.0, **MIXED}
+    assert losses(precision__dtype=dtype, **short) == pytest.approx(losses(precision__dtype="fp32", **short), rel=0.02)

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+import training_factory
 from torch import Tensor, nn
 
 from sweep.config.errors import InputError
 from sweep.config.tables import MODELS, ModelEntry, resolve
 from sweep.config.trial import build_config
 from sweep.measurement.memory import MemoryUse
-from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.records.messages import Ending
 from sweep.training.auto_micro import AutoMicro
-from sweep.training.trial import run_trial
 
 CPU = torch.device("cpu")
 
@@ -50,12 +50,9 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(**values: object) -> tuple[list[tuple[float, ...]], Ending]:
-    settings = {"data.subset": 300, "budget.epochs": 2.0, "precision.dtype": "fp64", "batch.global": 128}
-    settings |= {"model.name": "limited_resnet8", "model.norm": "group", "optimizer.lr": 0.02}
-    settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
-    assert isinstance(ending, Ending)
-    told = [message for message in messages if isinstance(message, Evaluation)]
+    defaults = {"data.subset": 300, "budget.epochs": 2.0, "precision.dtype": "fp64", "batch.global": 128}
+    defaults |= {"model.name": "limited_resnet8", "model.norm": "group", "optimizer.lr": 0.02}
+    told, ending = training_factory.train(training_factory.make_config(defaults, **values))
     return [(each.step, each.train_loss, each.val_loss, each.val_accuracy) for each in told], ending
 
 

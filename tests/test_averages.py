@@ -9,49 +9,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from training_factory import CPU, make_batch, make_config, make_step, train_whole
 
-from sweep.config.tables import ImageShape
-from sweep.config.trial import TrialConfig, build_config
-from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.data.feeders import Batch
+from sweep.config.trial import TrialConfig
 from sweep.training.evaluation import averaged_model, evaluate_model
-from sweep.training.models.build import build_model
-from sweep.training.optimizers import ScheduleFree, build_optimizer
-from sweep.training.precision import Ema, make_precision, place_model
+from sweep.training.optimizers import ScheduleFree
 from sweep.training.setup import TrialState, prepare_training
-from sweep.training.step import Normalize, Step
-from sweep.training.trial import run_trial
+from sweep.training.step import Step
 from sweep.training.warmup import warm_up_trial
-
-CPU = torch.device("cpu")
-DIGITS = ImageShape(1, 8, 10)
-
-
-def config(**values: object) -> TrialConfig:
-    return build_config({key.replace("__", "."): value for key, value in values.items()}, "test")
-
-
-def batch(count: int = 64, seed: int = 1) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    images = torch.randint(0, 256, (count, 8, 8, 1), dtype=torch.uint8, generator=generator)
-    return images, torch.randint(0, 10, (count,), generator=generator)
-
-
-def make_step(settings: TrialConfig) -> Step:
-    torch.manual_seed(0)
-    precision = make_precision(settings.precision, CPU)
-    model = place_model(build_model(settings.model, DIGITS), settings.precision, precision, CPU)
-    mean, inverse = (torch.full((1, 1, 1), value, dtype=precision.weights) for value in (127.5, 1 / 64))
-    decay = settings.regularization.ema_decay
-    return Step(
-        forward=model,
-        model=model,
-        optimizer=build_optimizer(settings, model),
-        normalize=Normalize(mean, inverse, settings.precision.channels_last),
-        precision=precision,
-        regularization=settings.regularization,
-        ema=Ema(model, decay) if decay else None,
-    )
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -59,16 +24,16 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def accuracy_of(step: Step) -> tuple[float, float]:
-    with averaged_model(step, lambda: [batch(seed=9)]) as model:
-        return evaluate_model(model, step, [batch(seed=2)])
+    with averaged_model(step, lambda: [make_batch(seed=9)]) as model:
+        return evaluate_model(model, step, [make_batch(seed=2)])
 
 
 def test_ema_has_its_closed_form_and_counts_optimizer_steps() -> None:
-    step = make_step(config(regularization__ema_decay=0.5, precision__dtype="fp64"))
+    step = make_step(make_config(regularization__ema_decay=0.5, precision__dtype="fp64"))
     assert step.ema is not None
     expected = tensors(step.model)
     for index in range(8):
-        images, labels = batch(seed=index)
+        images, labels = make_batch(seed=index)
         step([(images[:40], labels[:40]), (images[40:], labels[40:])], 64)
         decay = min(0.5, (1 + index) / (10 + index))
         for name, value in step.model.state_dict().items():
@@ -84,25 +49,25 @@ def test_ema_has_its_closed_form_and_counts_optimizer_steps() -> None:
 
 
 def test_ema_is_what_is_evaluated() -> None:
-    step = make_step(config(regularization__ema_decay=0.9))
+    step = make_step(make_config(regularization__ema_decay=0.9))
     assert step.ema is not None
     for index in range(4):
-        step([batch(seed=index)], 64)
-    plain = evaluate_model(step.model, step, [batch(seed=2)])
-    assert accuracy_of(step) == evaluate_model(step.ema.model, step, [batch(seed=2)]) != plain
+        step([make_batch(seed=index)], 64)
+    plain = evaluate_model(step.model, step, [make_batch(seed=2)])
+    assert accuracy_of(step) == evaluate_model(step.ema.model, step, [make_batch(seed=2)]) != plain
 
 
 def test_ema_goes_with_its_state() -> None:
-    first, second = (make_step(config(regularization__ema_decay=0.9)) for _ in range(2))
+    first, second = (make_step(make_config(regularization__ema_decay=0.9)) for _ in range(2))
     assert first.ema is not None
     assert second.ema is not None
     for _ in range(3):
-        first([batch()], 64)
+        first([make_batch()], 64)
     second.model.load_state_dict(first.model.state_dict())
     second.optimizer.load_state_dict(copy.deepcopy(first.optimizer.state_dict()))
     second.ema.load_state_dict(copy.deepcopy(first.ema.state_dict()))
     for step in (first, second):
-        step([batch()], 64)
+        step([make_batch()], 64)
     pairs = zip(first.ema.tensors(), second.ema.tensors(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
 
@@ -110,9 +75,9 @@ def test_ema_goes_with_its_state() -> None:
 @pytest.mark.parametrize("settings", [{}, {"regularization__ema_decay": 0.9}, {"optimizer__name": "schedule_free"}])
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_evaluation_leaves_no_trace(settings: dict[str, object], norm: str) -> None:
-    step = make_step(config(model__norm=norm, model__dropout=0.1, **settings))
+    step = make_step(make_config(model__norm=norm, model__dropout=0.1, **settings))
     for index in range(3):
-        step([batch(seed=index)], 64)
+        step([make_batch(seed=index)], 64)
     before, state = tensors(step.model), copy.deepcopy(step.optimizer.state_dict())
     random_state = torch.get_rng_state()
     accuracy_of(step)
@@ -123,13 +88,13 @@ def test_evaluation_leaves_no_trace(settings: dict[str, object], norm: str) -> N
 
 
 def test_schedule_free_is_evaluated_at_its_average_with_statistics_of_it() -> None:
-    step = make_step(config(optimizer__name="schedule_free", optimizer__lr=0.01, precision__dtype="fp64"))
+    step = make_step(make_config(optimizer__name="schedule_free", optimizer__lr=0.01, precision__dtype="fp64"))
     assert isinstance(step.optimizer, ScheduleFree)
     for index in range(6):
-        step([batch(seed=index)], 64)
+        step([make_batch(seed=index)], 64)
     trained = tensors(step.model)
-    images = step.normalize(batch(seed=9)[0])
-    with averaged_model(step, lambda: [batch(seed=9)]) as model:
+    images = step.normalize(make_batch(seed=9)[0])
+    with averaged_model(step, lambda: [make_batch(seed=9)]) as model:
         for name, parameter in model.named_parameters():
             assert not torch.equal(parameter, trained[name]), name
         model.eval()
@@ -145,26 +110,17 @@ def test_schedule_free_is_evaluated_at_its_average_with_statistics_of_it() -> No
 
 
 def test_frozen_statistics_are_not_measured_anew() -> None:
-    step = make_step(config(optimizer__name="schedule_free", model__freeze_stages=1))
-    step([batch()], 64)
+    step = make_step(make_config(optimizer__name="schedule_free", model__freeze_stages=1))
+    step([make_batch()], 64)
     before = step.model.get_buffer("1.running_mean").clone()
     later = step.model.get_buffer("5.0.bn1.running_mean").clone()
-    with averaged_model(step, lambda: [batch(seed=9)]):
+    with averaged_model(step, lambda: [make_batch(seed=9)]):
         assert torch.equal(step.model.get_buffer("1.running_mean"), before)
         assert not torch.equal(step.model.get_buffer("5.0.bn1.running_mean"), later)
 
 
-def task(**values: object) -> TrialTask:
-    settings = {"data.subset": 300, "budget.epochs": 4.0, "batch.micro": 32}
-    settings |= {key.replace("__", "."): value for key, value in values.items()}
-    return TrialTask(number=0, config=build_config(settings, "test"), device="cpu")
-
-
-def run(trial: TrialTask) -> tuple[list[Evaluation], Ending]:
-    *messages, ending = run_trial(trial)
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
-    return [message for message in messages if isinstance(message, Evaluation)], ending
+def configure(**values: object) -> TrialConfig:
+    return make_config({"data.subset": 300, "budget.epochs": 4.0, "batch.micro": 32}, **values)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +133,10 @@ def run(trial: TrialTask) -> tuple[list[Evaluation], Ending]:
 )
 def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: dict[str, object]) -> None:
     path = tmp_path / "model.safetensors"
-    trial = TrialTask(number=0, config=task(**settings).config, device="cpu", weights_path=str(path))
-    evaluations, ending = run(trial)
+    config = configure(**settings)
+    evaluations, ending = train_whole(config, weights_path=str(path))
     assert ending.measurements["val_accuracy"] > 0.7
-    setup = prepare_training(trial.config, CPU)
+    setup = prepare_training(config, CPU)
     setup.model.load_state_dict(load_file(path))
     validation = setup.batches_of(setup.splits.validation)
     found = evaluate_model(setup.model, setup.step, validation())
@@ -189,7 +145,7 @@ def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: d
 
 @pytest.mark.parametrize("settings", [{"regularization__ema_decay": 0.9}, {"optimizer__name": "schedule_free"}])
 def test_rehearsal_leaves_averages_as_they_were(settings: dict[str, object]) -> None:
-    setup = prepare_training(task(**settings).config, CPU)
+    setup = prepare_training(configure(**settings), CPU)
     before = tensors(setup.model)
     warm_up_trial(setup, TrialState().ledger)
     assert setup.step.ema is None or setup.step.ema.num_updates == 0
@@ -200,11 +156,11 @@ def test_rehearsal_leaves_averages_as_they_were(settings: dict[str, object]) -> 
 
 
 def test_steps_that_the_loss_scaler_skips_are_counted() -> None:
-    step = make_step(config(precision__dtype="fp16"))
+    step = make_step(make_config(precision__dtype="fp16"))
     scaler = step.precision.scaler
     assert scaler is not None
     for index in range(3):
-        step([batch(seed=index)], 64)
+        step([make_batch(seed=index)], 64)
     assert step.precision.num_skipped_steps == 0
     for parameter in step.model.parameters():
         parameter.grad = torch.full_like(parameter, torch.inf)
@@ -216,12 +172,7 @@ def test_steps_that_the_loss_scaler_skips_are_counted() -> None:
     step.update()
     scaler.load_state_dict(state)
     assert scaler.num_skipped == 1
-    assert make_step(config()).precision.num_skipped_steps == 0
-
-
-def test_a_trial_tells_skipped_steps() -> None:
-    assert run(task(precision__dtype="fp16", budget__epochs=1.0))[1].measurements["num_skipped_steps"] >= 0
-    assert run(task(budget__epochs=1.0))[1].measurements["num_skipped_steps"] == 0
+    assert make_step(make_config()).precision.num_skipped_steps == 0
 
 
 class HostReads(TorchDispatchMode):
@@ -237,13 +188,13 @@ class HostReads(TorchDispatchMode):
 
 
 def test_the_average_stands_still_where_the_loss_scaler_skips_a_step() -> None:
-    step = make_step(config(precision__dtype="fp16", regularization__ema_decay=0.5))
+    step = make_step(make_config(precision__dtype="fp16", regularization__ema_decay=0.5))
     assert step.ema is not None
     assert step.precision.scaler is not None
     expected = [value.detach().clone() for value in step.model.parameters()]
     for index in range(6):
         step.clear_gradients()
-        step.accumulate([batch(seed=index)], 64)
+        step.accumulate([make_batch(seed=index)], 64)
         if index in {1, 4}:
             for parameter in step.model.parameters():
                 parameter.grad = torch.full_like(parameter, torch.inf)

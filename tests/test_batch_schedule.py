@@ -5,23 +5,18 @@ import math
 import numpy as np
 import pytest
 import torch
+from training_factory import make_config, train_whole
 
 from sweep.config.errors import InputError
-from sweep.config.trial import TrialConfig, build_config
 from sweep.measurement.gradient_noise import NoiseMeter, NoiseMoments, NoiseScale, estimate_moments
-from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.records.messages import Ending, Evaluation
 from sweep.training.budget import BatchSchedule
-from sweep.training.data.planner import BatchPlanner
+from sweep.training.data.feeders import BatchPlanner
 from sweep.training.data.windows import Window
-from sweep.training.trial import run_trial
-
-
-def config(**values: object) -> TrialConfig:
-    return build_config({key.replace("__", "."): value for key, value in values.items()}, "test")
 
 
 def schedule(first: int = 64, quantum: int = 1, **values: object) -> BatchSchedule:
-    return BatchSchedule(config(**{f"batch__{key}": value for key, value in values.items()}).batch, first, quantum)
+    return BatchSchedule(make_config(**{f"batch__{key}": value for key, value in values.items()}).batch, first, quantum)
 
 
 SHARES = [0.0, 0.1, 0.25, 0.3, 0.5, 0.6, 0.75, 0.999]
@@ -101,11 +96,8 @@ def test_taking_back_gives_the_same_samples_in_smaller_micro_batches() -> None:
 
 
 def evaluations(**values: object) -> tuple[list[Evaluation], Ending]:
-    settings = {"data__subset": 320, "budget__epochs": 6.0, "batch__micro": 16, "optimizer__lr": 0.01, **values}
-    *messages, ending = run_trial(TrialTask(number=0, config=config(**settings), device="cpu"))
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
-    return [message for message in messages if isinstance(message, Evaluation)], ending
+    defaults = {"data.subset": 320, "budget.epochs": 6.0, "batch.micro": 16, "optimizer.lr": 0.01}
+    return train_whole(make_config(defaults, **values))
 
 
 def simulated(share_of: object, total: float, factor: float) -> list[tuple[int, int]]:
@@ -214,7 +206,7 @@ def test_the_rate_has_its_shape_over_samples_when_the_batch_grows() -> None:
 )
 def test_impossible_schedules_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        config(**values)
+        make_config(**values)
 
 
 # ---------------------------------------------------------------------- the noise scale

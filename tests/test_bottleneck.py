@@ -17,9 +17,9 @@ from sweep.records.loading import (load_frames)
 from sweep.records.messages import (Ending, TrialTask)
 from sweep.records.store import (open_store)
 from sweep.search.reuse import (keep_portable)
-from sweep.training import (bottleneck)
-from sweep.training.bottleneck import (CachedSteps, classify_bottleneck, find_fixed_share)
+from sweep.training import (finish)
 from sweep.training.data.feeders import (ReadyFeeder)
+from sweep.training.finish import (CachedSteps, classify_bottleneck, find_fixed_share)
 from sweep.training.trial import (run_trial)
 from tests.records_factory import (make_config, make_ending, make_spec)
 from typing import (Any)
@@ -88,7 +88,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Looks at short trainings as well, and on however slow a machine."""
     limits = {"BOTTLENECK_SHARE": 10.0, "BOTTLENECK_SECONDS": 60.0, "_LONG_SECONDS": 60.0, "BOTTLENECK_STEPS": 4}
     for name, value in limits.items():
-        monkeypatch.setattr(bottleneck, name, value)
+        monkeypatch.setattr(finish, name, value)
     return monkeypatch
 
 
@@ -113,6 +113,18 @@ def test_a_training_that_the_allocator_holds_up_is_thrashing_and_flagged(eager: 
     assert ending.bottleneck == "thrashing"
     assert "allocator_retries" in ending.quality_flags
 
+
+def test_a_step_that_costs_the_same_for_every_size_is_launch_bound(eager: pytest.MonkeyPatch) -> None:
+    eager.setattr(finish, "_DATA_SHARE", 10.0)  # a machine that others leave amid this would look like slow data
+    eager.setattr(torch.nn.Linear, "forward", _slowly(torch.nn.Linear.forward, lambda _images: 0.1))
+    assert train(budget__steps=12, batch__micro=4).bottleneck == "launch_bound"
+
+
+def test_a_step_that_grows_with_its_samples_is_compute_bound(eager: pytest.MonkeyPatch) -> None:
+    eager.setattr(finish, "_DATA_SHARE", 10.0)
+    slow = _slowly(torch.nn.Linear.forward, lambda images: 0.025 * len(images))
+    eager.setattr(torch.nn.Linear, "forward", slow)
+    assert train(budget__steps=12, batch__micro=4).bottleneck == "compute_bound"
 
 @pytest.mark.parametrize(
     ("fixed_seconds", "seconds_each", "expected"), [(0.1, 0.0, "launch_bound"), (0.0, 0.025, "compute_bound")]
@@ -139,7 +151,7 @@ def test_looking_changes_nothing_that_was_measured_before_and_harms_nothing_when
     def fail(*_arguments: object) -> None:
         raise torch.OutOfMemoryError("no room for a second batch")
 
-    eager.setattr(bottleneck, "_time_in_turn", fail)
+    eager.setattr(finish, "_time_in_turn", fail)
     failed = train(budget__steps=25, batch__micro=16)
     assert (failed.outcome, failed.bottleneck) == ("complete", "")
     assert "no room" in caplog.text
@@ -152,9 +164,9 @@ def test_looking_changes_nothing_that_was_measured_before_and_harms_nothing_when
 def test_sixty_steps_are_looked_at_and_fewer_are_not_judged(
     monkeypatch: pytest.MonkeyPatch, seconds_of_a_long_step: float
 ) -> None:
-    monkeypatch.setattr(bottleneck, "BOTTLENECK_SECONDS", 60.0)  # on however slow a machine
-    monkeypatch.setattr(bottleneck, "_LONG_SECONDS", seconds_of_a_long_step)
-    monkeypatch.setattr(bottleneck, "_DATA_SHARE", 10.0)
+    monkeypatch.setattr(finish, "BOTTLENECK_SECONDS", 60.0)  # on however slow a machine
+    monkeypatch.setattr(finish, "_LONG_SECONDS", seconds_of_a_long_step)
+    monkeypatch.setattr(finish, "_DATA_SHARE", 10.0)
     small = {"batch__micro": 4, "data__subset": 300, "model__name": "vit_micro"}
     short, long = train(budget__steps=59, **small), train(budget__steps=60, **small)
     assert short.bottleneck == ("" if seconds_of_a_long_step else "compute_bound")

@@ -39,11 +39,13 @@ def test_epochs_by_rule_require_epochs() -> None:
 
 
 def test_steps_are_counted_where_their_number_is_known() -> None:
-    for values, steps in [({"steps": 7}, 7), ({"epochs": 2.5}, 10), ({"samples": 250}, 10), ({"epochs": 0.01}, 1)]:
+    epochs, samples = [(2.5, 10), (0.5, 2), (0.01, 1)], [(100, 4), (101, 5), (250, 10)]
+    counted = [({"steps": 7}, 7), *(({"epochs": value}, steps) for value, steps in epochs)]
+    for values, steps in [*counted, *(({"samples": value}, steps) for value, steps in samples)]:
         found = budget(**values)
         assert found.num_steps == steps
         assert [found.is_spent(TrainingPoint(count, 0, 1e9)) for count in (steps - 1, steps)] == [False, True]
-        assert found.position(TrainingPoint(3, 96, 0.0)) == 3
+        assert found.position(TrainingPoint(1, 32, 0.0)) == 1
         assert found.share(TrainingPoint(steps, 0, 0.0)) == 1.0
 
 

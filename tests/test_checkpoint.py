@@ -102,6 +102,7 @@ def test_another_ones_checkpoint_is_ignored_with_a_warning(tmp_path: Path, caplo
     assert "another configuration" in caplog.text
 
 
+@pytest.mark.wide
 def test_killed_while_it_saves_a_checkpoint_is_always_there(tmp_path: Path) -> None:
     command = [sys.executable, str(Path(__file__).with_name("checkpoint_storm.py")), str(tmp_path), "10"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240)

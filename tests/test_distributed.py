@@ -22,11 +22,10 @@ from sweep.config.errors import InputError
 from sweep.config.trial import build_config
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Outcome, Progress, TrialTask, encode_message
-from sweep.training.data.planner import shard_window
+from sweep.training.data.feeders import shard_window
 from sweep.training.data.windows import cut_epoch
 from sweep.training.processes import load_plugin
-from sweep.training.rank_agent import RankDied, RankMessage
-from sweep.training.ranks import _Reports, run_ranks
+from sweep.training.ranks import RankDied, RankMessage, _Reports, run_ranks
 from sweep.training.trial import run_trial
 from sweep.training.world import World
 

@@ -8,25 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from training_factory import CPU, make_config, make_images, take_epoch
 
 from sweep.config.trial import TrialConfig, build_config
 from sweep.training.data.augment import crop_flip, crop_flip_on_cpu, make_crops, pad_images
-from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder, make_feeder, make_plain_batches
+from sweep.training.data.feeders import ResidentFeeder, StreamFeeder, make_feeder, make_plain_batches
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.windows import count_budget_steps, cut_epoch, plan_epoch
+from sweep.training.data.windows import cut_epoch, plan_epoch
 from sweep.training.step import Normalize
-
-CPU = torch.device("cpu")
-
-
-def config(**values: object) -> TrialConfig:
-    return build_config({key.replace("__", "."): value for key, value in values.items()}, "test")
-
-
-def numbered_images(count: int, side: int = 8) -> ArrayImages:
-    generator = np.random.default_rng(0)
-    pixels = generator.integers(1, 256, (count, side, side, 3), dtype=np.uint8)
-    return ArrayImages(pixels, np.arange(count, dtype=np.int64))
 
 
 class CountedImages:
@@ -51,13 +40,6 @@ def epoch_of(settings: TrialConfig, images: ArrayImages) -> torch.Tensor:
     return pixels
 
 
-def epoch(feeder: Feeder, count: int, micro: int, number: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    windows = cut_epoch(count, 4 * micro, micro)
-    feeder.begin_epoch(number, windows)
-    batches = [batch for window in windows for batch in feeder.micro_batches(window)]
-    return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])
-
-
 @pytest.mark.parametrize(("count", "global_batch", "micro"), [(100, 32, 8), (10, 64, 16), (7, 7, 3), (96, 24, 10)])
 def test_windows_take_every_sample_once_in_order(count: int, global_batch: int, micro: int) -> None:
     windows = cut_epoch(count, global_batch, micro)
@@ -71,42 +53,25 @@ def test_windows_take_every_sample_once_in_order(count: int, global_batch: int, 
         assert 0 < sizes[-1] <= micro
 
 
-@pytest.mark.parametrize(
-    ("budget", "steps"),
-    [
-        ({"epochs": 2.0}, 8),
-        ({"epochs": 0.5}, 2),
-        ({"epochs": 0.01}, 1),
-        ({"steps": 5}, 5),
-        ({"samples": 100}, 4),
-        ({"samples": 101}, 5),
-        ({"samples": 260}, 10),
-    ],
-)
-def test_budgets_in_optimizer_steps(budget: dict[str, float], steps: int) -> None:
-    settings = build_config({f"budget.{key}": value for key, value in budget.items()}, "test")
-    assert count_budget_steps(settings.budget, num_samples=100, global_batch=32) == steps
-
-
 def test_order_follows_seed_and_epoch_and_nothing_else() -> None:
-    first = plan_epoch(config(seed=1), 50, 0, 0).order
+    first = plan_epoch(make_config(seed=1), 50, 0, 0).order
     assert sorted(first) == list(range(50))
-    assert np.array_equal(first, plan_epoch(config(seed=1, batch__micro=8), 50, 0, 0).order)
-    assert not np.array_equal(first, plan_epoch(config(seed=1), 50, 0, 1).order)
-    assert not np.array_equal(first, plan_epoch(config(seed=2), 50, 0, 0).order)
-    assert np.array_equal(first, plan_epoch(config(seed=1, data__augment="crop_flip"), 50, 1, 0).order)
+    assert np.array_equal(first, plan_epoch(make_config(seed=1, batch__micro=8), 50, 0, 0).order)
+    assert not np.array_equal(first, plan_epoch(make_config(seed=1), 50, 0, 1).order)
+    assert not np.array_equal(first, plan_epoch(make_config(seed=2), 50, 0, 0).order)
+    assert np.array_equal(first, plan_epoch(make_config(seed=1, data__augment="crop_flip"), 50, 1, 0).order)
 
 
 def test_without_augmentation_images_come_as_they_are() -> None:
-    images = numbered_images(30)
-    pixels, labels = epoch(make_feeder(config(), images, CPU), 30, 4)
+    images = make_images(30, num_classes=30)
+    pixels, labels = take_epoch(make_feeder(make_config(), images, CPU), 30, 4)
     assert sorted(labels.tolist()) == list(range(30))
     assert np.array_equal(pixels.numpy(), images.pixels[labels.numpy()])
 
 
 def test_flip_is_drawn_per_sample_and_is_fair() -> None:
-    images = numbered_images(400)
-    pixels, labels = epoch(make_feeder(config(data__augment="flip"), images, CPU), 400, 100)
+    images = make_images(400, num_classes=400)
+    pixels, labels = take_epoch(make_feeder(make_config(data__augment="flip"), images, CPU), 400, 100)
     plain = torch.from_numpy(images.pixels)[labels]
     is_plain = (pixels == plain).flatten(1).all(1)
     is_flipped = (pixels == plain.flip(2)).flatten(1).all(1)
@@ -120,7 +85,7 @@ def test_crop_is_drawn_per_sample_from_every_offset() -> None:
     pixels = np.zeros((600, 8, 8, 1), dtype=np.uint8)
     pixels[:, 4, 4] = 255
     images = ArrayImages(pixels, np.arange(600, dtype=np.int64))
-    out, _ = epoch(make_feeder(config(data__augment="crop_flip"), images, CPU), 600, 150)
+    out, _ = take_epoch(make_feeder(make_config(data__augment="crop_flip"), images, CPU), 600, 150)
     places = out[..., 0].nonzero()
     rows = torch.bincount(places[:, 1], minlength=8)
     assert rows[[3, 4, 5]].min() > 150  # pad 1: offsets 0, 1, 2
@@ -129,8 +94,8 @@ def test_crop_is_drawn_per_sample_from_every_offset() -> None:
 
 
 def test_strided_windows_equal_the_gather() -> None:
-    padded = pad_images(torch.from_numpy(numbered_images(40).pixels), 2)
-    plan = plan_epoch(config(data__augment="crop_flip"), 40, 2, 0)
+    padded = pad_images(torch.from_numpy(make_images(40, num_classes=40).pixels), 2)
+    plan = plan_epoch(make_config(data__augment="crop_flip"), 40, 2, 0)
     fast = crop_flip_on_cpu(padded.numpy(), plan.order, plan.top, plan.left, plan.flip, 8)
     gather = crop_flip(padded, *map(torch.from_numpy, (plan.order, plan.top, plan.left, plan.flip)), 8)
     assert np.array_equal(fast, gather.numpy())
@@ -144,18 +109,21 @@ def test_crops_equal_the_gather(
     monkeypatch: pytest.MonkeyPatch, limit: int, channels: int, pad: int, channels_last: bool
 ) -> None:
     monkeypatch.setattr("sweep.training.data.augment._MIRRORED_BYTES", limit)  # 0: mirrored batch by batch
-    pixels = numbered_images(40).pixels[..., :channels]
-    plan = plan_epoch(config(data__augment="crop_flip"), 40, pad, 0)
+    pixels = make_images(40, num_classes=40).pixels[..., :channels]
+    plan = plan_epoch(make_config(data__augment="crop_flip"), 40, pad, 0)
     draws = plan.order, plan.top, plan.left, plan.flip
     expected = crop_flip(pad_images(torch.from_numpy(pixels), pad), *map(torch.from_numpy, draws), 8)
     assert torch.equal(make_crops(pixels, pad, channels_last=channels_last)(*draws), expected)
 
 
 def test_normalised_crops_have_the_layout_of_the_step() -> None:
-    images, mean, inverse = numbered_images(20), *(torch.tensor(v)[:, None, None] for v in ([9.0] * 3, [0.5] * 3))
+    images, mean, inverse = (
+        make_images(20, num_classes=20),
+        *(torch.tensor(v)[:, None, None] for v in ([9.0] * 3, [0.5] * 3)),
+    )
     pixels = {}
     for channels_last in (False, True):
-        settings = config(data__augment="crop_flip", precision__channels_last=channels_last)
+        settings = make_config(data__augment="crop_flip", precision__channels_last=channels_last)
         pixels[channels_last] = Normalize(mean, inverse, channels_last)(epoch_of(settings, images))
     assert pixels[False].is_contiguous()
     assert pixels[True].is_contiguous(memory_format=torch.channels_last)
@@ -164,7 +132,10 @@ def test_normalised_crops_have_the_layout_of_the_step() -> None:
 
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_small_sets_that_nothing_changes_come_normalised(channels_last: bool) -> None:
-    images, mean, inverse = numbered_images(20), *(torch.tensor(v)[:, None, None] for v in ([9.0] * 3, [0.5] * 3))
+    images, mean, inverse = (
+        make_images(20, num_classes=20),
+        *(torch.tensor(v)[:, None, None] for v in ([9.0] * 3, [0.5] * 3)),
+    )
     normalize = Normalize(mean, inverse, channels_last)
     for changes in ({}, {"data.augment": "flip"}, {"regularization.mixup": 0.5}):
         settings = build_config({"precision.channels_last": channels_last, **changes}, "test")
@@ -182,19 +153,19 @@ def test_small_sets_that_nothing_changes_come_normalised(channels_last: bool) ->
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("augment", ["none", "flip", "crop_flip"])
 def test_streamed_equals_resident(augment: str, workers: int) -> None:
-    images = numbered_images(50)
-    settings = config(data__augment=augment, data__workers=workers)
+    images = make_images(50, num_classes=50)
+    settings = make_config(data__augment=augment, data__workers=workers)
     resident, streamed = ResidentFeeder(settings, images, CPU), StreamFeeder(settings, images, CPU)
     for number in (0, 1):
-        expected, got = epoch(resident, 50, 4, number), epoch(streamed, 50, 4, number)
+        expected, got = take_epoch(resident, 50, 4, number), take_epoch(streamed, 50, 4, number)
         assert torch.equal(expected[0], got[0])
         assert torch.equal(expected[1], got[1])
 
 
 def test_workers_read_ahead_as_many_batches_as_configured() -> None:
-    images = numbered_images(64)
+    images = make_images(64, num_classes=64)
     read = mp.get_context("fork").Value("i", 0)
-    settings = config(data__workers=1, data__prefetch=5)
+    settings = make_config(data__workers=1, data__prefetch=5)
     counted: Any = CountedImages(images, read)
     feeder = StreamFeeder(settings, counted, CPU)
     windows = cut_epoch(64, 64, 2)
@@ -206,16 +177,10 @@ def test_workers_read_ahead_as_many_batches_as_configured() -> None:
     assert read.value == 6
 
 
-def test_augmentation_does_not_depend_on_the_micro_batch() -> None:
-    images, settings = numbered_images(48), config(data__augment="crop_flip")
-    whole, parts = (epoch(make_feeder(settings, images, CPU), 48, micro) for micro in (12, 5))
-    assert torch.equal(whole[0], parts[0])
-
-
 @pytest.mark.parametrize("placement", ["device", "host"])
 def test_evaluation_batches_keep_the_order_and_can_be_read_again(placement: str) -> None:
-    images = numbered_images(10)
-    batches_of = make_plain_batches(config(data__placement=placement), images, CPU)
+    images = make_images(10, num_classes=10)
+    batches_of = make_plain_batches(make_config(data__placement=placement), images, CPU)
     for size, sizes in ((4, [3, 3, 4]), (10, [10]), (4, [3, 3, 4]), (1, [1] * 10)):
         batches = list(batches_of(size))
         assert [len(labels) for _, labels in batches] == sizes
@@ -223,6 +188,6 @@ def test_evaluation_batches_keep_the_order_and_can_be_read_again(placement: str)
 
 
 def test_ranks_evaluate_in_equally_many_batches() -> None:
-    fewer, most = (make_plain_batches(config(), numbered_images(count), CPU, 9) for count in (8, 9))
+    fewer, most = (make_plain_batches(make_config(), make_images(count, num_classes=count), CPU, 9) for count in (8, 9))
     assert [len(labels) for _, labels in fewer(4)] == [2, 3, 3]
     assert [len(labels) for _, labels in most(4)] == [3, 3, 3]

@@ -53,15 +53,6 @@ def test_norm_decides_whether_images_of_a_batch_see_each_other(norm: str) -> Non
     assert torch.allclose(first, second, atol=1e-6) == (norm != "batch")
 
 
-def test_layer_norm_is_one_group_and_group_norm_several() -> None:
-    def groups(norm: str) -> set[int]:
-        model = build_model(ModelSection.model_validate({"norm": norm}), CIFAR)
-        return {module.num_groups for module in model.modules() if isinstance(module, torch.nn.GroupNorm)}
-
-    assert groups("layer") == {1}
-    assert groups("group") == {4, 8, 16}
-
-
 def test_stem_follows_the_image_size() -> None:
     small, large = (build_model(ModelSection(name="resnet18"), shape) for shape in (CIFAR, ImageShape(3, 96, 10)))
     assert small.get_submodule("conv1").stride == (1, 1)

@@ -7,21 +7,15 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
+from training_factory import make_config, train_whole
 
 from sweep.config.errors import InputError
 from sweep.config.scaling import resolve_lr_rule, scale_adam_constants, scale_ema_decay, scale_lr, scale_weight_decay
 from sweep.config.tables import ImageShape
-from sweep.config.trial import TrialConfig, build_config
-from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.models.build import build_model
-from sweep.training.optimizers import OPTIMIZERS, Muon, build_optimizer, orthogonalize_matrices
-from sweep.training.trial import run_trial
+from sweep.training.optimizers import OPTIMIZERS, build_optimizer, orthogonalize_matrices
 
 RATES = (0.1, 0.3, 0.2, 0.05, 0.02)
-
-
-def config(**values: object) -> TrialConfig:
-    return build_config({key.replace("__", "."): value for key, value in values.items()}, "test")
 
 
 def small_model() -> nn.Module:
@@ -31,7 +25,7 @@ def small_model() -> nn.Module:
 
 def train(name: str, model: nn.Module, **values: object) -> Iterator[list[Tensor]]:
     """Steps at the given rates; yields the gradients before each step is taken."""
-    optimizer = build_optimizer(config(optimizer__name=name, batch__micro=256, **values), model)
+    optimizer = build_optimizer(make_config(optimizer__name=name, batch__micro=256, **values), model)
     generator = torch.Generator().manual_seed(1)
     for rate in RATES:
         images = torch.randn(16, 3, 8, 8, generator=generator, dtype=torch.float64)
@@ -86,31 +80,14 @@ def test_orthogonalization_leaves_singular_vectors_and_levels_their_values(shape
         assert kept.max() < 1.3
 
 
-def test_muon_agrees_with_torch_and_flattens_convolutions() -> None:
-    torch.manual_seed(0)
-    start = torch.randn(12, 3, 3, 3, dtype=torch.float64)
-    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.reshape(12, 27).clone())
-    settings = {"lr": 0.1, "weight_decay": 0.2}
-    mine = Muon([{"params": [ours], "weight_decay": 0.2, "matrix": True}], 0.1, (0.9, 0.999), 1e-8)
-    reference = torch.optim.Muon([theirs], momentum=0.9, adjust_lr_fn="match_rms_adamw", **settings)
-    for _ in range(4):
-        gradient = torch.randn(12, 3, 3, 3, dtype=torch.float64)
-        ours.grad, theirs.grad = gradient, gradient.reshape(12, 27)
-        mine.step()
-        reference.step()
-    # torch iterates in bfloat16
-    moved = (theirs.detach() - start.reshape(12, 27)).norm()
-    assert (ours.detach().reshape(12, 27) - theirs.detach()).norm() < 0.02 * moved
-
-
 def names_of_weights(model: nn.Module) -> set[str]:
     return {name for name, parameter in model.named_parameters() if parameter.ndim in {2, 4}}
 
 
 @pytest.mark.parametrize("name", ["resnet8", "vit_micro"])
 def test_muon_takes_inner_matrices_and_adamw_the_rest(name: str) -> None:
-    model = build_model(config(model__name=name).model, ImageShape(1, 8, 10))
-    settings = config(model__name=name, optimizer__name="muon", optimizer__weight_decay=0.1)
+    model = build_model(make_config(model__name=name).model, ImageShape(1, 8, 10))
+    settings = make_config(model__name=name, optimizer__name="muon", optimizer__weight_decay=0.1)
     optimizer = build_optimizer(settings, model)
     names = {id(parameter): key for key, parameter in model.named_parameters()}
     chosen = {names[id(p)] for group in optimizer.param_groups if group["matrix"] for p in group["params"]}
@@ -122,24 +99,12 @@ def test_muon_takes_inner_matrices_and_adamw_the_rest(name: str) -> None:
     assert chosen == names_of_weights(model) - outer
 
 
-def test_muons_other_part_is_adamw() -> None:
-    torch.manual_seed(0)
-    ours, theirs = (nn.Parameter(torch.ones(5, 7, dtype=torch.float64)) for _ in range(2))
-    mine = Muon([{"params": [ours], "weight_decay": 0.2}], 0.1, (0.8, 0.95), 1e-6)
-    reference = torch.optim.AdamW([theirs], 0.1, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.2)
-    for _ in range(4):
-        ours.grad = theirs.grad = torch.randn(5, 7, dtype=torch.float64)
-        mine.step()
-        reference.step()
-    assert torch.allclose(ours, theirs, rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_state_goes_with_state_dict(name: str) -> None:
     model = small_model()
-    optimizer = build_optimizer(config(optimizer__name=name), model)
+    optimizer = build_optimizer(make_config(optimizer__name=name), model)
     twin = copy.deepcopy(model)
-    other = build_optimizer(config(optimizer__name=name), twin)
+    other = build_optimizer(make_config(optimizer__name=name), twin)
 
     def step(network: nn.Module, stepper: torch.optim.Optimizer) -> None:
         stepper.zero_grad()
@@ -164,19 +129,19 @@ def test_frozen_parameters_have_no_state(name: str) -> None:
     for _ in train(name, model, optimizer__weight_decay=0.1):
         pass
     assert torch.equal(frozen, before)
-    optimizer = build_optimizer(config(optimizer__name=name), model)
+    optimizer = build_optimizer(make_config(optimizer__name=name), model)
     assert all(parameter is not frozen for group in optimizer.param_groups for parameter in group["params"])
 
 
 def test_nothing_left_to_train_is_refused() -> None:
     with pytest.raises(InputError, match="frozen"):
-        build_optimizer(config(), small_model().requires_grad_(False))
+        build_optimizer(make_config(), small_model().requires_grad_(False))
 
 
 @pytest.mark.parametrize("name", ["nesterov", "schedule_free", "schedule_free_sgd"])
 def test_momentum_that_is_needed(name: str) -> None:
     with pytest.raises(InputError, match=r"optimizer\.momentum"):
-        build_optimizer(config(optimizer__name=name, optimizer__momentum=0.0), small_model())
+        build_optimizer(make_config(optimizer__name=name, optimizer__momentum=0.0), small_model())
 
 
 @pytest.mark.parametrize(
@@ -188,7 +153,7 @@ def test_momentum_that_is_needed(name: str) -> None:
     ],
 )  # fmt: skip
 def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> None:
-    settings = config(optimizer__name=name, optimizer__lr=0.3, rules__lr="auto")
+    settings = make_config(optimizer__name=name, optimizer__lr=0.3, rules__lr="auto")
     assert resolve_lr_rule(name, settings.rules) == rule
     factor = {"linear": 9, "sqrt": 3}[rule]
     assert scale_lr(settings.optimizer, settings.rules, 256 * 9) == pytest.approx(0.3 * factor)
@@ -197,7 +162,7 @@ def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> N
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
 def test_weight_decay_follows_its_rule_and_reaches_the_optimizer(rule: str, factor: float) -> None:
-    settings = config(
+    settings = make_config(
         optimizer__name="adamw",
         optimizer__weight_decay=0.05,
         rules__weight_decay=rule,
@@ -210,7 +175,7 @@ def test_weight_decay_follows_its_rule_and_reaches_the_optimizer(rule: str, fact
 
 
 def test_betas_and_epsilon_follow_square_root_scaling() -> None:
-    settings = config(optimizer__name="adamw", rules__betas="sqrt", optimizer__eps=1e-6)
+    settings = make_config(optimizer__name="adamw", rules__betas="sqrt", optimizer__eps=1e-6)
     for batch, expected in (
         (256, (0.9, 0.999, 1e-6)),
         (1024, (0.6, 0.996, 5e-7)),
@@ -218,7 +183,7 @@ def test_betas_and_epsilon_follow_square_root_scaling() -> None:
         (256 * 16, (0.0, 0.984, 2.5e-7)),
     ):
         assert scale_adam_constants(settings.optimizer, settings.rules, batch) == pytest.approx(expected)
-    settings = config(optimizer__name="adamw", rules__betas="sqrt", batch__micro=1024)
+    settings = make_config(optimizer__name="adamw", rules__betas="sqrt", batch__micro=1024)
     group = build_optimizer(settings, small_model()).param_groups[0]
     assert (*group["betas"], group["eps"]) == pytest.approx((0.6, 0.996, 5e-9))
 
@@ -227,7 +192,7 @@ def test_betas_and_epsilon_follow_square_root_scaling() -> None:
 def test_a_power_of_the_batch_for_rate_weight_decay_and_betas(power: float, batch: int, factor: float) -> None:
     powers = {f"rules__{key}": power for key in ("lr", "weight_decay", "betas")}
     decay = {"optimizer__weight_decay": 0.05, "optimizer__lr": 0.3, "optimizer__eps": 1e-7}
-    settings = config(optimizer__name="adamw", **powers, **decay)
+    settings = make_config(optimizer__name="adamw", **powers, **decay)
     section, rules = settings.optimizer, settings.rules
     assert scale_lr(section, rules, batch) == pytest.approx(0.3 * factor)
     assert scale_weight_decay(section, rules, batch) == pytest.approx(0.05 * factor)
@@ -235,13 +200,13 @@ def test_a_power_of_the_batch_for_rate_weight_decay_and_betas(power: float, batc
 
 
 def test_the_half_life_of_the_second_moment_is_as_many_samples_at_every_batch() -> None:
-    settings = config(optimizer__name="adamw", rules__betas="half_life", optimizer__beta2=0.95)
+    settings = make_config(optimizer__name="adamw", rules__betas="half_life", optimizer__beta2=0.95)
     expected = 256 * math.log(0.5) / math.log(0.95)
     for batch in (1, 64, 256, 4096):
         constants = scale_adam_constants(settings.optimizer, settings.rules, batch)
         assert batch * math.log(0.5) / math.log(constants.beta2) == pytest.approx(expected)
         assert (constants.beta1, constants.eps) == (0.9, 1e-8)
-    group = build_optimizer(config(optimizer__name="adamw", rules__betas="half_life", batch__micro=512),
+    group = build_optimizer(make_config(optimizer__name="adamw", rules__betas="half_life", batch__micro=512),
                             small_model()).param_groups[0]  # fmt: skip
     assert group["betas"] == pytest.approx((0.9, 0.999**2))
 
@@ -249,7 +214,7 @@ def test_the_half_life_of_the_second_moment_is_as_many_samples_at_every_batch() 
 @pytest.mark.parametrize("lr_rule", ["none", "linear", "sqrt", "auto"])
 def test_the_timescale_of_weight_decay_is_the_same_at_every_batch(lr_rule: str) -> None:
     rules = {"rules__weight_decay": "timescale", "rules__lr": lr_rule}
-    settings = config(optimizer__name="adamw", optimizer__weight_decay=0.1, optimizer__lr=0.002, **rules)
+    settings = make_config(optimizer__name="adamw", optimizer__weight_decay=0.1, optimizer__lr=0.002, **rules)
     section = settings.optimizer
     expected = 256 / (0.002 * 0.1 * 50_000)
     for batch in (32, 256, 2048):
@@ -262,14 +227,14 @@ def test_the_timescale_of_weight_decay_is_the_same_at_every_batch(lr_rule: str) 
 def test_a_rule_that_leaves_no_average_of_squares_is_refused() -> None:
     values = {"optimizer__name": "adamw", "batch__micro": 256, "rules__reference_batch": 1}
     with pytest.raises(InputError, match=r"'linear' brings beta2 to 0 at .* of 256, 256 times .*half_life"):
-        config(**values, rules__betas="linear", optimizer__beta2=0.99)
-    assert config(**values, rules__betas="half_life", optimizer__beta2=0.99)
-    assert config(**values, optimizer__beta2=0.99, rules__betas=0.5)
-    assert config(**{**values, "optimizer__name": "sgd"}, rules__betas="linear", optimizer__beta2=0.99)
+        make_config(**values, rules__betas="linear", optimizer__beta2=0.99)
+    assert make_config(**values, rules__betas="half_life", optimizer__beta2=0.99)
+    assert make_config(**values, optimizer__beta2=0.99, rules__betas=0.5)
+    assert make_config(**{**values, "optimizer__name": "sgd"}, rules__betas="linear", optimizer__beta2=0.99)
     average = {"optimizer__name": "schedule_free", "rules__reference_batch": 16, "rules__betas": "linear"}
     with pytest.raises(InputError, match=r"'linear' brings beta1 to 0 at .* of 256"):
-        config(**average, batch__micro=256)
-    assert config(**average, batch__micro=128)
+        make_config(**average, batch__micro=256)
+    assert make_config(**average, batch__micro=128)
 
 
 def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
@@ -278,20 +243,18 @@ def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
         "optimizer.weight_decay": 0.1, "rules.reference_batch": 16,
         "rules.lr": 0.25, "rules.weight_decay": "timescale", "rules.betas": "half_life",
     }  # fmt: skip
-    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
+    evaluations, ending = train_whole(make_config(settings))
     expected = {
         "scaled_weight_decay": 0.1 * 4 / 4**0.25,
         "scaled_beta2": 0.999**4,
     }
     assert {name: ending.measurements[name] for name in expected} == pytest.approx(expected)
-    rates = [message.learning_rate for message in messages if isinstance(message, Evaluation)]
+    rates = [each.learning_rate for each in evaluations]
     assert 0 < max(rates) < 0.004 * 4**0.25  # cosine, after its top
 
 
 def test_decay_of_the_average_by_its_power() -> None:
-    rules = config(rules__ema="power").rules
+    rules = make_config(rules__ema="power").rules
     assert scale_ema_decay(0.99, rules, 256) == pytest.approx(0.99)
     assert scale_ema_decay(0.99, rules, 1024) == pytest.approx(0.99**4)
     assert scale_ema_decay(None, rules, 1024) == 0.0

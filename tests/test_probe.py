@@ -31,8 +31,8 @@ OTHERS: dict[str, Any] = {
     "model.weights": "w.safetensors", "model.freeze_stages": 1, "data.name": "cifar10", "data.subset": 500,
     "data.validation_share": 0.3, "data.resize": "pad", "data.on_bad_image": "skip", "data.augment": "flip",
     "data.placement": "host", "data.workers": 1, "batch.micro": 32, "batch.accumulation": 2, "batch.global": 128,
-    "batch.memory_low": 0.1, "batch.memory_high": 0.9, "batch.schedule": "linear", "batch.schedule_lr": "rule",
-    "batch.plateau_patience": 5, "batch.plateau_threshold": 0.1, "optimizer.name": "adamw",
+    "batch.schedule": "linear", "batch.schedule_lr": "rule",
+    "batch.plateau_patience": 5, "optimizer.name": "adamw",
     "optimizer.momentum": 0.0, "precision.dtype": "bf16", "schedule.name": "linear", "schedule.warmup": 0.1,
     "schedule.warmup_unit": "steps", "schedule.milestones": "0.4", "budget.epochs": 3.0, "budget.steps": 3,
     "budget.samples": 300, "budget.seconds": 3.0, "budget.target_accuracy": 0.5, "budget.max_epochs": 7.0,
@@ -42,7 +42,7 @@ OTHERS: dict[str, Any] = {
     "schedule.gamma": 0.5, "schedule.peak": 0.5, "schedule.final": 0.5, "schedule.decay_share": 0.5,
     "regularization.label_smoothing": 0.1, "regularization.grad_clip": 1.0, "regularization.ema_decay": 0.99,
     "rules.ema": "power", "regularization.mixup": 0.2, "regularization.cutmix": 0.2, "evaluation.tta": "flip",
-    "diagnostics.sharpness": True, "diagnostics.ledger": "full", "distributed.world_size": 2, "seed": 7,
+    "diagnostics.sharpness": True, "distributed.world_size": 2, "seed": 7,
 }  # fmt: skip
 OTHERS_WITH: dict[str, tuple[Any, dict[str, Any]]] = {
     "model.ghost_batch": (16, {"model.norm": "ghost"}),

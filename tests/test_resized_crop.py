@@ -1,43 +1,23 @@
 """``random_resized_crop``: torchvision's boxes and pixels, drawn for each sample, whatever the micro batch."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from training_factory import CPU, make_config, make_images, take_epoch, train_whole
 
-from sweep.config.trial import TrialConfig, build_config
 from sweep.probing.shape import derive_shape
-from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training import vision
 from sweep.training.data.augment import draw_boxes, resize_boxes
-from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder
-from sweep.training.data.images import ArrayImages
-from sweep.training.data.planner import ShardedFeeder
+from sweep.training.data.feeders import ResidentFeeder, ShardedFeeder, StreamFeeder
 from sweep.training.data.windows import cut_epoch, plan_epoch
-from sweep.training.trial import run_trial
 from sweep.training.world import World
 
-CPU = torch.device("cpu")
 assert vision.datasets  # torchvision below is importable after its door
-
-
-def config(**values: object) -> TrialConfig:
-    settings = {"data.augment": "random_resized_crop", "seed": 5}
-    return build_config(settings | {key.replace("__", "."): value for key, value in values.items()}, "test")
-
-
-def images(count: int, side: int = 8, channels: int = 3) -> ArrayImages:
-    pixels = np.random.default_rng(0).integers(0, 256, (count, side, side, channels), dtype=np.uint8)
-    return ArrayImages(pixels, np.arange(count, dtype=np.int64) % 10)
-
-
-def epoch(feeder: Feeder, count: int, micro: int, number: int = 0) -> tuple[Tensor, Tensor]:
-    windows = cut_epoch(count, 3 * micro, micro)
-    feeder.begin_epoch(number, windows)
-    batches = [batch for window in windows for batch in feeder.micro_batches(window)]
-    return torch.cat([each for each, _ in batches]), torch.cat([labels for _, labels in batches])
+configure = partial(make_config, {"data.augment": "random_resized_crop", "seed": 5})
 
 
 def resize_by_torchvision(pixels: np.ndarray[Any, Any], boxes: np.ndarray[Any, Any]) -> Tensor:
@@ -54,7 +34,7 @@ def resize_by_torchvision(pixels: np.ndarray[Any, Any], boxes: np.ndarray[Any, A
 
 @pytest.mark.parametrize(("side", "channels"), [(1, 1), (2, 3), (8, 1), (28, 1), (33, 3)])
 def test_pixels_are_torchvisions(side: int, channels: int) -> None:
-    stock, boxes = images(60, side, channels), draw_boxes(np.random.default_rng(1), 60, side)
+    stock, boxes = make_images(60, side, channels), draw_boxes(np.random.default_rng(1), 60, side)
     boxes[0] = 0, 0, side, side
     boxes[1] = side - 1, side - 1, 1, 1
     ours = resize_boxes(torch.from_numpy(stock.pixels), torch.from_numpy(boxes))
@@ -93,8 +73,8 @@ def test_boxes_are_distributed_as_torchvisions(side: int) -> None:
 
 
 def test_an_image_is_its_box_of_the_plain_or_mirrored_image() -> None:
-    stock, settings = images(200, 12), config()
-    out, labels = epoch(ResidentFeeder(settings, stock, CPU), 200, 50)
+    stock, settings = make_images(200, 12), configure()
+    out, labels = take_epoch(ResidentFeeder(settings, stock, CPU), 200, 50)
     plan = plan_epoch(settings, 200, 0, 0)
     assert 70 < plan.flip.sum() < 130
     assert np.array_equal(labels.numpy(), stock.labels[plan.order])
@@ -113,13 +93,17 @@ def test_an_image_is_its_box_of_the_plain_or_mirrored_image() -> None:
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_no_micro_batch_no_feeder_and_no_rank_matters(settings: dict[str, object], channels: int) -> None:
-    stock, chosen = images(50, channels=channels), config(**settings)
+    stock, chosen = make_images(50, channels=channels), configure(**settings)
     resident, streamed = ResidentFeeder(chosen, stock, CPU, 10), StreamFeeder(chosen, stock, CPU, 10)
     seen = []
     for number in (0, 1):
-        pixels, labels = epoch(resident, 50, 12, number)
+        pixels, labels = take_epoch(resident, 50, 12, number)
         seen.append(pixels)
-        for other in (epoch(streamed, 50, 12, number), epoch(resident, 50, 1, number), epoch(resident, 50, 7, number)):
+        for other in (
+            take_epoch(streamed, 50, 12, number),
+            take_epoch(resident, 50, 1, number),
+            take_epoch(resident, 50, 7, number),
+        ):
             assert torch.equal(pixels, other[0])
             assert torch.equal(labels, other[1])
     assert not torch.equal(*seen)
@@ -139,19 +123,15 @@ def test_no_micro_batch_no_feeder_and_no_rank_matters(settings: dict[str, object
 
 
 def test_its_steps_have_a_shape_of_their_own() -> None:
-    shapes = {derive_shape(config(data__augment=name)) for name in ("random_resized_crop", "flip", "none")}
+    shapes = {derive_shape(configure(data__augment=name)) for name in ("random_resized_crop", "flip", "none")}
     assert len(shapes) == 3
-    assert len({derive_shape(config(data__augment_ops=number)) for number in (1, 4)}) == 1  # of randaugment
+    assert len({derive_shape(configure(data__augment_ops=number)) for number in (1, 4)}) == 1  # of randaugment
 
 
 def test_a_training_with_it_does_not_depend_on_accumulation() -> None:
     def train(**values: object) -> list[float]:
         settings = {"data__subset": 200, "budget__epochs": 1.0, "model__norm": "group", "precision__dtype": "fp64"}
-        task = TrialTask(number=0, config=config(**(settings | values)), device="cpu")
-        *messages, ending = run_trial(task)
-        assert isinstance(ending, Ending)
-        assert ending.outcome == "complete", ending.error
-        return [message.train_loss for message in messages if isinstance(message, Evaluation)]
+        return [each.train_loss for each in train_whole(configure(**(settings | values)))[0]]
 
     whole = train(batch__micro=100)
     assert train(batch__micro=32, batch__global=100, data__placement="host") == pytest.approx(whole, rel=1e-9)

@@ -25,7 +25,7 @@ from sweep.config.tables import DATASETS
 from sweep.config.trial import config_keys
 from sweep.executors.table import ExecutorSettings
 from sweep.search.session import Options, open_session
-from sweep.training.data.downloads import load_cifar10
+from sweep.training.data.published import load_cifar10
 from sweep.training.models.build import read_weights
 
 ROOT = Path(__file__).resolve().parents[1]

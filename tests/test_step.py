@@ -4,52 +4,23 @@ import copy
 
 import pytest
 import torch
+from training_factory import CPU, make_batch, make_config, make_step
 
 from sweep.config.errors import InputError
 from sweep.config.scaling import scale_lr
 from sweep.config.tables import ImageShape
-from sweep.config.trial import TrialConfig, build_config
+from sweep.config.trial import TrialConfig
 from sweep.training.data.windows import cut_epoch
 from sweep.training.evaluation import evaluate_model
 from sweep.training.models.build import build_model
 from sweep.training.optimizers import OPTIMIZERS, build_optimizer
-from sweep.training.precision import make_precision, place_model
-from sweep.training.step import Normalize, Step, set_lr
+from sweep.training.precision import make_precision
 
-CPU = torch.device("cpu")
 SHAPE = ImageShape(1, 8, 10)
 
 
-def config(**values: object) -> TrialConfig:
-    return build_config({key.replace("__", "."): value for key, value in values.items()}, "test")
-
-
-def make_step(settings: TrialConfig) -> Step:
-    torch.manual_seed(0)
-    precision = make_precision(settings.precision, CPU)
-    model = place_model(build_model(settings.model, SHAPE), settings.precision, precision, CPU)
-    if hasattr(model, "heads"):  # torchvision starts a ViT's head at zero, which would hide the gradient of the rest
-        torch.nn.init.normal_(model.heads[0].weight, std=0.1)
-    mean, inverse = (torch.full((1, 1, 1), value, dtype=precision.weights) for value in (127.5, 1 / 64))
-    normalize = Normalize(mean, inverse, settings.precision.channels_last)
-    return Step(
-        forward=model,
-        model=model,
-        optimizer=build_optimizer(settings, model),
-        normalize=normalize,
-        precision=precision,
-        regularization=settings.regularization,
-    )
-
-
-def batch(count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    images = torch.randint(0, 256, (count, 8, 8, 1), dtype=torch.uint8, generator=generator)
-    return images, torch.randint(0, 10, (count,), generator=generator)
-
-
 def gradient(settings: TrialConfig, micro: int, count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    step, (images, labels) = make_step(settings), batch(count)
+    step, (images, labels) = make_step(settings), make_batch(count)
     (window,) = cut_epoch(count, count, micro)
     loss = step.accumulate(((images[part], labels[part]) for part in window.slices), window.samples)
     return loss, torch.cat([p.grad.flatten() for p in step.model.parameters() if p.grad is not None])
@@ -58,7 +29,7 @@ def gradient(settings: TrialConfig, micro: int, count: int = 64) -> tuple[torch.
 @pytest.mark.parametrize("model", [{"model__name": "vit_micro"}, {"model__norm": "group"}])
 @pytest.mark.parametrize(("count", "micro"), [(64, 16), (64, 24), (50, 16)])
 def test_accumulation_is_the_large_batch(model: dict[str, object], count: int, micro: int) -> None:
-    settings = config(precision__dtype="fp64", regularization__label_smoothing=0.1, **model)
+    settings = make_config(precision__dtype="fp64", regularization__label_smoothing=0.1, **model)
     loss, whole = gradient(settings, count, count)
     parts_loss, parts = gradient(settings, micro, count)
     assert whole.abs().max() > 1e-3
@@ -67,22 +38,22 @@ def test_accumulation_is_the_large_batch(model: dict[str, object], count: int, m
 
 
 def test_with_batch_norm_accumulation_is_not_the_large_batch() -> None:
-    settings = config(precision__dtype="fp64")
+    settings = make_config(precision__dtype="fp64")
     (_, whole), (_, parts) = gradient(settings, 64), gradient(settings, 16)
     assert (whole - parts).abs().max() > 1e-3
 
 
 def test_a_step_is_plain_gradient_descent() -> None:
-    step = make_step(config(optimizer__name="sgd", optimizer__lr=0.5, precision__dtype="fp64"))
+    step = make_step(make_config(optimizer__name="sgd", optimizer__lr=0.5, precision__dtype="fp64"))
     before = [parameter.detach().clone() for parameter in step.model.parameters()]
-    step([batch()], 64)
+    step([make_batch()], 64)
     for old, parameter in zip(before, step.model.parameters(), strict=True):
         assert parameter.grad is not None
         assert torch.allclose(parameter, old - 0.5 * parameter.grad)
 
 
 def test_weight_decay_spares_norms_and_biases() -> None:
-    step = make_step(config(optimizer__name="sgd", optimizer__lr=0.1, optimizer__weight_decay=0.5))
+    step = make_step(make_config(optimizer__name="sgd", optimizer__lr=0.1, optimizer__weight_decay=0.5))
     before = {name: parameter.detach().clone() for name, parameter in step.model.named_parameters()}
     for parameter in step.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -93,8 +64,8 @@ def test_weight_decay_spares_norms_and_biases() -> None:
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_gradients_are_clipped_to_the_norm(dtype: str) -> None:
-    step = make_step(config(regularization__grad_clip=1e-3, precision__dtype=dtype))
-    step([batch()], 64)
+    step = make_step(make_config(regularization__grad_clip=1e-3, precision__dtype=dtype))
+    step([make_batch()], 64)
     norm = torch.stack([p.grad.norm() for p in step.model.parameters() if p.grad is not None]).norm()
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
 
@@ -102,21 +73,21 @@ def test_gradients_are_clipped_to_the_norm(dtype: str) -> None:
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_optimizers_lower_the_loss(name: str) -> None:
     rates = {"lars": 5.0, "schedule_free_sgd": 0.2, "sgd": 0.05, "momentum": 0.05, "nesterov": 0.05, "lamb": 0.05}
-    step = make_step(config(optimizer__name=name, optimizer__lr=rates.get(name, 0.01)))
-    losses = [step([batch()], 64).item() for _ in range(8)]
+    step = make_step(make_config(optimizer__name=name, optimizer__lr=rates.get(name, 0.01)))
+    losses = [step([make_batch()], 64).item() for _ in range(8)]
     assert losses[-1] < 0.9 * losses[0]
 
 
 def test_nesterov_without_momentum_is_refused() -> None:
     with pytest.raises(InputError, match=r"optimizer\.momentum"):
-        make_step(config(optimizer__name="nesterov", optimizer__momentum=0.0))
+        make_step(make_config(optimizer__name="nesterov", optimizer__momentum=0.0))
 
 
 @pytest.mark.parametrize(("rule", "factor", "smaller"), [("none", 1.0, 1.0), ("linear", 4.0, 0.25), ("sqrt", 2.0, 0.5)])
 def test_lr_rules_count_accumulation_in(rule: str, factor: float, smaller: float) -> None:
     given = {"optimizer__lr": 0.3, "rules__lr": rule}
-    four_times = config(rules__reference_batch=32, batch__micro=32, batch__accumulation=4, **given)
-    a_quarter = config(rules__reference_batch=256, **given)
+    four_times = make_config(rules__reference_batch=32, batch__micro=32, batch__accumulation=4, **given)
+    a_quarter = make_config(rules__reference_batch=256, **given)
     for settings, expected in ((four_times, factor), (a_quarter, smaller)):
         rate = scale_lr(settings.optimizer, settings.global_batch_size)
         assert rate == pytest.approx(0.3 * expected)
@@ -128,37 +99,31 @@ def test_lr_rules_count_accumulation_in(rule: str, factor: float, smaller: float
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp64", 1e-5), ("bf16", 0.05), ("fp16", 0.01)])
 def test_precisions_agree_with_fp32(dtype: str, tolerance: float) -> None:
-    reference, step = (make_step(config(precision__dtype=name, model__norm="group")) for name in ("fp32", dtype))
-    losses = [[each([batch()], 64).item() for _ in range(3)] for each in (reference, step)]
+    reference, step = (make_step(make_config(precision__dtype=name, model__norm="group")) for name in ("fp32", dtype))
+    losses = [[each([make_batch()], 64).item() for _ in range(3)] for each in (reference, step)]
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[1] != losses[0]
 
 
 def test_tf32_wants_a_gpu() -> None:
     with pytest.raises(InputError, match="tf32"):
-        make_precision(config(precision__dtype="tf32").precision, CPU)
+        make_precision(make_config(precision__dtype="tf32").precision, CPU)
 
 
 def test_channels_last_changes_the_layout_and_not_the_loss() -> None:
-    plain, last = (make_step(config(precision__channels_last=value)) for value in (False, True))
-    assert last.normalize(batch()[0]).is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(last.normalize(batch()[0]), plain.normalize(batch()[0]), rtol=0, atol=0)
+    plain, last = (make_step(make_config(precision__channels_last=value)) for value in (False, True))
+    assert last.normalize(make_batch()[0]).is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(last.normalize(make_batch()[0]), plain.normalize(make_batch()[0]), rtol=0, atol=0)
     convolution = next(module for module in last.model.modules() if isinstance(module, torch.nn.Conv2d))
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
-    assert last([batch()], 64).item() == pytest.approx(plain([batch()], 64).item(), rel=1e-5)
+    assert last([make_batch()], 64).item() == pytest.approx(plain([make_batch()], 64).item(), rel=1e-5)
 
 
 def test_evaluation_counts_ragged_batches_by_sample_and_changes_nothing() -> None:
-    step, (images, labels) = make_step(config(model__dropout=0.5)), batch(50)
+    step, (images, labels) = make_step(make_config(model__dropout=0.5)), make_batch(50)
     state = copy.deepcopy(step.model.state_dict())
     whole = evaluate_model(step.model, step, [(images, labels)])
     parts = evaluate_model(step.model, step, [(images[:32], labels[:32]), (images[32:], labels[32:])])
     assert parts == pytest.approx(whole, rel=1e-5)
     assert step.model.training
     assert all(torch.equal(state[name], tensor) for name, tensor in step.model.state_dict().items())
-
-
-def test_set_lr_reaches_every_group() -> None:
-    step = make_step(config(optimizer__weight_decay=0.1))
-    set_lr(step.optimizer, 0.25)
-    assert [group["lr"] for group in step.optimizer.param_groups] == [0.25, 0.25]

@@ -5,28 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_factory import CPU, make_config, train_whole
 
-from sweep.config.errors import InputError
-from sweep.config.trial import TrialConfig, build_config
-from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.evaluation import PREDICTORS, predict_mirrored, predict_once
 from sweep.training.finish import evaluate_images
 from sweep.training.setup import prepare_training
-from sweep.training.trial import run_trial
-
-CPU = torch.device("cpu")
-
-
-def config(**values: object) -> TrialConfig:
-    settings = {"data.subset": 300, "budget.epochs": 2.0, "optimizer.lr": 0.05}
-    return build_config(settings | {key.replace("__", "."): value for key, value in values.items()}, "test")
-
-
-def run(trial: TrialTask) -> tuple[list[Evaluation], Ending]:
-    *messages, ending = run_trial(trial)
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
-    return [message for message in messages if isinstance(message, Evaluation)], ending
 
 
 def test_the_logits_of_an_image_and_its_mirror_image_are_averaged() -> None:
@@ -52,22 +35,16 @@ def test_half_precision_answers_are_averaged_with_more_digits() -> None:
 
 def test_a_trial_is_judged_by_both_views_and_trained_as_before(tmp_path: Path) -> None:
     path = tmp_path / "weights"
-    plain, _ = run(TrialTask(number=0, config=config(), device="cpu"))
-    trial = TrialTask(
-        number=0, config=config(evaluation__tta="flip"), device="cpu", weights_path=str(path), read_test=True
-    )
-    seen, ending = run(trial)
+    defaults = {"data.subset": 300, "budget.epochs": 2.0, "optimizer.lr": 0.05}
+    plain, _ = train_whole(make_config(defaults))
+    config = make_config(defaults, evaluation__tta="flip")
+    seen, ending = train_whole(config, weights_path=str(path), read_test=True)
     assert [each.train_loss for each in seen] == [each.train_loss for each in plain]
     assert [each.val_loss for each in seen] != [each.val_loss for each in plain]
-    setup = prepare_training(trial.config, CPU)
+    setup = prepare_training(config, CPU)
     setup.model.load_state_dict(load_file(path))
     assert setup.predict is PREDICTORS["flip"]
     found = evaluate_images(setup, setup.batches_of(setup.splits.validation))
     assert found == pytest.approx((seen[-1].val_loss, seen[-1].val_accuracy), rel=1e-5)
     for split, name in ((setup.train_batches, "train"), (setup.batches_of(setup.splits.read_test()), "test")):
         assert evaluate_images(setup, split)[1] == pytest.approx(ending.measurements[f"{name}_accuracy"], rel=1e-5)
-
-
-def test_an_unknown_view_is_refused() -> None:
-    with pytest.raises(InputError, match=r"evaluation\.tta"):
-        config(evaluation__tta="rotate")

@@ -95,7 +95,7 @@ def _published(
     name: str, shape: ImageShape, num_train: int, published: Published, find_facts: Reference | None = None
 ) -> DatasetEntry:
     return DatasetEntry(
-        load=f"{_DATA}.downloads:load_{name}",
+        load=f"{_DATA}.published:load_{name}",
         facts=DataFacts(shape, num_train),
         find_facts=find_facts or f"{_DATA}.published:find_published_facts",
         summarize=f"{_DATA}.published:summarize_published",

@@ -34,7 +34,7 @@ class WorkerProgram:
         "torch",
         "sweep.measurement.device",
         "sweep.training.vision",
-        "sweep.training.ranks",
+        "sweep.training.trial",
     )
 
     def runner_of(self, task: Task) -> str:

@@ -8,16 +8,16 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import (Callable, Iterator, Mapping, Sequence)
+from dataclasses import (asdict, dataclass, field, fields)
+from functools import (cache)
+from importlib.metadata import (version)
+from pathlib import (Path)
+from sweep.config.commands import (StudyOrigin)
+from sweep.config.errors import (InputError, shorten_text)
+from sweep.config.trial import (TrialConfig, flatten_config)
+from typing import (Any, Self)
 
-from sweep.config.commands import StudyOrigin
-from sweep.config.errors import InputError, shorten_text
-from sweep.config.trial import TrialConfig, flatten_config
 
 # Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
 # data.workers) stays in the key: it changes the times that a reused trial brings along.
@@ -154,7 +154,7 @@ assert _READERS.keys() == {each.name for each in fields(DataSummary)}
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The import closure of a trial, and of what a probe and an estimate of memory measure.
-TRIAL = ("training/trial.py", "training/ranks.py", "training/rank_agent.py")
+TRIAL = ("training/trial.py", "training/ranks.py")
 PROBE = (*TRIAL, "probing/probe.py", "probing/memory.py")
 _OWN_MODULE = re.compile(rf"{_PACKAGE.name}\.training(\.\w+)+")  # in tables, which name functions by text
 
@@ -176,6 +176,7 @@ def digest_plugin(path: str | None) -> dict[str, str]:
 
 @cache
 def _digest_package(start: tuple[str, ...], package: Path) -> str:
+    assert all((package / name).is_file() for name in start), start
     # an installed package has its dependencies beside it, which are no part of it
     files = [package / name for name in start]
     assert all(map(Path.is_file, files)), "a module that was moved would silently leave every content key"

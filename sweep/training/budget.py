@@ -1,15 +1,14 @@
-"""How long to train, which share of that is spent, and when to evaluate."""
+"""How long to train, which share of that is spent, when to evaluate, and the global batch over the budget."""
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable
-from math import ceil
-from typing import Any, NamedTuple, final
-
-from sweep.config.sections import BatchSection, BudgetSection
-from sweep.training.constants import MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH
-from sweep.training.data.windows import count_budget_epochs, count_budget_steps
-from sweep.training.schedules import Span
+from bisect import (bisect_right)
+from collections.abc import (Callable)
+from math import (ceil)
+from sweep.config.sections import (BatchSection, BudgetSection)
+from sweep.training.constants import (MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH)
+from sweep.training.data.windows import (count_budget_epochs, count_budget_steps)
+from sweep.training.schedules import (Span)
+from typing import (Any, NamedTuple, final)
 
 
 class TrainingPoint(NamedTuple):
@@ -111,7 +110,12 @@ class EvaluationSchedule:
 
     def __init__(self, num_samples: int, num_epochs: int, *, until_target: bool) -> None:
         self._every = num_samples * ceil(num_epochs / MAX_EVALUATIONS)
-        self._points = _target_points(num_samples, num_epochs) if until_target else []
+        self._points: list[float] = []
+        if until_target:
+            self._points.append(TARGET_EPOCHS * num_samples)
+            while self._points[-1] < num_samples * num_epochs:
+                last = self._points[-1]
+                self._points.append(last + max(TARGET_EPOCHS * num_samples, TARGET_GROWTH * last))
 
     def is_passed(self, before: int, after: int) -> bool:
         """Whether an evaluation is due after more than ``before`` and at most ``after`` samples."""
@@ -120,29 +124,16 @@ class EvaluationSchedule:
         return after // self._every > before // self._every
 
 
-def _target_points(num_samples: int, num_epochs: int) -> list[float]:
-    points = [TARGET_EPOCHS * num_samples]
-    while points[-1] < num_samples * num_epochs:
-        points.append(points[-1] + max(TARGET_EPOCHS * num_samples, TARGET_GROWTH * points[-1]))
-    return points
-
-
-# The global batch over the budget: "increase the batch instead of decaying the learning rate".
-
-
-def _stepwise(section: BatchSection, share: float) -> float:
-    # equal factors; schedule_factor after the last
-    milestones = section.milestones
-    return float(section.schedule_factor ** (bisect_right(milestones, share) / len(milestones)))
-
-
+# The factor of the first global batch at a share of the budget in [0, 1): "increase the batch instead of decaying the
+# learning rate".
 _PROGRESS = 0.01  # share by which the mean training loss falls at least, where it does not stand still
 _GROWTHS: dict[str, Callable[[BatchSection, float], float]] = {
-    # the factor of the first global batch at a share of the budget in [0, 1)
     "constant": lambda _section, _share: 1.0,
     "linear": lambda section, share: 1.0 + (section.schedule_factor - 1.0) * share,
     "exponential": lambda section, share: float(section.schedule_factor**share),
-    "stepwise": _stepwise,
+    "stepwise": lambda section, share: float(  # by equal factors at the milestones
+        section.schedule_factor ** (bisect_right(section.milestones, share) / len(section.milestones))
+    ),
 }
 
 

@@ -1,4 +1,7 @@
-"""A trained model in one file: its weights, and what a program needs that takes predictions from it."""
+"""Checkpoints of a running trial, and trained models in one file.
+
+Both are safetensors files that are written atomically and read without pickle, which could run code.
+"""
 
 import hashlib
 import json
@@ -30,80 +33,13 @@ from sweep.training.models.build import build_model, read_weights
 from sweep.training.processes import SUPERVISOR_LINK
 from sweep.training.world import SOLO, World
 
-# Nested state as tensors and JSON, and back, without pickle, which could run code.
-
-_SCALARS = (str, int, float, bool, type(None))
-
-
-def pack_state(state: Any) -> tuple[dict[str, Tensor], str]:
-    """The tensors of ``state`` by their path in it, on the CPU, and the rest as JSON that refers to them.
-
-    ``state`` is made of dictionaries with scalar keys, lists, tuples, scalars and tensors.
-
-    Raises:
-        TypeError: for anything else, with its path.
-    """
-    tensors: dict[str, Tensor] = {}
-    return tensors, json.dumps(_pack(state, "", tensors))
-
-
-def unpack_state(tensors: dict[str, Tensor], text: str) -> Any:
-    """The inverse of :func:`pack`. Raises ``ValueError`` or ``KeyError`` where the two do not match."""
-    return _unpack(json.loads(text), tensors)
-
-
-def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return _pack_tensor(value, path, tensors)
-    if type(value) in _SCALARS:
-        return value
-    if isinstance(value, dict):
-        # as pairs, because JSON would convert numbers among the keys into strings
-        pairs = [[_scalar(key, path), _pack(item, f"{path}.{key}", tensors)] for key, item in value.items()]
-        return {"dict": pairs}
-    if isinstance(value, list | tuple):
-        items = [_pack(item, f"{path}.{index}", tensors) for index, item in enumerate(value)]
-        return {"tuple": items} if isinstance(value, tuple) else items
-    raise TypeError(f"{path.lstrip('.')}: a {type(value).__name__} cannot be kept in a checkpoint")
-
-
-def _pack_tensor(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> Any:
-    name = path.lstrip(".") or "tensor"
-    # a copy, because safetensors refuses tensors that share memory
-    tensors[name] = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-    # with strides, because fused optimizers require the same memory layout of parameter and momentum
-    strides = None if tensor.is_contiguous() else list(torch.empty_like(tensor, device="meta").stride())
-    return {"tensor": name, "strides": strides}
-
-
-def _scalar(key: Any, path: str) -> Any:
-    if type(key) not in _SCALARS:
-        raise TypeError(f"{path.lstrip('.')}: the key {key!r} cannot be kept in a checkpoint")
-    return key
-
-
-def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, list):
-        return [_unpack(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "dict" in value:
-        return {key: _unpack(item, tensors) for key, item in value["dict"]}
-    if "tuple" in value:
-        return tuple(_unpack(item, tensors) for item in value["tuple"])
-    tensor = tensors[value["tensor"]]
-    if value["strides"] is None:
-        return tensor
-    return torch.empty_strided(tensor.shape, value["strides"], dtype=tensor.dtype).copy_(tensor)
-
-
-# Checkpoints of a running trial, as files that are written atomically.
-
-_log_checkpoint = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
+_LARGEST_SHARE = 0.05  # of the time that checkpoints may take, about
+_PREEMPTED = 2.0  # as a number beside 0 and 1, which state whether a checkpoint is due, because ranks exchange it
 _NUM_KEPT = 2  # the second to last is used where the last one is torn
-_SUFFIX = ".safetensors"
-_PART = ".part"
-_DIGEST_LENGTH = 32
+_SUFFIX, _PART = ".safetensors", ".part"
+_MODEL_KEY = "batch_sweep"  # of a saved model's facts in the metadata of its file
+_SCALARS = (str, int, float, bool, type(None))
 
 
 class Stateful(Protocol):
@@ -148,14 +84,15 @@ class CheckpointFolder:
             try:
                 return self._read(path)
             except (OSError, ValueError, KeyError, SafetensorError) as error:
-                _log_checkpoint.warning("checkpoint %s cannot be used: %s", path.name, error)
+                _log.warning("checkpoint %s cannot be used: %s", path.name, error)
         return None
 
     def _read(self, path: Path) -> dict[str, Any]:
         content = path.read_bytes()
         if path.stem.partition("-")[2] != _digest(content):
             raise ValueError("it is torn")
-        about = _metadata(content)
+        length = int.from_bytes(content[:8], "little")  # of the header of a safetensors file, which is JSON
+        about: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
         if about["fingerprint"] != self.fingerprint:
             raise ValueError("it was written by another configuration, version or device")
         state: dict[str, Any] = unpack_state(load(content), about["state"])
@@ -185,137 +122,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:_DIGEST_LENGTH]
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    # the header of a safetensors file: its length in 8 bytes, then JSON
-    length = int.from_bytes(content[:8], "little")
-    about: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
-    return about
-
-
-_NAME = "batch_sweep"  # of the description in the metadata of the file
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts:
-    """What the weights alone do not tell."""
-
-    model: ModelSection
-    shape: ImageShape
-    class_names: tuple[str, ...]  # in the order of the logits
-    mean: list[float]  # of each channel over the training images, of pixels from 0 to 255
-    inverse_deviation: list[float]  # as mean
-    resize: Literal["crop", "stretch", "pad"] | None  # data.resize, where data.image_size was given
-
-
-def save_model(model: nn.Module, facts: ModelFacts, path: str) -> None:
-    """Writes the model's state as safetensors, atomically, with ``facts`` in the metadata of the file.
-
-    Raises:
-        InputError: the path cannot be written.
-    """
-    state: dict[str, Tensor] = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(Path(path), save(state, {_NAME: _encode_facts(facts)}))
-    except OSError as error:
-        raise InputError(f"weights cannot be written to {path}: {error.strerror}.") from None
-
-
-@final
-class _SavedModel(nn.Module):
-    """A trained model with the normalization of its training images, in evaluation mode and 32 bits.
-
-    Call it with uint8 images (n, side, side, channels) of 0 to 255; it returns logits (n, classes) in the order of
-    ``class_names``. Test-time augmentation is not part of it.
-    """
-
-    mean: Tensor
-    inverse_deviation: Tensor
-
-    def __init__(self, model: nn.Module, facts: ModelFacts) -> None:
-        super().__init__()
-        self.model, self.facts, self.class_names = model, facts, facts.class_names
-        for name in ("mean", "inverse_deviation"):
-            self.register_buffer(name, torch.tensor(getattr(facts, name), dtype=torch.float32)[:, None, None])
-        self.eval()
-
-    def forward(self, images: Tensor) -> Tensor:
-        expected = (self.facts.shape.side, self.facts.shape.side, self.facts.shape.channels)
-        if images.dtype != torch.uint8 or images.ndim != 4 or tuple(images.shape[1:]) != expected:
-            found = f"{images.dtype} of shape {tuple(images.shape)}"
-            raise InputError(f"the images are {found}; give uint8 of shape (n, {', '.join(map(str, expected))}).")
-        floats = images.permute(0, 3, 1, 2).to(torch.float32).contiguous()
-        logits: Tensor = self.model((floats - self.mean) * self.inverse_deviation)
-        return logits
-
-    def read_images(self, paths: Sequence[str | Path]) -> Tensor:
-        """The image files as the model was given those of its training: uint8 (n, side, side, channels).
-
-        Raises:
-            InputError: there is no file, one cannot be decoded or has another size, or the model is not for colored
-                images.
-        """
-        if not paths:
-            raise InputError("no image file is given.")
-        shape = self.facts.shape
-        if shape.channels != 3:
-            raise InputError(
-                f"the model takes images of {shape.channels} channel(s), files are read as RGB: call it with a tensor."
-            )
-        return torch.from_numpy(np.stack([decode_image(str(path), shape.side, self.facts.resize) for path in paths]))
-
-
-def load_model(path: str | Path) -> _SavedModel:
-    """The model that ``sweep train --save`` wrote to the file ``path``, on the CPU.
-
-    It takes uint8 images (n, side, side, channels) and returns logits (n, classes) in the order of its ``class_names``;
-    its method ``read_images`` reads image files. For a model of a plug-in call :func:`sweep.load_plugin` first.
-
-    Raises:
-        InputError: no such file, or another program wrote it.
-    """
-    facts = _read_facts(Path(path))
-    model = build_model(facts.model.model_copy(update={"weights": None}), facts.shape)
-    try:
-        model.load_state_dict(read_weights(str(path)))
-    except RuntimeError as error:  # torch lists the names of the tensors that differ
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise InputError(f"{path}: the weights are not those of {facts.model.name}: {reason}.") from None
-    return _SavedModel(model, facts)
-
-
-def _encode_facts(facts: ModelFacts) -> str:
-    return json.dumps(asdict(facts) | {"model": facts.model.model_dump(), "shape": facts.shape._asdict()})
-
-
-def _read_facts(path: Path) -> ModelFacts:
-    if not path.is_file():
-        raise InputError(f"{path}: the model cannot be read: there is no such file.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            content = json.loads(file.metadata()[_NAME])
-        find_entry("model", content["model"]["name"], MODELS)  # its message explains what is missing
-        shape = ImageShape(**content["shape"])
-        content |= {"shape": shape, "class_names": tuple(content["class_names"])}
-        return ModelFacts(**content | {"model": ModelSection(**content["model"])})
-    except OSError as error:
-        raise InputError(f"{path}: the model cannot be read: {error.strerror}.") from None
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    except (SafetensorError, ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{path}: no model that `sweep train --save` has written. To train from other weights, set model.weights."
-        ) from None
-
-
-# When a trial writes a checkpoint, what identifies one, and the random generators that it holds.
-
-_log = logging.getLogger(__name__)
-_LARGEST_SHARE = 0.05  # of the time that checkpoints may take, about
-_PREEMPTED = 2.0  # as a number beside 0 and 1, which state whether a checkpoint is due, because ranks exchange it
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 @final
@@ -425,3 +232,172 @@ class RandomState:
         torch.set_rng_state(state["torch"][self.world.rank].clone())
         if "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"][self.world.rank].clone(), self.device)
+
+
+def pack_state(state: Any) -> tuple[dict[str, Tensor], str]:
+    """The tensors of ``state`` by their path in it, on the CPU, and the rest as JSON that refers to them.
+
+    ``state`` is made of dictionaries with scalar keys, lists, tuples, scalars and tensors.
+
+    Raises:
+        TypeError: for anything else, with its path.
+    """
+    tensors: dict[str, Tensor] = {}
+    return tensors, json.dumps(_pack(state, "", tensors))
+
+
+def unpack_state(tensors: dict[str, Tensor], text: str) -> Any:
+    """The inverse of :func:`pack_state`. Raises ``ValueError`` or ``KeyError`` where the two do not match."""
+    return _unpack(json.loads(text), tensors)
+
+
+def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return _pack_tensor(value, path, tensors)
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, dict):
+        # as pairs, because JSON would convert numbers among the keys into strings
+        if strange := [key for key in value if type(key) not in _SCALARS]:
+            raise TypeError(f"{path.lstrip('.')}: the key {strange[0]!r} cannot be kept in a checkpoint")
+        return {"dict": [[key, _pack(item, f"{path}.{key}", tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        items = [_pack(item, f"{path}.{index}", tensors) for index, item in enumerate(value)]
+        return {"tuple": items} if isinstance(value, tuple) else items
+    raise TypeError(f"{path.lstrip('.')}: a {type(value).__name__} cannot be kept in a checkpoint")
+
+
+def _pack_tensor(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> Any:
+    name = path.lstrip(".") or "tensor"
+    # a copy, because safetensors refuses tensors that share memory
+    tensors[name] = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+    # with strides, because fused optimizers require the same memory layout of parameter and momentum
+    strides = None if tensor.is_contiguous() else list(torch.empty_like(tensor, device="meta").stride())
+    return {"tensor": name, "strides": strides}
+
+
+def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "dict" in value:
+        return {key: _unpack(item, tensors) for key, item in value["dict"]}
+    if "tuple" in value:
+        return tuple(_unpack(item, tensors) for item in value["tuple"])
+    tensor = tensors[value["tensor"]]
+    if value["strides"] is None:
+        return tensor
+    return torch.empty_strided(tensor.shape, value["strides"], dtype=tensor.dtype).copy_(tensor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What the weights alone do not tell."""
+
+    model: ModelSection
+    shape: ImageShape
+    class_names: tuple[str, ...]  # in the order of the logits
+    mean: list[float]  # of each channel over the training images, of pixels from 0 to 255
+    inverse_deviation: list[float]  # as mean
+    resize: Literal["crop", "stretch", "pad"] | None  # data.resize, where data.image_size was given
+
+
+def save_model(model: nn.Module, facts: ModelFacts, path: str) -> None:
+    """Writes the model's state as safetensors, atomically, with ``facts`` in the metadata of the file.
+
+    Raises:
+        InputError: the path cannot be written.
+    """
+    state: dict[str, Tensor] = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        content = asdict(facts) | {"model": facts.model.model_dump(), "shape": facts.shape._asdict()}
+        write_atomically(Path(path), save(state, {_MODEL_KEY: json.dumps(content)}))
+    except OSError as error:
+        raise InputError(f"weights cannot be written to {path}: {error.strerror}.") from None
+
+
+@final
+class _SavedModel(nn.Module):
+    """A trained model with the normalization of its training images, in evaluation mode and 32 bits.
+
+    Call it with uint8 images (n, side, side, channels) of 0 to 255; it returns logits (n, classes) in the order of
+    ``class_names``. Test-time augmentation is not part of it.
+    """
+
+    mean: Tensor
+    inverse_deviation: Tensor
+
+    def __init__(self, model: nn.Module, facts: ModelFacts) -> None:
+        super().__init__()
+        self.model, self.facts, self.class_names = model, facts, facts.class_names
+        for name in ("mean", "inverse_deviation"):
+            self.register_buffer(name, torch.tensor(getattr(facts, name), dtype=torch.float32)[:, None, None])
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        expected = (self.facts.shape.side, self.facts.shape.side, self.facts.shape.channels)
+        if images.dtype != torch.uint8 or images.ndim != 4 or tuple(images.shape[1:]) != expected:
+            raise InputError(
+                f"the images are {images.dtype} of shape {tuple(images.shape)}; give uint8 of shape "
+                f"(n, {', '.join(map(str, expected))})."
+            )
+        floats = images.permute(0, 3, 1, 2).to(torch.float32).contiguous()
+        logits: Tensor = self.model((floats - self.mean) * self.inverse_deviation)
+        return logits
+
+    def read_images(self, paths: Sequence[str | Path]) -> Tensor:
+        """The image files as the model was given those of its training: uint8 (n, side, side, channels).
+
+        Raises:
+            InputError: there is no file, one cannot be decoded or has another size, or the model is not for colored
+                images.
+        """
+        if not paths:
+            raise InputError("no image file is given.")
+        shape = self.facts.shape
+        if shape.channels != 3:
+            raise InputError(
+                f"the model takes images of {shape.channels} channel(s), files are read as RGB: call it with a tensor."
+            )
+        return torch.from_numpy(np.stack([decode_image(str(path), shape.side, self.facts.resize) for path in paths]))
+
+
+def load_model(path: str | Path) -> _SavedModel:
+    """The model that ``sweep train --save`` wrote to the file ``path``, on the CPU.
+
+    It takes uint8 images (n, side, side, channels) and returns logits (n, classes) in the order of its ``class_names``;
+    its method ``read_images`` reads image files. For a model of a plug-in call :func:`sweep.load_plugin` first.
+
+    Raises:
+        InputError: no such file, or another program wrote it.
+    """
+    facts = _read_facts(Path(path))
+    model = build_model(facts.model.model_copy(update={"weights": None}), facts.shape)
+    try:
+        model.load_state_dict(read_weights(str(path)))
+    except RuntimeError as error:  # torch lists the names of the tensors that differ
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"{path}: the weights are not those of {facts.model.name}: {reason}.") from None
+    return _SavedModel(model, facts)
+
+
+def _read_facts(path: Path) -> ModelFacts:
+    if not path.is_file():
+        raise InputError(f"{path}: the model cannot be read: there is no such file.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            content = json.loads(file.metadata()[_MODEL_KEY])
+        find_entry("model", content["model"]["name"], MODELS)  # its message explains what is missing
+        shape = ImageShape(**content["shape"])
+        content |= {"shape": shape, "class_names": tuple(content["class_names"])}
+        return ModelFacts(**content | {"model": ModelSection(**content["model"])})
+    except OSError as error:
+        raise InputError(f"{path}: the model cannot be read: {error.strerror}.") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (SafetensorError, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{path}: no model that `sweep train --save` has written. To train from other weights, set model.weights."
+        ) from None

@@ -1,4 +1,4 @@
-"""Evaluation: of which weights, of which predictions, and one pass over images."""
+"""Evaluation: the weights, the predictions, how many images at once, and one pass over them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,8 +15,6 @@ from sweep.training.optimizers import ScheduleFree
 from sweep.training.processes import SUPERVISOR_LINK
 from sweep.training.step import Step
 
-# How many images an evaluation takes at once: so few that it requires no more memory than a training step.
-
 _MOST_PIXELS = 2**23  # of a batch, from which larger ones are not faster
 _MOST_IMAGES = 1024
 
@@ -24,7 +22,8 @@ _MOST_IMAGES = 1024
 @final
 @dataclass
 class EvalBatch:
-    """``size`` images at most in each batch of an evaluation. Its result depends on that only by rounding."""
+    """The largest number of images in a batch of an evaluation, so few that it requires no more memory than a training
+    step. The result depends on it only by rounding."""
 
     size: int
 
@@ -54,7 +53,7 @@ def count_most_images(num_validation: int, side: int) -> int:
 def fit_eval_batch(
     measure: Callable[[int], int], micro: int, most: int, resting_bytes: int, limit_bytes: int
 ) -> EvalFit:
-    """The largest size up to ``most`` whose peak is found to be at most ``limit_bytes``, that of a training step.
+    """The largest size up to ``most`` whose measured peak is at most ``limit_bytes``, the peak of a training step.
 
     ``measure`` gives the peak of a size. A training step holds the activations of all layers and an evaluation those of
     one, so the ``micro`` batch fits nearly always, and is halved where it does not. From what it requires above

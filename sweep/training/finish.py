@@ -1,32 +1,60 @@
-"""The end of a trial: what is measured after its last step, and its last message."""
+"""The end of a trial: what is measured after its last step, and its last message.
+
+The bottleneck of a training is found by timing a few more steps on a cached batch. The time that they save is the cost
+of the data; the time that a smaller micro batch does not save is the cost of launches.
+"""
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-
+import statistics
 import torch
-from torch import Tensor
+from collections.abc import (Callable, Iterable, Sequence)
+from functools import (partial)
+from pathlib import (Path)
+from sweep.config.scaling import (scale_adam_constants, scale_weight_decay)
+from sweep.config.tables import (OPTIMIZERS)
+from sweep.config.trial import (TrialConfig)
+from sweep.measurement.clock import (Ledger)
+from sweep.measurement.device import (describe_environment, name_device_class, time_calls)
+from sweep.measurement.host_memory import (name_storage)
+from sweep.measurement.memory import (release_memory)
+from sweep.records.messages import (Ending, Outcome, TrialTask)
+from sweep.records.records import (encode_correct)
+from sweep.training.auto_micro import (catch_out_of_memory)
+from sweep.training.checkpoints import (ModelFacts, save_model)
+from sweep.training.constants import (BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS)
+from sweep.training.data.feeders import (Batch)
+from sweep.training.data.windows import (Window)
+from sweep.training.evaluation import (averaged_model, evaluate_model)
+from sweep.training.outcomes import (DivergedError, TargetMissedError)
+from sweep.training.setup import (TrainingSetup, TrialState)
+from sweep.training.sharpness import (measure_sharpness)
+from sweep.training.step import (set_lr)
+from sweep.training.world import (World)
+from torch import (Tensor)
+from typing import (Literal, NamedTuple)
 
-from sweep.config.scaling import scale_adam_constants, scale_weight_decay
-from sweep.config.tables import OPTIMIZERS
-from sweep.config.trial import TrialConfig
-from sweep.measurement.device import describe_environment, name_device_class
-from sweep.measurement.host_memory import name_storage
-from sweep.measurement.memory import release_memory
-from sweep.records.messages import Ending, Outcome, TrialTask
-from sweep.records.records import encode_correct
-from sweep.training.auto_micro import catch_out_of_memory
-from sweep.training.bottleneck import find_bottleneck
-from sweep.training.checkpoints import ModelFacts, save_model
-from sweep.training.data.feeders import Batch
-from sweep.training.evaluation import averaged_model, evaluate_model
-from sweep.training.outcomes import DivergedError, TargetMissedError
-from sweep.training.setup import TrainingSetup, TrialState
-from sweep.training.sharpness import measure_sharpness
-from sweep.training.world import World
 
 _log = logging.getLogger(__name__)
+
+# The measurement of the bottleneck.
+_Bottleneck = Literal["", "data_bound", "launch_bound", "compute_bound", "thrashing"]
+_LEAST_STEPS = 2
+_NUM_GROUPS = 4  # of steps between two synchronizations
+_DATA_SHARE = 0.2  # of a step, from which the training is data-bound
+_LEAST_WAIT_SHARE = 0.05  # of the training time; below it, cached steps were faster for another reason than data
+_LONG_SECONDS = 0.1  # of a micro batch, from which launches are negligible
+_LEAST_HALVED = 4  # samples: batch statistics require two in each half
+_FIXED_SHARE = 0.5  # of a step that does not depend on the size of the micro batch
+
+
+def list_recipe_facts(config: TrialConfig, peak_lr: float) -> dict[str, float]:
+    """The values that a training begins with, as its rules have made them, by name of :mod:`sweep.config.metrics`."""
+    section, rules, size = config.optimizer, config.rules, config.global_batch_size
+    facts = {"peak_learning_rate": peak_lr, "scaled_weight_decay": scale_weight_decay(section, rules, size)}
+    if OPTIMIZERS[section.name].has_betas:
+        facts["scaled_beta2"] = scale_adam_constants(section, rules, size).beta2
+    return facts
 
 
 def evaluate_images(
@@ -69,8 +97,9 @@ def _evaluate_once(
 def describe_correct(correct: Sequence[Tensor], world: World, num_images: int) -> str:
     """Which of the ``num_images`` of a split all ranks together got right, from each rank's own batches in order."""
     shares = torch.zeros(-(-num_images // world.size), dtype=torch.uint8)  # the last ranks may have an image less
-    own = torch.cat(list(correct)).cpu() if correct else shares[:0]  # of fewer images than ranks
-    shares[: len(own)] = own
+    if correct:  # empty where there are fewer images than ranks
+        hits = torch.cat(list(correct)).cpu()
+        shares[: len(hits)] = hits
     # the first rank has the images 0, size, 2 size ..., see shard_images
     return encode_correct(world.gather(shares).T.flatten()[:num_images].bool().numpy())
 
@@ -104,7 +133,7 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
             except torch.OutOfMemoryError as error:  # the training itself has fitted
                 _log.warning("sharpness was not measured: %s", error)
     with state.ledger.phase("diagnostics"):
-        state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
+        state.bottleneck = _find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
 
 
 def _describe_model(setup: TrainingSetup) -> ModelFacts:
@@ -140,13 +169,99 @@ def describe_ending(task: TrialTask, state: TrialState, outcome: Outcome, error:
     )
 
 
-# What the rules of a recipe have made of its values, for the record of a trial.
+def _find_bottleneck(setup: TrainingSetup, state: TrialState) -> _Bottleneck:
+    """The bottleneck of a finished training.
+
+    It takes steps with a learning rate of 0, which change the state of optimizer and norms, so that ``setup`` cannot be
+    used afterwards. "" means unknown: several ranks, or a training so short that the measurement would take more than a
+    tenth of its steps and that did not wait for data either.
+    """
+    if setup.step.world.size > 1 or not state.ledger.windows:
+        return ""
+    if ALLOCATOR_RETRIES in state.flags:
+        return "thrashing"
+    window = setup.planner.windows_of_epoch(state.ledger.usual_samples)[0]
+    is_long = _usual_seconds(state.ledger) >= _LONG_SECONDS * len(window.slices)
+    try:
+        cached = _time_cached_steps(setup, state.ledger, window, is_long=is_long)
+    except Exception as error:  # the training itself is complete
+        _log.warning("no steps on a cached batch: %s", error)
+        cached = None
+    return classify_bottleneck(state.ledger, cached, is_long=is_long)
 
 
-def list_recipe_facts(config: TrialConfig) -> dict[str, float]:
-    """By name of :mod:`sweep.config.metrics`, the values that a training begins with."""
-    section, rules, size = config.optimizer, config.rules, config.global_batch_size
-    facts = {"scaled_weight_decay": scale_weight_decay(section, rules, size)}
-    if OPTIMIZERS[section.name].has_betas:
-        facts["scaled_beta2"] = scale_adam_constants(section, rules, size).beta2
-    return facts
+class CachedSteps(NamedTuple):
+    """Steps on a cached batch."""
+
+    step_seconds: float
+    fixed_share: float | None  # of the step, for any size of the micro batch; None where it was not measured
+
+
+def classify_bottleneck(ledger: Ledger, cached: CachedSteps | None, *, is_long: bool = False) -> _Bottleneck:
+    """The bottleneck from the measurements; ``is_long``: a micro batch takes so long that launches are negligible."""
+    wait_share = ledger.seconds["data_wait"] / ledger.train_seconds
+    saved_share = wait_share if cached is None else 1.0 - cached.step_seconds / _usual_seconds(ledger)
+    if saved_share >= _DATA_SHARE and wait_share >= _LEAST_WAIT_SHARE:
+        return "data_bound"
+    if cached is None or cached.fixed_share is None:
+        return "compute_bound" if is_long else ""
+    return "launch_bound" if cached.fixed_share >= _FIXED_SHARE else "compute_bound"
+
+
+def find_fixed_share(time_ratio: float, size_ratio: float) -> float:
+    """The share of a step's time that is the same for every size, when a step of ``size_ratio`` times the samples takes
+    ``time_ratio`` times as long: of t(m) = a + b m, the share a / t(m)."""
+    return (time_ratio - size_ratio) / (1.0 - size_ratio)
+
+
+def _time_cached_steps(setup: TrainingSetup, ledger: Ledger, window: Window, *, is_long: bool) -> CachedSteps | None:
+    # A share of the number of steps, of two sizes in any case, and not of their time: the same short training is
+    # then measured always or never.
+    share = BOTTLENECK_SHARE * sum(timed.num_steps for timed in ledger.windows) / 2
+    within_limit = BOTTLENECK_SECONDS / (_usual_seconds(ledger) * (1 if is_long else 2))
+    num_steps = min(BOTTLENECK_STEPS, int(min(share, within_limit) + 1e-9) - 1)
+    if num_steps < _LEAST_STEPS:
+        return None
+    set_lr(setup.step.optimizer, 0.0)
+    setup.feeder.begin_epoch(0, (window,))
+    batch = next(iter(setup.feeder.micro_batches(window)))
+    count = len(window.slices)
+    other = None if is_long else _resize_batch(setup, batch)
+    batches = [batch, other] if other else [batch]
+    times = _time_in_turn(setup, ledger, batches, count, num_steps)
+    scale = window.samples / (len(batch[1]) * count)  # the last micro batch of a window may be smaller
+    if other is None:
+        return CachedSteps(statistics.median(times[0]) * scale, None)
+    # minima, because other processes on the machine can only add time
+    share = find_fixed_share(min(times[1]) / min(times[0]), len(other[1]) / len(batch[1]))
+    return CachedSteps(statistics.median(times[0]) * scale, share)
+
+
+def _usual_seconds(ledger: Ledger) -> float:
+    """Median time of a step of the usual size."""
+    return statistics.median(ledger.even_step_seconds())
+
+
+def _resize_batch(setup: TrainingSetup, batch: Batch) -> Batch | None:
+    # half, or twice where a half is too small for batch statistics; None where another shape would be compiled again
+    if setup.step.forward is not setup.step.model or setup.step.graphs:
+        return None
+    images, labels = batch
+    if len(labels) < _LEAST_HALVED:
+        return torch.cat((images, images)), torch.cat((labels, labels))
+    return images[: len(labels) // 2], labels[: len(labels) // 2]
+
+
+def _time_in_turn(
+    setup: TrainingSetup, ledger: Ledger, batches: list[Batch], count: int, num_steps: int
+) -> list[list[float]]:
+    """Seconds of a step of ``count`` times each batch, as the mean of each group of steps; ``num_steps`` in all."""
+    num_groups = min(_NUM_GROUPS, num_steps)
+    seconds: list[list[float]] = [[] for _ in batches]
+    for group in range(-1, num_groups):  # the first one takes the one-time costs of a new shape
+        for batch, measured in zip(batches, seconds, strict=True):
+            step = partial(setup.step, [batch] * count, len(batch[1]) * count)
+            seconds_per_step = time_calls(step, 1 if group < 0 else num_steps // num_groups, ledger.synchronize)
+            if group >= 0:
+                measured.append(seconds_per_step)
+    return seconds

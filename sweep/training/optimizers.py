@@ -1,4 +1,4 @@
-"""What builds each optimizer of :data:`sweep.config.tables.OPTIMIZERS`.
+"""The optimizers of :data:`sweep.config.tables.OPTIMIZERS`: what builds each, and those that torch does not have.
 
 Fused where torch has it: one kernel for all parameters. The others work on lists of tensors (foreach). With fp16 none
 of them waits for the device to find out whether gradients overflowed. ``optimizer.momentum`` is beta1 of Adam.
@@ -20,9 +20,135 @@ from sweep.config.sections import OptimizerSection
 from sweep.config.tables import OPTIMIZERS, find_entry, resolve
 from sweep.config.trial import TrialConfig
 
-# What the optimizers of this project have in common: they work on lists of tensors, as torch's foreach ones do.
+_Groups = list[dict[str, Any]]
+_Group = Mapping[str, Any]
+# Muon's Newton-Schulz iteration, with Jordan's coefficients.
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 5
+_EPS = 1e-7
 
-Group = Mapping[str, Any]
+
+def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer that ``config`` names, with the peak learning rate as its default; weight decay spares norms,
+    biases and embeddings.
+
+    Raises:
+        InputError: for an unknown name, or a momentum that the optimizer cannot work with.
+    """
+    section, rules, size = config.optimizer, config.rules, config.global_batch_size
+    entry = find_entry("optimizer", section.name, OPTIMIZERS)
+    groups = _group_parameters(model, entry.groups, scale_weight_decay(section, rules, size))
+    if not groups:
+        raise InputError("nothing is left to train: every parameter of the model is frozen.")
+    optimizer: torch.optim.Optimizer = resolve(entry.build)(
+        groups, section, scale_lr(section, rules, size), scale_adam_constants(section, rules, size)
+    )
+    return optimizer
+
+
+def _group_parameters(model: nn.Module, by: Literal["decay", "layers", "matrices"], weight_decay: float) -> _Groups:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not weight_decay and by == "decay":
+        return [{"params": parameters, "weight_decay": 0.0}] if parameters else []  # each group costs a launch
+    embeddings, matrices = _find_embeddings(model), _find_matrices(model) if by == "matrices" else {}
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
+    for parameter in parameters:
+        is_weight, is_embedding = parameter.ndim > 1, id(parameter) in embeddings
+        settings: dict[str, Any] = {"weight_decay": weight_decay if is_weight and not is_embedding else 0.0}
+        if by == "layers" and not is_weight:
+            settings["adapt"] = False
+        if count := matrices.get(id(parameter), 0):
+            settings |= {"matrix": True, "num_stacked": count}
+        groups.setdefault(tuple(settings.items()), {"params": [], **settings})["params"].append(parameter)
+    return sorted(groups.values(), key=lambda group: ("matrix" not in group, -group["weight_decay"]))
+
+
+def _find_embeddings(model: nn.Module) -> frozenset[int]:
+    # tables of embeddings, and what is learned for each position of a sequence: (1, positions, width)
+    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+    positions = [parameter for parameter in model.parameters() if parameter.ndim == 3 and len(parameter) == 1]
+    return frozenset(id(parameter) for parameter in (*tables, *positions))
+
+
+def _find_matrices(model: nn.Module) -> dict[int, int]:
+    # The weights of linear layers and convolutions, with the number of matrices stacked in each. Jordan leaves to AdamW
+    # what meets the input or the output: the first convolution, embeddings, and the last linear layer, the head.
+    modules = list(model.modules())
+    first = [module.weight for module in modules if isinstance(module, nn.Conv2d)][:1]
+    heads = [module.weight for module in modules if type(module) is nn.Linear][-1:]
+    left_out = {id(parameter) for parameter in (*first, *heads)} | _find_embeddings(model)
+    counts = {id(parameter): 1 for parameter in model.parameters() if parameter.ndim in {2, 4}}
+    # queries, keys and values
+    fused = [module.in_proj_weight for module in modules if isinstance(module, nn.MultiheadAttention)]
+    counts |= {id(parameter): 3 for parameter in fused if parameter is not None}
+    return {key: count for key, count in counts.items() if key not in left_out}
+
+
+def sgd(groups: _Groups, _section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr, fused=True)
+
+
+def momentum(groups: _Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, fused=True))
+
+
+def nesterov(groups: _Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+    if not section.momentum:
+        raise InputError("optimizer nesterov requires optimizer.momentum above 0.")
+    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, nesterov=True, fused=True))
+
+
+def _begin_at_rest(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """``optimizer`` with velocities of zero before its first step.
+
+    torch allocates them in that step, and leaves in them what the memory held where the step overflows with fp16.
+    """
+
+    def fill(_optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if optimizer.state:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"] if group["momentum"] else ():
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+    optimizer.register_step_pre_hook(fill)
+    return optimizer
+
+
+def rmsprop(groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+    # rules.betas does not reach its momentum, which is not one of Adam
+    return RmsProp(groups, lr, adam.beta2, adam.eps, section.momentum)
+
+
+def adam(groups: _Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
+
+
+def adamw(groups: _Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
+
+
+def lars(groups: _Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+    return Lars(groups, lr, section.momentum, section.trust_coefficient)
+
+
+def lamb(groups: _Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+    return Lamb(groups, lr, (adam.beta1, adam.beta2), adam.eps)
+
+
+def muon(groups: _Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+    return Muon(groups, lr, (adam.beta1, adam.beta2), adam.eps)
+
+
+def schedule_free(
+    groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants, *, adaptive: bool = True
+) -> torch.optim.Optimizer:
+    if not adam.beta1:
+        raise InputError(f"optimizer {section.name} requires a beta1 (optimizer.momentum) above 0.")
+    return ScheduleFree(groups, lr, (adam.beta1, adam.beta2), adam.eps, adaptive=adaptive)
+
+
+schedule_free_sgd = partial(schedule_free, adaptive=False)
 
 
 class ForeachOptimizer(torch.optim.Optimizer, ABC):
@@ -45,14 +171,14 @@ class ForeachOptimizer(torch.optim.Optimizer, ABC):
                 self._step_group(group, parameters, [parameter.grad for parameter in parameters])
 
     @abstractmethod
-    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
         """Makes what the state of ``parameters`` lacks, which is all of it before the first step."""
 
     @abstractmethod
-    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         """Changes ``parameters``, which are not empty, and their state in place."""
 
-    def _step_group(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    def _step_group(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         if self.found_inf is None:
             self._update(group, parameters, gradients)
             return
@@ -94,7 +220,7 @@ class ForeachOptimizer(torch.optim.Optimizer, ABC):
         self._buffers(parameters, "exp_avg")
         self._buffers(parameters, "exp_avg_sq")
 
-    def _adam_directions(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    def _adam_directions(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         """Bias-corrected mean over the root of the bias-corrected mean square, as in Adam (arXiv:1412.6980)."""
         step, dtype = self._count_step(parameters), parameters[0].dtype
         (beta1, beta2), eps = group["betas"], group["eps"]
@@ -110,7 +236,37 @@ class ForeachOptimizer(torch.optim.Optimizer, ABC):
         return list(directions)
 
 
-# Optimizers whose step length is set layer by layer: LARS and LAMB.
+@final
+class RmsProp(ForeachOptimizer):
+    """RMSprop (Tieleman and Hinton 2012, lecture 6.5), with momentum and weight decay as in ``torch.optim.RMSprop``,
+    which would wait for the device when gradients overflow.
+
+    g <- g + wd w;  v <- alpha v + (1 - alpha) g^2;  u <- m u + g / (sqrt(v) + eps);  w <- w - lr u
+    """
+
+    def __init__(self, groups: _Groups, lr: float, alpha: float, eps: float, momentum: float) -> None:
+        super().__init__(groups, {"lr": lr, "alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": 0.0})
+
+    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
+        self._buffers(parameters, "square_avg")
+        if group["momentum"]:
+            self._buffers(parameters, "momentum_buffer")
+
+    def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        if group["weight_decay"]:
+            gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
+        squares = self._buffers(parameters, "square_avg")
+        torch._foreach_mul_(squares, group["alpha"])
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - group["alpha"])
+        roots = torch._foreach_sqrt(squares)
+        torch._foreach_add_(roots, group["eps"])
+        updates = list(torch._foreach_div(gradients, roots))
+        if group["momentum"]:
+            velocities = self._buffers(parameters, "momentum_buffer")
+            torch._foreach_mul_(velocities, group["momentum"])
+            torch._foreach_add_(velocities, updates)
+            updates = velocities
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
 
 @final
@@ -120,15 +276,15 @@ class Lars(ForeachOptimizer):
     v <- m v + lr * eta |w| / (|g| + wd |w|) * (g + wd w);  w <- w - v
     """
 
-    def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float, trust_coefficient: float) -> None:
+    def __init__(self, groups: _Groups, lr: float, momentum: float, trust_coefficient: float) -> None:
         defaults = {"lr": lr, "momentum": momentum, "trust_coefficient": trust_coefficient, "weight_decay": 0.0}
         super().__init__(groups, {**defaults, "adapt": True})
 
-    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
         del group
         self._buffers(parameters, "momentum_buffer")
 
-    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         decay = group["weight_decay"]
         updates = torch._foreach_add(gradients, parameters, alpha=decay)
         torch._foreach_mul_(updates, group["lr"])
@@ -149,14 +305,14 @@ class Lamb(ForeachOptimizer):
     u = Adam's direction + wd w;  w <- w - lr |w| / |u| * u
     """
 
-    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+    def __init__(self, groups: _Groups, lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adapt": True})
 
-    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
         del group
         self._make_adam_state(parameters)
 
-    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         updates = self._adam_directions(group, parameters, gradients)
         torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         if group["adapt"]:
@@ -175,28 +331,6 @@ def _where_both(weights: Tensor, lengths: Tensor, ratios: Tensor) -> list[Tensor
     return list(torch.where(is_defined, ratios, torch.ones_like(ratios)).unbind())
 
 
-# Muon: the momentum of each matrix is orthogonalized.
-
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-_ITERATIONS = 5
-_EPS = 1e-7
-
-
-def orthogonalize_matrices(matrices: Tensor) -> Tensor:
-    """Approximately the nearest orthogonal matrices of a stack (n, rows, columns): singular values are 0.7 ... 1.2.
-
-    Five quintic Newton-Schulz iterations with Jordan's coefficients (https://kellerjordan.github.io/posts/muon).
-    """
-    a, b, c = _COEFFICIENTS
-    is_tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.mT if is_tall else matrices
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=_EPS)
-    for _ in range(_ITERATIONS):
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.mT if is_tall else x
-
-
 @final
 class Muon(ForeachOptimizer):
     """Muon (Jordan et al. 2024) for groups with ``matrix = True``, AdamW for the others.
@@ -207,22 +341,22 @@ class Muon(ForeachOptimizer):
     rate and decay.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+    def __init__(self, groups: _Groups, lr: float, betas: tuple[float, float], eps: float) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
         super().__init__(groups, {**defaults, "matrix": False, "num_stacked": 1})
 
-    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
         if group["matrix"]:
             self._buffers(parameters, "momentum_buffer")
         else:
             self._make_adam_state(parameters)
 
-    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
         directions = self._orthogonal_directions if group["matrix"] else self._adam_directions
         torch._foreach_add_(parameters, directions(group, parameters, gradients), alpha=-group["lr"])
 
-    def _orthogonal_directions(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    def _orthogonal_directions(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         momentum = group["betas"][0]
         velocities = self._buffers(parameters, "momentum_buffer")
         torch._foreach_lerp_(velocities, gradients, 1 - momentum)
@@ -230,7 +364,7 @@ class Muon(ForeachOptimizer):
         count = group["num_stacked"]
         if count == 1:
             return _orthogonalize_by_shape(list(ahead))
-        orthogonal = _orthogonalize_by_shape([part for update in ahead for part in update.chunk(count)])
+        orthogonal = _orthogonalize_by_shape([matrix for update in ahead for matrix in update.chunk(count)])
         return [torch.cat(orthogonal[start : start + count]) for start in range(0, len(orthogonal), count)]
 
 
@@ -250,56 +384,31 @@ def _orthogonalize_by_shape(updates: list[Tensor]) -> list[Tensor]:
     return out
 
 
-# RMSprop, of which torch has no version that leaves the findings of a loss scaler on the device.
+def orthogonalize_matrices(matrices: Tensor) -> Tensor:
+    """Approximately the nearest orthogonal matrices of a stack (n, rows, columns): singular values are 0.7 ... 1.2.
 
-
-@final
-class RmsProp(ForeachOptimizer):
-    """RMSprop (Tieleman and Hinton 2012, lecture 6.5), with momentum and weight decay as in ``torch.optim.RMSprop``.
-
-    g <- g + wd w;  v <- alpha v + (1 - alpha) g^2;  u <- m u + g / (sqrt(v) + eps);  w <- w - lr u
+    Five quintic Newton-Schulz iterations with Jordan's coefficients (https://kellerjordan.github.io/posts/muon).
     """
-
-    def __init__(self, groups: list[dict[str, Any]], lr: float, alpha: float, eps: float, momentum: float) -> None:
-        super().__init__(groups, {"lr": lr, "alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": 0.0})
-
-    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
-        self._buffers(parameters, "square_avg")
-        if group["momentum"]:
-            self._buffers(parameters, "momentum_buffer")
-
-    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        if group["weight_decay"]:
-            gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
-        squares = self._buffers(parameters, "square_avg")
-        torch._foreach_mul_(squares, group["alpha"])
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - group["alpha"])
-        roots = torch._foreach_sqrt(squares)
-        torch._foreach_add_(roots, group["eps"])
-        updates = list(torch._foreach_div(gradients, roots))
-        if group["momentum"]:
-            velocities = self._buffers(parameters, "momentum_buffer")
-            torch._foreach_mul_(velocities, group["momentum"])
-            torch._foreach_add_(velocities, updates)
-            updates = velocities
-        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
-
-
-# Schedule-free SGD and AdamW.
+    a, b, c = _COEFFICIENTS
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if is_tall else matrices
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=_EPS)
+    for _ in range(_ITERATIONS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if is_tall else x
 
 
 @final
 class ScheduleFree(ForeachOptimizer):
-    """Schedule-free learning (Defazio et al. 2024, arXiv:2405.15682), algorithm 1; SGD without ``adaptive``.
+    """Schedule-free SGD and AdamW (Defazio et al. 2024, arXiv:2405.15682), algorithm 1; SGD without ``adaptive``.
 
     y = (1 - beta) z + beta x;  g at y;  z <- z - lr (g / (sqrt(v) + eps) + wd y);  x <- (1 - c) x + c z
     with c = lr^2 / (sum of lr^2), where AdamW's lr carries sqrt(1 - beta2^t). While training the parameters hold y;
     :meth:`average` gives x, which must be evaluated and saved.
     """
 
-    def __init__(
-        self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float, *, adaptive: bool
-    ) -> None:
+    def __init__(self, groups: _Groups, lr: float, betas: tuple[float, float], eps: float, *, adaptive: bool) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adaptive": adaptive}
         super().__init__(groups, defaults)
 
@@ -310,7 +419,7 @@ class ScheduleFree(ForeachOptimizer):
         beta = self.param_groups[0]["betas"][0]
         return parameter.detach().lerp(self.state[parameter]["z"], 1 - 1 / beta)
 
-    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
         self._sum(parameters, "weight_sum")
         for parameter in parameters:
             if "z" not in self.state[parameter]:
@@ -319,11 +428,12 @@ class ScheduleFree(ForeachOptimizer):
             self._sum(parameters, "num_steps")
             self._buffers(parameters, "exp_avg_sq")
 
-    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         beta = group["betas"][0]
         fast = self._buffers(parameters, "z")
         lr, directions = self._directions(group, parameters, gradients)
-        share = self._share(parameters, lr)
+        total = self._sum(parameters, "weight_sum").add_(lr**2)
+        share = torch.where(total > 0, lr**2 / total, 1.0)  # of this step in the average; 1 while the rate has been 0
         updates = torch._foreach_add(directions, parameters, alpha=group["weight_decay"])
         torch._foreach_mul_(updates, lr)
         # beta x = y - (1 - beta) z
@@ -333,7 +443,7 @@ class ScheduleFree(ForeachOptimizer):
         torch._foreach_add_(parameters, torch._foreach_mul(fast, 1 - beta + beta * share))
 
     def _directions(
-        self, group: Group, parameters: list[Tensor], gradients: list[Tensor]
+        self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]
     ) -> tuple[Tensor | float, list[Tensor]]:
         if not group["adaptive"]:
             return group["lr"], gradients
@@ -345,134 +455,3 @@ class ScheduleFree(ForeachOptimizer):
         torch._foreach_add_(roots, group["eps"])
         lr = group["lr"] * (1 - beta2 ** self._count_step(parameters)).sqrt()
         return lr.to(parameters[0].dtype), list(torch._foreach_div(gradients, roots))
-
-    def _share(self, parameters: list[Tensor], lr: Tensor | float) -> Tensor:
-        # of this step in the average; 1 while the rate has been 0
-        total = self._sum(parameters, "weight_sum").add_(lr**2)
-        return torch.where(total > 0, lr**2 / total, 1.0)
-
-
-Groups = list[dict[str, Any]]
-
-
-def sgd(groups: Groups, _section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr, fused=True)
-
-
-def momentum(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, fused=True))
-
-
-def nesterov(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    if not section.momentum:
-        raise InputError("optimizer nesterov requires optimizer.momentum above 0.")
-    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, nesterov=True, fused=True))
-
-
-def _begin_at_rest(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """``optimizer`` with velocities of zero before its first step.
-
-    torch allocates them in that step, and leaves in them what the memory held where the step overflows with fp16.
-    """
-
-    def fill(_optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if optimizer.state:
-            return
-        for group in optimizer.param_groups:
-            for parameter in group["params"] if group["momentum"] else ():
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-
-    optimizer.register_step_pre_hook(fill)
-    return optimizer
-
-
-def rmsprop(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    # rules.betas does not reach its momentum, which is not one of Adam
-    return RmsProp(groups, lr, adam.beta2, adam.eps, section.momentum)
-
-
-def adam(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
-
-
-def adamw(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
-
-
-def lars(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    return Lars(groups, lr, section.momentum, section.trust_coefficient)
-
-
-def lamb(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return Lamb(groups, lr, (adam.beta1, adam.beta2), adam.eps)
-
-
-def muon(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return Muon(groups, lr, (adam.beta1, adam.beta2), adam.eps)
-
-
-def schedule_free(
-    groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants, *, adaptive: bool = True
-) -> torch.optim.Optimizer:
-    if not adam.beta1:
-        raise InputError(f"optimizer {section.name} requires a beta1 (optimizer.momentum) above 0.")
-    return ScheduleFree(groups, lr, (adam.beta1, adam.beta2), adam.eps, adaptive=adaptive)
-
-
-schedule_free_sgd = partial(schedule_free, adaptive=False)
-
-
-def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer that ``config`` names, with the peak learning rate as its default; weight decay spares norms,
-    biases and embeddings.
-
-    Raises:
-        InputError: for an unknown name, or a momentum that the optimizer cannot work with.
-    """
-    section, rules, size = config.optimizer, config.rules, config.global_batch_size
-    entry = find_entry("optimizer", section.name, OPTIMIZERS)
-    groups = _group_parameters(model, entry.groups, scale_weight_decay(section, rules, size))
-    if not groups:
-        raise InputError("nothing is left to train: every parameter of the model is frozen.")
-    optimizer: torch.optim.Optimizer = resolve(entry.build)(
-        groups, section, scale_lr(section, rules, size), scale_adam_constants(section, rules, size)
-    )
-    return optimizer
-
-
-def _group_parameters(model: nn.Module, by: Literal["decay", "layers", "matrices"], weight_decay: float) -> Groups:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not weight_decay and by == "decay":
-        return [{"params": parameters, "weight_decay": 0.0}] if parameters else []  # each group costs a launch
-    embeddings, matrices = _find_embeddings(model), _find_matrices(model) if by == "matrices" else {}
-    groups: dict[tuple[object, ...], dict[str, Any]] = {}
-    for parameter in parameters:
-        is_weight, is_embedding = parameter.ndim > 1, id(parameter) in embeddings
-        settings: dict[str, Any] = {"weight_decay": weight_decay if is_weight and not is_embedding else 0.0}
-        if by == "layers" and not is_weight:
-            settings["adapt"] = False
-        if count := matrices.get(id(parameter), 0):
-            settings |= {"matrix": True, "num_stacked": count}
-        groups.setdefault(tuple(settings.items()), {"params": [], **settings})["params"].append(parameter)
-    return sorted(groups.values(), key=lambda group: ("matrix" not in group, -group["weight_decay"]))
-
-
-def _find_embeddings(model: nn.Module) -> frozenset[int]:
-    # tables of embeddings, and what is learned for each position of a sequence: (1, positions, width)
-    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
-    positions = [parameter for parameter in model.parameters() if parameter.ndim == 3 and len(parameter) == 1]
-    return frozenset(id(parameter) for parameter in (*tables, *positions))
-
-
-def _find_matrices(model: nn.Module) -> dict[int, int]:
-    # The weights of linear layers and convolutions, with the number of matrices stacked in each. Jordan leaves to AdamW
-    # what meets the input or the output: the first convolution, embeddings, and the last linear layer, the head.
-    modules = list(model.modules())
-    first = [module.weight for module in modules if isinstance(module, nn.Conv2d)][:1]
-    heads = [module.weight for module in modules if type(module) is nn.Linear][-1:]
-    left_out = {id(parameter) for parameter in (*first, *heads)} | _find_embeddings(model)
-    found = {id(parameter): 1 for parameter in model.parameters() if parameter.ndim in {2, 4}}
-    # queries, keys and values
-    fused = [module.in_proj_weight for module in modules if isinstance(module, nn.MultiheadAttention)]
-    found |= {id(parameter): 3 for parameter in fused if parameter is not None}
-    return {key: count for key, count in found.items() if key not in left_out}

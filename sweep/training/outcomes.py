@@ -20,8 +20,8 @@ _OUT_OF_MEMORY_TEXTS = (
     "failed to allocate",
 )
 
-# Messages of failures of the machine, not of the trial. The errors of CUDA are those after which a process can no
-# longer use the device; a failed assertion in a kernel is not listed, because the model or its labels are wrong then.
+# Messages of failures of the machine, not of the trial. After the listed errors of CUDA a process can no longer use the
+# device. A failed assertion in a kernel is not listed, because the model or its labels are wrong then.
 _MACHINE_TEXTS = {
     DATA_WORKER_LOST: ("dataloader worker (pid",),
     DEVICE_FAILED: (
@@ -68,7 +68,7 @@ def classify_error(error: Exception) -> Outcome:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out_of_memory"
     text = str(error).lower()
-    if isinstance(error, RuntimeError | OSError) and any(part in text for part in _OUT_OF_MEMORY_TEXTS):
+    if isinstance(error, RuntimeError | OSError) and any(words in text for words in _OUT_OF_MEMORY_TEXTS):
         return "out_of_memory"
     return "crashed"
 
@@ -84,7 +84,7 @@ def find_cause(error: Exception) -> str:
     if isinstance(error, dist.DistError):
         return COLLECTIVE_FAILED
     text = str(error).lower()
-    return next((cause for cause, parts in _MACHINE_TEXTS.items() if any(part in text for part in parts)), "")
+    return next((cause for cause, texts in _MACHINE_TEXTS.items() if any(words in text for words in texts)), "")
 
 
 def explain_error(error: Exception) -> str:

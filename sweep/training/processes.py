@@ -1,4 +1,7 @@
-"""Processes that the kernel ends with their parent, new interpreters, and how a process ended."""
+"""The process of a trial: its plug-in, its life and death with its parent, and its connection to the supervisor.
+
+Imports no torch.
+"""
 
 import ctypes
 import importlib.util
@@ -17,7 +20,12 @@ from sweep.config.errors import InputError
 from sweep.config.tables import DATASETS, MODELS, DatasetEntry, ModelEntry
 from sweep.records.messages import Task, decode_task
 
-# A user's own models and data sets.
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+HEARTBEAT_SECONDS = 2.0
+PROGRESS_SECONDS = 0.5  # between two messages of progress, at least
 
 
 def load_plugin(path: str) -> None:
@@ -45,18 +53,7 @@ def load_plugin(path: str) -> None:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        raise InputError(f"plug-in {path}: {_place(error, file)}{type(error).__name__}: {error}") from error
-    _wrap_functions()
-
-
-def receive_task(data: bytes) -> Task:
-    """Decodes a task in the process that carries it out; its configuration may use names that its plug-in defines."""
-    if plugin := json.loads(data)["plugin"]:
-        load_plugin(plugin)
-    return decode_task(data)
-
-
-def _wrap_functions() -> None:
+        raise InputError(f"plug-in {path}: {_locate(error, file)}{type(error).__name__}: {error}") from error
     # a plug-in may assign a function alone
     models: dict[str, Any] = MODELS
     datasets: dict[str, Any] = DATASETS
@@ -66,17 +63,18 @@ def _wrap_functions() -> None:
     )
 
 
-def _place(error: BaseException, file: Path) -> str:
+def receive_task(data: bytes) -> Task:
+    """Decodes a task in the process that carries it out; its configuration may use names that its plug-in defines."""
+    if plugin := json.loads(data)["plugin"]:
+        load_plugin(plugin)
+    return decode_task(data)
+
+
+def _locate(error: BaseException, file: Path) -> str:
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
     if isinstance(error, SyntaxError):
         lines = [error.lineno]
     return f"line {lines[-1]}: " if lines else ""
-
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -150,15 +148,12 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
-# The connection of a trial's process to its supervisor apart from the trial's messages: heartbeats and preemption.
-
-HEARTBEAT_SECONDS = 2.0
-PROGRESS_SECONDS = 0.5  # between two messages of progress, at least
-
-
 @final
 class _SupervisorLink:
-    """While it is not connected, heartbeats go nowhere and cost nothing."""
+    """The connection of a trial's process to its supervisor apart from the trial's messages: heartbeats and preemption.
+
+    While it is not connected, heartbeats go nowhere and cost nothing.
+    """
 
     def __init__(self) -> None:
         self.reset()

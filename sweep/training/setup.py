@@ -1,43 +1,41 @@
-"""Everything a trial needs before its clock starts: data, model, optimizer."""
+"""Everything that a trial requires before its clock starts (data, model, optimizer), and what is known of it so far."""
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
-from math import ceil
-from typing import Any, final
-
 import numpy as np
 import torch
-from torch import Tensor, nn
+from collections.abc import (Callable, Iterable)
+from dataclasses import (asdict, dataclass, field, replace)
+from functools import (cache)
+from math import (ceil)
+from sweep.config.errors import (InputError)
+from sweep.config.scaling import (scale_ema_decay)
+from sweep.config.trial import (TrialConfig)
+from sweep.measurement.clock import (Ledger, PHASES, list_times)
+from sweep.measurement.gradient_noise import (NoiseMeter, WINDOWS_EVERY)
+from sweep.measurement.quality import (find_timing_flags, measure_slowdown, measure_time_error)
+from sweep.records.messages import (Evaluation, ExpectedData)
+from sweep.training.auto_micro import (AutoMicro)
+from sweep.training.budget import (BatchSchedule, Budget, TrainingPoint)
+from sweep.training.checkpoints import (Stateful)
+from sweep.training.constants import (TRAIN_ACCURACY_IMAGES)
+from sweep.training.data.feeders import (Batch, BatchPlanner, Feeder, ShardedFeeder, check_shards, make_feeder, make_plain_batches, shard_images)
+from sweep.training.data.images import (Images, Splits)
+from sweep.training.data.sources import (load_splits)
+from sweep.training.evaluation import (EvalBatch, PREDICTORS, Predict, count_most_images, predict_once)
+from sweep.training.models.build import (build_model)
+from sweep.training.models.resnets import (find_batch_norms)
+from sweep.training.optimizers import (build_optimizer)
+from sweep.training.outcomes import (DivergedError)
+from sweep.training.precision import (Ema, Precision, make_precision, place_model)
+from sweep.training.step import (GraphedMicroStep, Normalize, Step)
+from sweep.training.world import (SOLO, World)
+from torch import (Tensor, nn)
+from typing import (Any, final)
 
-from sweep.config.errors import InputError
-from sweep.config.scaling import scale_ema_decay
-from sweep.config.tables import ImageShape
-from sweep.config.trial import TrialConfig
-from sweep.measurement.clock import PHASES, Ledger, list_times
-from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
-from sweep.measurement.quality import find_timing_flags, measure_slowdown, measure_time_error
-from sweep.records.messages import Evaluation, ExpectedData
-from sweep.training.auto_micro import AutoMicro
-from sweep.training.budget import BatchSchedule, Budget, TrainingPoint
-from sweep.training.checkpoints import Stateful
-from sweep.training.constants import TRAIN_ACCURACY_IMAGES
-from sweep.training.data.feeders import Batch, Feeder, make_feeder, make_plain_batches
-from sweep.training.data.images import Images, Splits
-from sweep.training.data.planner import BatchPlanner, ShardedFeeder, check_shards, shard_images
-from sweep.training.data.sources import load_splits
-from sweep.training.evaluation import PREDICTORS, EvalBatch, Predict, count_most_images, predict_once
-from sweep.training.models.build import build_model
-from sweep.training.models.resnets import find_batch_norms
-from sweep.training.optimizers import build_optimizer
-from sweep.training.outcomes import DivergedError
-from sweep.training.precision import Ema, Precision, make_precision, place_model
-from sweep.training.step import GraphedMicroStep, Normalize, Step
-from sweep.training.world import SOLO, World
 
+_START = TrainingPoint(0, 0, 0.0)
 _STATISTICS_IMAGES = 10_000  # that mean and deviation are measured on, at most
-_LEAST_STATISTICS = 3  # images of a batch: cut evenly, none has a single one, of which a norm may have no statistics
+_LEAST_STATISTICS = 3  # images of a batch, so that none has a single one, which gives a norm no statistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +94,10 @@ def prepare_training(
     feeder = make_feeder(config, splits.train, device, splits.shape.num_classes, normalize)
     if world.size > 1:
         feeder = ShardedFeeder(feeder, world)
-    model = _make_model(config, splits.shape, precision, world, device)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, splits.shape)
+    model = world.synchronize_norms(model) if config.model.norm == "sync" else model
+    model = place_model(model, config.precision, precision, device)
     num_samples, global_batch = len(splits.train), config.global_batch_size
     step = _make_step(config, model, normalize, precision, world, device)
 
@@ -139,16 +140,6 @@ def prepare_training(
     )
 
 
-def _make_model(
-    config: TrialConfig, shape: ImageShape, precision: Precision, world: World, device: torch.device
-) -> nn.Module:
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, shape)
-    if config.model.norm == "sync":
-        model = world.synchronize_norms(model)
-    return place_model(model, config.precision, precision, device)
-
-
 def _make_step(
     config: TrialConfig,
     model: nn.Module,
@@ -161,6 +152,11 @@ def _make_step(
     # Static shapes: after a smaller last micro batch torch would otherwise take every later step through a graph for
     # shapes that vary, which is slower, and only where the batch does not divide the split.
     forward = torch.compile(model, dynamic=False) if config.precision.compile else model
+    noise = None
+    if config.batch.schedule == "noise_scale":  # the schedule requires every window
+        noise = NoiseMeter(model.parameters(), model.buffers())
+    elif config.diagnostics.noise_scale:
+        noise = NoiseMeter(model.parameters(), model.buffers(), WINDOWS_EVERY)
     return Step(
         forward=world.wrap_model(forward, device),
         model=model,
@@ -169,17 +165,9 @@ def _make_step(
         precision=precision,
         regularization=config.regularization,
         world=world,
-        noise=_noise_meter(config, model),
+        noise=noise,
         ema=Ema(model, ema_decay) if ema_decay else None,
     )
-
-
-def _noise_meter(config: TrialConfig, model: nn.Module) -> NoiseMeter | None:
-    if config.batch.schedule == "noise_scale":  # the schedule needs every window
-        return NoiseMeter(model.parameters(), model.buffers())
-    if config.diagnostics.noise_scale:
-        return NoiseMeter(model.parameters(), model.buffers(), WINDOWS_EVERY)
-    return None
 
 
 def _with_graphs(config: TrialConfig, step: Step) -> Step:
@@ -219,18 +207,12 @@ def _measure_normalization(images: Images, dtype: torch.dtype, device: torch.dev
     levels = np.arange(256.0)
     mean = weights @ levels
     deviation = np.sqrt(np.maximum(weights @ levels**2 - mean**2, 1.0))
-    as_tensor = [torch.tensor(value, dtype=dtype, device=device)[:, None, None] for value in (mean, 1 / deviation)]
-    return Normalize(as_tensor[0], as_tensor[1], channels_last)
+    center, inverse = (torch.tensor(row, dtype=dtype, device=device)[:, None, None] for row in (mean, 1 / deviation))
+    return Normalize(center, inverse, channels_last)
 
 
 def _spread(total: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.arange(count, dtype=np.int64) * total // count
-
-
-# What is known of a trial so far: what its ending reports, whatever the outcome.
-
-_SLOWDOWN = "slowdown_by_others"
-_START = TrainingPoint(0, 0, 0.0)
 
 
 @final
@@ -287,7 +269,7 @@ class LossMeter:
 @final
 @dataclass(kw_only=True)
 class TrialState:
-    """The ledger, the counters and the figures of one trial."""
+    """What is known of one trial so far, and reported by its ending, whatever the outcome."""
 
     ledger: Ledger = field(default_factory=Ledger)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -341,8 +323,8 @@ class TrialState:
         if not even:
             return self.flags
         num_steps = sum(window.num_steps for window in self.ledger.windows)
-        found = find_timing_flags(*list_times(even), num_steps)
-        return tuple(dict.fromkeys((*self.flags, *found)))
+        timing = find_timing_flags(*list_times(even), num_steps)
+        return tuple(dict.fromkeys((*self.flags, *timing)))
 
     def measurements(self) -> dict[str, float | int]:
         """By name of :mod:`sweep.config.metrics`; without values that are unknown or not finite."""
@@ -355,7 +337,7 @@ class TrialState:
             values["images_per_second"] = ledger.images_per_second
             values["step_seconds_median"] = ledger.step_seconds()
             times = list_times(ledger.even_windows)
-            for name, value in (("step_time_error", measure_time_error(*times)), (_SLOWDOWN, measure_slowdown(*times))):
-                values[name] = math.nan if value is None else value
+            errors = {"step_time_error": measure_time_error(*times), "slowdown_by_others": measure_slowdown(*times)}
+            values |= {name: math.nan if value is None else value for name, value in errors.items()}
         values |= {"num_steps": self.num_steps, "num_epochs": self.epoch, "total_seconds": ledger.total_seconds}
         return {name: value for name, value in values.items() if math.isfinite(value)}

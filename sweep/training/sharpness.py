@@ -13,8 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from sweep.config.trial import TrialConfig
-from sweep.training.data.feeders import Batch, make_plain_batches
-from sweep.training.data.planner import shard_images
+from sweep.training.data.feeders import Batch, make_plain_batches, shard_images
 from sweep.training.evaluation import averaged_model, evaluation_mode
 from sweep.training.processes import SUPERVISOR_LINK
 from sweep.training.setup import TrainingSetup, pick_train_images
@@ -65,7 +64,7 @@ class LossLandscape:
     ) -> None:
         self._model = model
         self._parameters = [parameter for name, parameter in model.named_parameters() if name in trained]
-        self._measure_normalization = normalize
+        self._normalize = normalize
         self._batches = batches
         self._world = world
         self._count = int(world.sum(torch.tensor(sum(len(labels) for _, labels in batches()), device=self._device)))
@@ -73,7 +72,7 @@ class LossLandscape:
     @contextmanager
     def fix_model(self) -> Iterator[None]:
         """Evaluation mode, so that the loss is a function of the weights; afterwards the model is unchanged."""
-        before = [(each, each.detach().clone(), each.requires_grad) for each in self._parameters]
+        before = [(parameter, parameter.detach().clone(), parameter.requires_grad) for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.requires_grad_(True)  # a moving average is without
         try:
@@ -95,16 +94,16 @@ class LossLandscape:
     def loss_and_gradient(self) -> tuple[float, _WeightVector]:
         """The loss at the present weights, and its gradient."""
         loss, total = torch.zeros((), dtype=torch.float64, device=self._device), self._zeros()
-        for part in self._parts():
-            total += self._flat(torch.autograd.grad(part, self._parameters, materialize_grads=True))
-            loss += part.detach()
+        for share in self._shares():
+            total += self._flat(torch.autograd.grad(share, self._parameters, materialize_grads=True))
+            loss += share.detach()
         return float(self._world.sum(loss)), self._world.sum(total).double().cpu().numpy()
 
     def hessian_product(self, direction: Tensor) -> Tensor:
         """The Hessian times ``direction`` (number of weights,), by differentiating twice."""
         total = self._zeros()
-        for part in self._parts():
-            first = torch.autograd.grad(part, self._parameters, create_graph=True, materialize_grads=True)
+        for share in self._shares():
+            first = torch.autograd.grad(share, self._parameters, create_graph=True, materialize_grads=True)
             along = torch.dot(self._flat(first), direction)
             if along.requires_grad:  # else the loss is linear in the weights
                 total += self._flat(torch.autograd.grad(along, self._parameters, materialize_grads=True))
@@ -116,11 +115,11 @@ class LossLandscape:
         drawn = torch.randn(len(self._zeros()), generator=generator, dtype=torch.float64)
         return torch.nn.functional.normalize(drawn, dim=0).to(self._zeros())
 
-    def _parts(self) -> Iterator[Tensor]:
+    def _shares(self) -> Iterator[Tensor]:
         # each batch's share of the mean loss
         for images, labels in self._batches():
             SUPERVISOR_LINK.send_heartbeat()
-            logits = self._model(self._measure_normalization(images))
+            logits = self._model(self._normalize(images))
             yield cross_entropy(logits, labels, reduction="sum") / self._count
 
     def _zeros(self) -> Tensor:

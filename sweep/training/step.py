@@ -1,23 +1,20 @@
-"""One optimizer step over a window of micro batches."""
-
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+"""One optimizer step over a window of micro batches, whose forward and backward may be a CUDA graph."""
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from collections.abc import (Callable, Iterable)
+from dataclasses import (dataclass)
+from sweep.config.sections import (RegularizationSection)
+from sweep.measurement.device import (snapshot_pass)
+from sweep.measurement.gradient_noise import (NoiseMeter)
+from sweep.measurement.memory import (read_reserved_bytes, release_memory)
+from sweep.training.data.feeders import (Batch)
+from sweep.training.precision import (Ema, Precision)
+from sweep.training.processes import (SUPERVISOR_LINK)
+from sweep.training.world import (SOLO, World)
+from torch import (Tensor, nn)
+from torch.nn.functional import (cross_entropy)
+from typing import (Any, NamedTuple, final)
 
-from sweep.config.sections import RegularizationSection
-from sweep.measurement.device import snapshot_pass
-from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.measurement.memory import read_reserved_bytes, release_memory
-from sweep.training.data.feeders import Batch
-from sweep.training.precision import Ema, Precision
-from sweep.training.processes import SUPERVISOR_LINK
-from sweep.training.world import SOLO, World
-
-# Forward and backward of a micro batch as one CUDA graph: one launch instead of hundreds.
 
 _CUDA: Any = torch.cuda  # torch leaves streams untyped
 _WARM_UP_CALLS = 3  # in which libraries choose algorithms and allocate workspaces
@@ -32,10 +29,11 @@ class _Capture(NamedTuple):
 
 @final
 class GraphedMicroStep:
-    """``call`` (images, labels, share of the window) -> loss, which adds to the gradients; captured once per shape.
+    """Forward and backward of a micro batch as one CUDA graph: one launch instead of hundreds.
 
-    A graph uses the memory that it was captured with: gradients must be set to zero, never dropped. The returned loss,
-    a scalar, is overwritten by the next call. All shapes share one pool of memory, because no graph reads what another
+    ``call`` (images, labels, share of the window) -> loss adds to the gradients; it is captured once per shape. A graph
+    uses the memory that it was captured with: gradients must be set to zero, never dropped. The returned loss, a
+    scalar, is overwritten by the next call. All shapes share one pool of memory, because no graph reads what another
     one has left there. ``pool_bytes`` is its size: the allocator keeps it for the graphs, and does not count it as
     allocated.
     """
@@ -70,7 +68,7 @@ class GraphedMicroStep:
         self._pool = self._pool or _CUDA.graph_pool_handle()
         release_memory(images.device)  # so that what is reserved next is the pool's
         reserved_before = read_reserved_bytes(images.device)
-        # Not in global mode, which a call of another thread would end: that of a data loader allocates pinned memory.
+        # Not in global mode, which a call of another thread would end: a data loader's thread allocates pinned memory.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = self._call(images, labels, share)
         self.pool_bytes += read_reserved_bytes(images.device) - reserved_before
@@ -131,7 +129,7 @@ class Step:
         ``micro_batches`` are uint8 images (b, s, s, c), or normalized (b, c, s, s), with labels (b,) or class weights
         (b, classes). Each is weighted by its share of the window, so a smaller last one is exact. The loss is a scalar
         on the device. With several ranks the gradients are averaged over the ranks here; the loss is the rank's own,
-        and its mean over the ranks is that of the window.
+        and its mean over the ranks is the loss of the window.
         """
         total: Tensor | None = None
         if self.noise:

@@ -1,4 +1,4 @@
-"""One trial, from its configuration to its ending."""
+"""One trial, from its configuration to its ending: the device, the warm-up, and the training loop."""
 
 import time
 from collections.abc import Iterator
@@ -36,33 +36,6 @@ from sweep.training.step import set_lr
 from sweep.training.warmup import warm_up_trial
 from sweep.training.world import SOLO, World
 
-# The device of a task: how a process takes it, and reports to the supervisor which one it is.
-
-
-def choose_device(task: Task, state: TrialState) -> None:
-    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device.
-
-    Raises:
-        InputError: the plug-in or the device is not there.
-        DeviceFullError: other programs hold all memory of the GPU.
-    """
-    if task.threads:
-        torch.set_num_threads(task.threads)
-    if task.plugin:
-        load_plugin(task.plugin)
-    state.device = resolve_device(task.device)
-    state.ledger.synchronize, state.ledger.moments = make_synchronizer(state.device), make_moments(state.device)
-    reach_gpu(state.device)
-    if state.device.type == "cuda":
-        torch.backends.cudnn.benchmark = True  # it chooses algorithms during the warm-up
-
-
-def announce_gpus(device: torch.device, world: World = SOLO) -> Iterator[Heartbeat]:
-    """A message with the UUIDs of the GPUs of all ranks; none where they train on a CPU."""
-    if device.type == "cuda":
-        yield Heartbeat(gpus=world.gather_texts(identify_gpu(device)))
-
-
 _NOISE_STEPS = 10  # between two readings of the noise scale, for each of which the host waits for the device
 
 
@@ -93,25 +66,72 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     yield ending
 
 
+def choose_device(task: Task, state: TrialState) -> None:
+    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device.
+
+    Raises:
+        InputError: the plug-in or the device is not there.
+        DeviceFullError: other programs hold all memory of the GPU.
+    """
+    if task.threads:
+        torch.set_num_threads(task.threads)
+    if task.plugin:
+        load_plugin(task.plugin)
+    state.device = resolve_device(task.device)
+    state.ledger.synchronize, state.ledger.moments = make_synchronizer(state.device), make_moments(state.device)
+    reach_gpu(state.device)
+    if state.device.type == "cuda":
+        torch.backends.cudnn.benchmark = True  # it chooses algorithms during the warm-up
+
+
+def announce_gpus(device: torch.device, world: World = SOLO) -> Iterator[Heartbeat]:
+    """A message with the UUIDs of the GPUs of all ranks; none where they train on a CPU."""
+    if device.type == "cuda":
+        yield Heartbeat(gpus=world.gather_texts(identify_gpu(device)))
+
+
+def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingSetup:
+    if task.config.budget.seconds is not None:
+        state.agree = world.broadcast_first
+    if world.size == 1:  # several ranks would disturb each other
+        with state.ledger.phase("diagnostics"):
+            state.facts["reference_seconds"] = measure_reference_seconds(state.device)
+    with state.ledger.phase("setup"):
+        setup = prepare_training(task.config, state.device, world, task.expected_data)
+    state.num_train = num_train = len(setup.splits.train)
+    state.facts["num_parameters"] = num_parameters(setup.model)
+    state.facts |= list_recipe_facts(task.config)
+    flags = {
+        "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
+        "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together
+    }
+    state.flags = tuple(name for name, is_raised in flags.items() if is_raised)
+    return setup
+
+
 def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> Iterator[Message]:
     """Yields progress and evaluations until the budget is spent or the target accuracy is reached."""
     window_steps = _warm_up(setup, state)
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
     with state.ledger.phase("setup"):
-        eval_schedule = _make_evaluation_schedule(setup)
+        epochs = setup.budget.expected_epochs(setup.schedule.average() if setup.schedule.is_growing else None)
+        until_target = setup.budget.target_accuracy is not None
+        eval_schedule = EvaluationSchedule(setup.planner.num_samples, epochs, until_target=until_target)
         torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
         meter, progress_at = LossMeter(state.device, world), 0.0
         parts = {**setup.stateful_parts(), "state": state, "meter": meter}
         saver = CheckpointSaver(task, state.device, parts, world)
     with state.ledger.phase("checkpoint"):
         saver.load()
-    rates = RateSchedule(setup.config.schedule, setup.budget.span)
+    config, first = setup.config, setup.config.global_batch_size
+    rates = RateSchedule(config.schedule, setup.budget.span)
     yield from state.evaluations
     yield _describe_progress(setup, state, state.read_clock())  # at once: it holds the memory that a step requires
     _open_window(setup, state)
     for window in state.ledger.waiting(_iterate_windows(setup, state)):
         before = state.point
-        lr = _find_highest_rate(setup, window) * rates.factor(setup.budget.position(before))
+        peak_lr = follow_growth(config.batch, config.optimizer, config.rules, setup.peak_lr, first, window.global_batch)
+        lr = peak_lr * rates.factor(setup.budget.position(before))
         set_lr(setup.step.optimizer, lr)
         meter.add(_take_step(setup, state, window), window.samples)
         state.num_steps += 1
@@ -135,30 +155,6 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         _open_window(setup, state)
 
 
-def count_window_steps(step_seconds: float, window_seconds: float) -> int:
-    """Optimizer steps of a timed window of about ``window_seconds``."""
-    return max(1, min(MAX_WINDOW_STEPS, int(window_seconds / max(step_seconds, 1e-6))))
-
-
-def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingSetup:
-    if task.config.budget.seconds is not None:
-        state.agree = world.broadcast_first
-    if world.size == 1:  # several ranks would disturb each other
-        with state.ledger.phase("diagnostics"):
-            state.facts["reference_seconds"] = measure_reference_seconds(state.device)
-    with state.ledger.phase("setup"):
-        setup = prepare_training(task.config, state.device, world, task.expected_data)
-    state.num_train = num_train = len(setup.splits.train)
-    state.facts["num_parameters"] = num_parameters(setup.model)
-    state.facts |= list_recipe_facts(task.config)
-    flags = {
-        "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
-        "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together
-    }
-    state.flags = tuple(name for name, is_raised in flags.items() if is_raised)
-    return setup
-
-
 def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
     # returns the steps of a timed window
     warmup = warm_up_trial(setup, state.ledger)
@@ -169,16 +165,9 @@ def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
     return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
 
 
-def _make_evaluation_schedule(setup: TrainingSetup) -> EvaluationSchedule:
-    epochs = setup.budget.expected_epochs(setup.schedule.average() if setup.schedule.is_growing else None)
-    return EvaluationSchedule(setup.planner.num_samples, epochs, until_target=setup.budget.target_accuracy is not None)
-
-
-def _save_checkpoint(saver: CheckpointSaver, state: TrialState) -> None:
-    with state.ledger.phase("checkpoint"):
-        is_preempted = saver.save_if_due()
-    if is_preempted:
-        raise PreemptedError(f"stopped on request after step {state.num_steps}")
+def count_window_steps(step_seconds: float, window_seconds: float) -> int:
+    """Optimizer steps of a timed window of about ``window_seconds``."""
+    return max(1, min(MAX_WINDOW_STEPS, int(window_seconds / max(step_seconds, 1e-6))))
 
 
 def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window]:
@@ -189,34 +178,40 @@ def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window
         yield setup.planner.next_window(size_at)
 
 
-def _find_highest_rate(setup: TrainingSetup, window: Window) -> float:
-    config = setup.config
-    first = config.global_batch_size
-    return follow_growth(config.batch, config.optimizer, config.rules, setup.peak_lr, first, window.global_batch)
-
-
-def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tensor:
-    """Takes an optimizer step; returns its mean loss, a scalar. An automatic micro batch is reduced until it fits."""
-
-    def batches_of(part: Window) -> Iterator[Batch]:  # the time that the host waits for them counts as data wait
-        return state.ledger.waiting(setup.feeder.micro_batches(part))
-
-    if setup.auto_micro is None:
-        return setup.step(batches_of(window), window.samples)
-
-    def cut_again(part: Window, micro: int) -> Window:
-        _note_micro_batch(state, micro)
-        setup.planner.take_back(part, micro)
-        return setup.planner.next_window(lambda _windows, _samples: part.global_batch)
-
-    return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
-
-
 def _open_window(setup: TrainingSetup, state: TrialState) -> None:
     """Starts a timed window, and the measurement of its peak memory."""
     if setup.auto_micro:
         reset_peak(setup.auto_micro.device)
     state.ledger.open_window()
+
+
+def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tensor:
+    """Takes an optimizer step; returns its mean loss, a scalar. An automatic micro batch is reduced until it fits."""
+
+    def batches_of(window: Window) -> Iterator[Batch]:  # the time that the host waits for them counts as data wait
+        return state.ledger.waiting(setup.feeder.micro_batches(window))
+
+    if setup.auto_micro is None:
+        return setup.step(batches_of(window), window.samples)
+
+    def cut_again(window: Window, micro: int) -> Window:
+        _note_micro_batch(state, micro)
+        setup.planner.take_back(window, micro)
+        return setup.planner.next_window(lambda _windows, _samples: window.global_batch)
+
+    return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
+
+
+def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
+    is_due = setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0
+    if is_due and setup.step.noise:
+        setup.schedule.follow_noise(setup.step.noise.is_at_least)
+
+
+def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
+    """Whether a timed window ends with ``window``: smaller last steps of an epoch are timed apart from whole ones."""
+    is_measured = setup.auto_micro is not None and setup.planner.at_epoch_end
+    return is_measured or not (window.is_whole and setup.planner.is_next_whole)
 
 
 def _adapt_micro_batch(setup: TrainingSetup, state: TrialState) -> None:
@@ -229,18 +224,6 @@ def _adapt_micro_batch(setup: TrainingSetup, state: TrialState) -> None:
 def _note_micro_batch(state: TrialState, micro: int) -> None:
     state.facts["micro_batch_size"] = micro
     state.flags = tuple(dict.fromkeys((*state.flags, "micro_batch_changed")))  # step times are of several sizes
-
-
-def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
-    """Whether a timed window ends with ``window``: smaller last steps of an epoch are timed apart from whole ones."""
-    is_measured = setup.auto_micro is not None and setup.planner.at_epoch_end
-    return is_measured or not (window.is_whole and setup.planner.is_next_whole)
-
-
-def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
-    is_due = setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0
-    if is_due and setup.step.noise:
-        setup.schedule.follow_noise(setup.step.noise.is_at_least)
 
 
 def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: float, window: Window) -> Evaluation:
@@ -270,18 +253,18 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
 
 
 def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
-    """Notes the noise scales, without those of an earlier evaluation; returns that of the last steps."""
+    """Notes the noise scales, without those of an earlier evaluation; returns the one of the last steps."""
     noise = setup.step.noise
     if noise is None:
         return None
-    found = {
+    values = {
         "noise_scale": noise.value(),
         "noise_scale_run": noise.run_value(),
         "num_noise_steps": noise.num_measured(),
     }
-    kept = {name: value for name, value in state.facts.items() if name not in found}
-    state.facts = kept | {name: value for name, value in found.items() if value is not None}
-    return found["noise_scale"]
+    others = {name: value for name, value in state.facts.items() if name not in values}
+    state.facts = others | {name: value for name, value in values.items() if value is not None}
+    return values["noise_scale"]
 
 
 def _is_target_reached(setup: TrainingSetup, state: TrialState) -> bool:
@@ -294,6 +277,13 @@ def _is_target_reached(setup: TrainingSetup, state: TrialState) -> bool:
 def _is_accurate_enough(setup: TrainingSetup, accuracy: float) -> bool:
     target = setup.budget.target_accuracy
     return target is not None and accuracy >= target
+
+
+def _save_checkpoint(saver: CheckpointSaver, state: TrialState) -> None:
+    with state.ledger.phase("checkpoint"):
+        is_preempted = saver.save_if_due()
+    if is_preempted:
+        raise PreemptedError(f"stopped on request after step {state.num_steps}")
 
 
 def _describe_progress(setup: TrainingSetup, state: TrialState, point: TrainingPoint) -> Progress:

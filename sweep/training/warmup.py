@@ -16,36 +16,11 @@ from sweep.measurement.memory import (
 )
 from sweep.training.auto_micro import catch_out_of_memory
 from sweep.training.budget import BatchSchedule, Budget, TrainingPoint
-from sweep.training.data.feeders import Batch
-from sweep.training.data.planner import BatchPlanner
+from sweep.training.data.feeders import Batch, BatchPlanner
 from sweep.training.data.windows import Window
 from sweep.training.evaluation import EvalFit, averaged_model, evaluate_model, fit_eval_batch
 from sweep.training.setup import TrainingSetup, count_eval_images, count_statistics_images
 from sweep.training.step import set_lr
-
-# The sizes of micro batches that a growing batch brings, found before the training.
-
-
-def _list_last_micro_sizes(planner: BatchPlanner, schedule: BatchSchedule, budget: Budget) -> frozenset[int]:
-    """Samples of the last micro batches of the epochs of a training, by going through its windows.
-
-    They differ from epoch to epoch where the first global batch is no multiple of the micro batch and grows. Empty
-    where they do not, and where the growth depends on the training itself or on its time.
-    """
-    is_even = schedule.first % planner.micro == 0
-    if is_even or not schedule.is_growing or not schedule.is_known_ahead or budget.is_of_time:
-        return frozenset()
-    point, taken, sizes = TrainingPoint(0, 0, 0.0), 0, set()
-    while not budget.is_spent(point):
-        samples = schedule.size(budget.share(point))
-        if planner.num_samples - taken < samples + planner.least:  # the last window, maybe with what is left of it
-            window = planner.cut_rest(taken, samples)[0]
-            samples = window.samples
-            sizes |= {part.stop - part.start for part in window.slices}
-        taken = (taken + samples) % planner.num_samples
-        point = point.ahead(1, samples)
-    return frozenset(sizes)
-
 
 _SLOW_STEP_SECONDS = 2.0
 _TOO_MANY_BYTES = 2**62  # of what ran out of memory
@@ -53,7 +28,7 @@ _TOO_MANY_BYTES = 2**62  # of what ran out of memory
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupResult:
-    """What the warm-up measures; memory is that of the rank that requires most."""
+    """What the warm-up measures; memory is the largest of all ranks."""
 
     peak_memory_bytes: int  # of a step or of an evaluation, whichever requires more
     eval_peak_memory_bytes: int
@@ -109,7 +84,11 @@ def _warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         for window in others:  # other shapes, whose graphs share the memory of the first one's
             _time_step(setup, window, ledger)
     with ledger.phase("memory"):
-        step_peak = _measure_step(setup, first, other_bytes)
+        setup.feeder.begin_epoch(0, (first,))
+        setup.step.clear_gradients()
+        step_peak = _measure_peak(
+            setup, lambda: setup.step(setup.feeder.micro_batches(first), first.samples), other_bytes
+        )
         evaluation, reserved_bytes = _fit_evaluation(setup, step_peak, other_bytes)
     with ledger.phase("warmup"):
         if seconds < _SLOW_STEP_SECONDS or setup.is_compiled:
@@ -127,15 +106,30 @@ def _warmup_windows(windows: tuple[Window, ...], largest: Window, later_sizes: f
     # With regard to the peak, two micro batches stand for any larger number. Smaller last micro batches are other
     # shapes, with one-time costs of their own: cuDNN searches for an algorithm for each.
     head = largest.slices[:2]
-    sizes = {part.stop - part.start for window in (windows[0], windows[-1]) for part in window.slices} | later_sizes
-    rest = sizes - {part.stop - part.start for part in head}
+    sizes = {micro.stop - micro.start for window in (windows[0], windows[-1]) for micro in window.slices} | later_sizes
+    rest = sizes - {micro.stop - micro.start for micro in head}
     return [Window(head, head[-1].stop), *(Window((slice(0, size),), size) for size in sorted(rest))]
 
 
-def _measure_step(setup: TrainingSetup, window: Window, other_bytes: int) -> MemoryPeak:
-    setup.feeder.begin_epoch(0, (window,))
-    setup.step.clear_gradients()
-    return _measure_peak(setup, lambda: setup.step(setup.feeder.micro_batches(window), window.samples), other_bytes)
+def _list_last_micro_sizes(planner: BatchPlanner, schedule: BatchSchedule, budget: Budget) -> frozenset[int]:
+    """Samples of the last micro batches of the epochs of a training, by going through its windows.
+
+    They differ from epoch to epoch where the first global batch is no multiple of the micro batch and grows. Empty
+    where they do not, and where the growth depends on the training itself or on its time.
+    """
+    is_even = schedule.first % planner.micro == 0
+    if is_even or not schedule.is_growing or not schedule.is_known_ahead or budget.is_of_time:
+        return frozenset()
+    point, taken, sizes = TrainingPoint(0, 0, 0.0), 0, set()
+    while not budget.is_spent(point):
+        samples = schedule.size(budget.share(point))
+        if planner.num_samples - taken < samples + planner.least:  # the last window, maybe with what is left of it
+            window = planner.windows_of_epoch(samples, taken)[0]
+            samples = window.samples
+            sizes |= {micro.stop - micro.start for micro in window.slices}
+        taken = (taken + samples) % planner.num_samples
+        point = point.ahead(1, samples)
+    return frozenset(sizes)
 
 
 def _fit_evaluation(setup: TrainingSetup, step_peak: MemoryPeak, other_bytes: int) -> tuple[EvalFit, int]:

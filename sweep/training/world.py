@@ -54,7 +54,7 @@ class World:
         row = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)
         encoded = text.encode()[:_TEXT_BYTES]
         row[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
-        return tuple(bytes(each.tolist()).rstrip(b"\0").decode() for each in self.gather(row))
+        return tuple(bytes(line.tolist()).rstrip(b"\0").decode() for line in self.gather(row))
 
     def reduce_max(self, value: float) -> float:
         """The largest ``value`` of all ranks."""

@@ -1,12 +1,10 @@
-"""Random crops and flips, mixup and cutmix, in batches of uint8 images with channels last.
+"""Augmentation in batches of uint8 images with channels last: crops and flips, RandAugment, resized crops, mixing.
 
 All draws belong to the sample and not to a batch, so that they do not depend on the micro batch.
 """
 
 import math
 from collections.abc import Callable
-from functools import partial
-from math import log
 from typing import Any, final
 
 import numpy as np
@@ -20,10 +18,12 @@ from torch.nn.functional import one_hot
 from sweep.config.trial import TrialConfig
 from sweep.training.data.images import Indices, Pixels
 
+_Operation = Callable[[Tensor, Tensor, float], Tensor]  # uint8 (b, s, s, c), sign (b,), strength in [0, 1] -> uint8
 # rows, top, left and flip, each (b,) -> uint8 (b, s, s, c)
 _CropFunction = Callable[[Indices, Indices, Indices, NDArray[np.bool_]], Tensor]
 _MIRRORED_BYTES = 2**30  # of a set with its mirror images; a larger one is mirrored batch by batch
-_STREAM = 2  # of an epoch's random numbers; 0 is the plan's, 1 RandAugment's
+# Streams of an epoch's random numbers, after (seed, epoch). Its plan has the first one, the alternating flip number 3.
+_RANDAUGMENT_STREAM, _MIX_STREAM, _RESIZED_CROP_STREAM = 1, 2, 4
 
 
 def send_array(array: NDArray[Any], device: torch.device) -> Tensor:
@@ -68,13 +68,7 @@ def make_crops(pixels: Pixels, pad: int, *, channels_last: bool) -> _CropFunctio
     if 2 * count * (side + 2 * pad) ** 2 * channels <= _MIRRORED_BYTES:
         return _MirroredCrops(pixels, pad, channels_last=channels_last).take
     padded = pad_images(torch.tensor(pixels), pad).numpy()
-    return partial(_crop_batch, padded, side)
-
-
-def _crop_batch(
-    padded: Pixels, side: int, rows: Indices, top: Indices, left: Indices, flip: NDArray[np.bool_]
-) -> Tensor:
-    return torch.from_numpy(crop_flip_on_cpu(padded, rows, top, left, flip, side))
+    return lambda rows, top, left, flip: torch.from_numpy(crop_flip_on_cpu(padded, rows, top, left, flip, side))
 
 
 @final
@@ -143,7 +137,7 @@ class SampleMixer:
 
     def begin_epoch(self, epoch: int) -> None:
         """Draws for all samples, from the trial's seed and the epoch alone."""
-        generator = np.random.default_rng((self._seed, epoch, _STREAM))
+        generator = np.random.default_rng((self._seed, epoch, _MIX_STREAM))
         count, (mixup, cutmix) = self._num_samples, self._alphas
         self._partner = generator.permutation(count)
         is_cut = generator.random(count) < (0.5 if mixup and cutmix else float(cutmix > 0))
@@ -156,15 +150,15 @@ class SampleMixer:
         area = (high - low).prod(axis=0) / self._side**2
         self._weight = np.where(is_cut, 1 - area, share).astype(np.float32)
 
-    def positions(self, part: slice) -> Indices:
-        """The samples of ``part`` and then their partners, by position in the epoch's order."""
-        return np.concatenate([np.arange(part.start, part.stop), self._partner[part]])
+    def positions(self, micro: slice) -> Indices:
+        """The samples of ``micro`` and then their partners, by position in the epoch's order."""
+        return np.concatenate([np.arange(micro.start, micro.stop), self._partner[micro]])
 
-    def __call__(self, images: Tensor, labels: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    def __call__(self, images: Tensor, labels: Tensor, micro: slice) -> tuple[Tensor, Tensor]:
         """Mixes the images of :meth:`positions`: (2 b, s, s, c) uint8 and labels (2 b,) -> (b, s, s, c) uint8 and class
         weights (b, classes)."""
-        device, count = images.device, part.stop - part.start
-        weight, outside, box = (send_array(draw[part], device) for draw in (self._weight, self._outside, self._box))
+        device, count = images.device, micro.stop - micro.start
+        weight, outside, box = (send_array(draw[micro], device) for draw in (self._weight, self._outside, self._box))
         mixed = mix_images(images[:count], images[count:], outside, box)
         classes = one_hot(labels, self._num_classes).to(weight.dtype)
         return mixed, torch.lerp(classes[count:], classes[:count], weight[:, None])
@@ -188,18 +182,16 @@ def _beta(generator: np.random.Generator, alpha: float, count: int) -> NDArray[n
     return generator.beta(alpha, alpha, count) if alpha else np.ones(count)
 
 
-# RandAugment (Cubuk et al. 2019, arXiv:1909.13719) in batches, each image with its own operations.
-
-_LEVELS = 30  # magnitudes go from 0 to this
-_RANDAUGMENT_STREAM = 1  # of an epoch's random numbers; 0 is the plan's
+_LEVELS = 30  # magnitudes of RandAugment go from 0 to this
 _GRAY = np.array((0.2989, 0.587, 0.114), dtype=np.float32)
-
-Operation = Callable[[Tensor, Tensor, float], Tensor]  # uint8 (b, s, s, c), sign (b,), strength in [0, 1] -> uint8
 
 
 @final
 class RandAugment:
-    """``data.augment_ops`` operations in succession, drawn for each sample of an epoch by its position."""
+    """RandAugment (Cubuk et al. 2019, arXiv:1909.13719) in batches, each image with its own operations.
+
+    ``data.augment_ops`` operations in succession are drawn for each sample of an epoch by its position.
+    """
 
     def __init__(self, config: TrialConfig, num_samples: int) -> None:
         self._config = config
@@ -215,20 +207,20 @@ class RandAugment:
 
     def __call__(self, images: Tensor, where: slice | Indices) -> Tensor:
         """Transforms the ``images`` (b, s, s, c) uint8 of the positions ``where``."""
-        for chosen, signs in zip(self._operations[:, where], self._signs[:, where], strict=True):
-            images = apply_operations(images, chosen, signs, self._strength)
+        for numbers, signs in zip(self._operations[:, where], self._signs[:, where], strict=True):
+            images = apply_operations(images, numbers, signs, self._strength)
         return images
 
 
-def apply_operations(images: Tensor, chosen: Indices, signs: NDArray[np.float32], strength: float) -> Tensor:
-    """Applies to each of ``images`` (b, s, s, c) an operation: its number in the table and sign, both (b,).
+def apply_operations(images: Tensor, numbers: Indices, signs: NDArray[np.float32], strength: float) -> Tensor:
+    """Applies to each of ``images`` (b, s, s, c) the operation of its number in the table, with its sign, both (b,).
 
-    The host has the choices, so that each operation gets its own images only and the host does not wait for a GPU.
+    The host has the numbers, so that each operation gets its own images only and the host does not wait for a GPU.
     """
     out = images.clone()
     operations = list(OPERATIONS.values())
-    for number in np.unique(chosen):
-        members = np.flatnonzero(chosen == number)
+    for number in np.unique(numbers):
+        members = np.flatnonzero(numbers == number)
         rows, sign = send_array(members, images.device), send_array(signs[members], images.device)
         out[rows] = operations[number](images[rows], sign, strength)
     return out
@@ -248,29 +240,21 @@ def _coordinates(images: Tensor) -> tuple[Tensor, Tensor]:
     return steps[None, None, :], steps[None, :, None]
 
 
+def _along_y(operation: _Operation) -> _Operation:
+    """``operation`` with both axes of the images exchanged."""
+    return lambda images, sign, strength: operation(images.transpose(1, 2), sign, strength).transpose(1, 2)
+
+
 def _shear_x(images: Tensor, sign: Tensor, strength: float) -> Tensor:
     x, y = _coordinates(images)
-    return _sample_pixels(
-        images, x + 0.3 * strength * sign[:, None, None] * (y + 0.5), y.expand(len(images), -1, x.shape[2])
-    )
-
-
-def _shear_y(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    return _transpose(_shear_x(_transpose(images), sign, strength))
+    sheared = x + 0.3 * strength * sign[:, None, None] * (y + 0.5)
+    return _sample_pixels(images, sheared, y.expand(len(images), -1, x.shape[2]))
 
 
 def _translate_x(images: Tensor, sign: Tensor, strength: float) -> Tensor:
     x, y = _coordinates(images)
     shift = math.floor(150 / 331 * images.shape[1] * strength) * sign[:, None, None]
     return _sample_pixels(images, x - shift + 0 * y, y.expand(len(images), -1, x.shape[2]))
-
-
-def _translate_y(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    return _transpose(_translate_x(_transpose(images), sign, strength))
-
-
-def _transpose(images: Tensor) -> Tensor:
-    return images.transpose(1, 2)
 
 
 def _rotate(images: Tensor, sign: Tensor, strength: float) -> Tensor:
@@ -285,10 +269,6 @@ def _blend(images: Tensor, other: Tensor | float, sign: Tensor, strength: float)
     # toward ``other`` with a negative sign, away from it with a positive one
     factor = (1 + 0.9 * strength * sign)[:, None, None, None]
     return (factor * images + (1 - factor) * other).clamp_(0, 255).to(torch.uint8)
-
-
-def _brightness(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    return _blend(images, 0.0, sign, strength)
 
 
 def _gray(images: Tensor) -> Tensor:
@@ -342,14 +322,14 @@ def _equalize(images: Tensor, _sign: Tensor, _strength: float) -> Tensor:
     return out.reshape(images.shape[0], images.shape[3], *images.shape[1:3]).permute(0, 2, 3, 1)
 
 
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, _Operation] = {
     "Identity": lambda images, _sign, _strength: images,
     "ShearX": _shear_x,
-    "ShearY": _shear_y,
+    "ShearY": _along_y(_shear_x),
     "TranslateX": _translate_x,
-    "TranslateY": _translate_y,
+    "TranslateY": _along_y(_translate_x),
     "Rotate": _rotate,
-    "Brightness": _brightness,
+    "Brightness": lambda images, sign, strength: _blend(images, 0.0, sign, strength),
     "Color": _color,
     "Contrast": _contrast,
     "Sharpness": _sharpness,
@@ -360,22 +340,17 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-# A part of each image at a random place, size and aspect ratio, brought back to the whole side (Szegedy et al.
-# 2014, arXiv:1409.4842), in batches of uint8 images with channels last.
-
-_AREA = (0.08, 1.0)  # of the image
-_LOG_RATIO = (log(3 / 4), log(4 / 3))  # of width over height
+_AREA = (0.08, 1.0)  # of a resized crop, as a share of the image
+_LOG_RATIO = (math.log(3 / 4), math.log(4 / 3))  # of its width over its height
 _NUM_TRIES = 10  # to draw a box that lies in the image, before the whole image is taken
-_RESIZED_CROP_STREAM = (
-    4  # of an epoch's random numbers; 0 is the plan's, 1 RandAugment's, 2 the mixer's, 3 the alternating flip's
-)
 _BITS = 11  # of a weight
 _HALF = 1 << (_BITS - 1)
 
 
 @final
 class ResizedCrop:
-    """Boxes for each sample of an epoch by its position, and the images that they give."""
+    """A part of each image at a random position, size and aspect ratio, brought back to the whole side (Szegedy et al.
+    2014, arXiv:1409.4842); drawn for each sample of an epoch by its position."""
 
     def __init__(self, config: TrialConfig, num_samples: int, side: int) -> None:
         self._seed = config.seed
@@ -384,9 +359,8 @@ class ResizedCrop:
 
     def begin_epoch(self, epoch: int) -> None:
         """Draws from the trial's seed and the epoch alone."""
-        self._boxes = draw_boxes(
-            np.random.default_rng((self._seed, epoch, _RESIZED_CROP_STREAM)), self._num_samples, self._side
-        )
+        generator = np.random.default_rng((self._seed, epoch, _RESIZED_CROP_STREAM))
+        self._boxes = draw_boxes(generator, self._num_samples, self._side)
 
     def __call__(self, images: Tensor, where: slice | Indices) -> Tensor:
         """Transforms the ``images`` (b, s, s, c) uint8 of the positions ``where``."""
@@ -400,21 +374,14 @@ def draw_boxes(generator: np.random.Generator, count: int, side: int) -> Indices
     for _ in range(_NUM_TRIES):
         area = side**2 * generator.uniform(*_AREA, len(missing))
         ratio = np.exp(generator.uniform(*_LOG_RATIO, len(missing)))
-        height, width = _to_pixels(np.sqrt(area / ratio)), _to_pixels(np.sqrt(area * ratio))
-        place = generator.random((2, len(missing)))
-        top, left = _to_offsets(place[0], side - height), _to_offsets(place[1], side - width)
+        height, width = (np.rint(np.sqrt(square)).astype(np.int64) for square in (area / ratio, area * ratio))
+        # 0 to the room that is left, all equally likely
+        offsets = generator.random((2, len(missing))) * (side - np.stack([height, width]) + 1)
+        top, left = np.floor(offsets).astype(np.int64)
         is_inside = (height > 0) & (height <= side) & (width > 0) & (width <= side)
         boxes[missing[is_inside]] = np.stack([top, left, height, width], axis=1)[is_inside]
         missing = missing[~is_inside]
     return boxes
-
-
-def _to_pixels(lengths: NDArray[np.float64]) -> Indices:
-    return np.rint(lengths).astype(np.int64)
-
-
-def _to_offsets(place: NDArray[np.float64], room: Indices) -> Indices:
-    return np.floor(place * (room + 1)).astype(np.int64)  # 0 to room, all equally likely
 
 
 def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
@@ -430,7 +397,7 @@ def _resize_lines(images: Tensor, start: Tensor, length: Tensor) -> Tensor:
     """The lines from ``start``, ``length`` of them, both (b,), of ``images`` (b, s, n, c), brought to s lines."""
     count, side = images.shape[:2]
     steps = 2 * torch.arange(side, device=images.device) + 1
-    # the middle of each new line, counted from that of the first old one, in units of 2^-11 lines
+    # the middle of each new line, counted from the middle of the first old one, in units of 2^-11 lines
     middle = torch.div(((length[:, None] * steps) << _BITS) + side, 2 * side, rounding_mode="floor") - _HALF
     last = length[:, None] - 1
     middle = torch.minimum(middle.clamp_(min=0), last << _BITS)

@@ -1,10 +1,12 @@
-"""The transfer of images to the device: resident there as one tensor, or streamed from the host."""
+"""From the windows of a training to batches on the device: their order, each rank's part, and the transfer of images,
+which are resident on the device as one tensor or streamed from the host."""
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
@@ -23,8 +25,9 @@ from sweep.training.data.augment import (
     send_array,
 )
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
-from sweep.training.data.windows import Window, choose_crop_pad, plan_epoch
+from sweep.training.data.windows import SizeAt, Window, choose_crop_pad, cut_windows, plan_epoch
 from sweep.training.processes import die_with_parent
+from sweep.training.world import World
 
 # images uint8 (b, s, s, c), or float (b, c, s, s) where already normalized, and labels int64 (b,), or for mixed images
 # class weights (b, classes); both on the device
@@ -54,7 +57,9 @@ def make_feeder(
     return them normalized.
     """
     if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
-        if normalize and _is_small_and_fixed(config, images):
+        is_mixed = config.regularization.mixup or config.regularization.cutmix
+        is_small = len(images) * images.side**2 <= READY_PIXELS
+        if normalize and is_small and config.data.augment == "none" and not is_mixed:
             return ReadyFeeder(config, images, device, normalize)
         return ResidentFeeder(config, images, device, num_classes)
     return StreamFeeder(config, images, device, num_classes)
@@ -65,12 +70,6 @@ def _fits(images: ArrayImages, device: torch.device) -> bool:
         return True
     free_bytes, _ = torch.cuda.mem_get_info(device)
     return images.pixels.nbytes <= RESIDENT_SHARE * free_bytes
-
-
-def _is_small_and_fixed(config: TrialConfig, images: ArrayImages) -> bool:
-    is_mixed = config.regularization.mixup or config.regularization.cutmix
-    is_changed = config.data.augment != "none" or is_mixed
-    return not is_changed and len(images) * images.side**2 <= READY_PIXELS
 
 
 @final
@@ -95,8 +94,8 @@ class ReadyFeeder:
         self._images, self._labels = self._all_images[order], self._all_labels[order]
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
-        for part in window.slices:
-            yield self._images[part], self._labels[part]
+        for micro in window.slices:
+            yield self._images[micro], self._labels[micro]
 
 
 @final
@@ -125,13 +124,12 @@ class ResidentFeeder:
             self._draws = tuple(send_array(draw, self._labels.device) for draw in draws)
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
-        for part in window.slices:
-            where = self._transforms.positions(part)
+        for micro in window.slices:
+            where = self._transforms.positions(micro)
             on_device = where if isinstance(where, slice) else send_array(where, self._order.device)
             rows = self._order[on_device]
-            yield self._transforms.finish(
-                self._gather(rows, where, on_device), self._labels.index_select(0, rows), part
-            )
+            images, labels = self._gather(rows, where, on_device), self._labels.index_select(0, rows)
+            yield self._transforms.finish(images, labels, micro)
 
     def _gather(self, rows: Tensor, where: slice | Indices, on_device: slice | Tensor) -> Tensor:
         if self._config.data.augment == "none":
@@ -160,15 +158,15 @@ class StreamFeeder:
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
         self._transforms.begin_epoch(epoch)
         self._plan = plan_epoch(self._config, self._num_samples, self._pad, epoch)
-        parts = [part for window in windows for part in window.slices]
-        self._order[:] = [self._plan.order[self._transforms.positions(part)] for part in parts]
+        slices = [micro for window in windows for micro in window.slices]
+        self._order[:] = [self._plan.order[self._transforms.positions(micro)] for micro in slices]
         self._batches = _receive_batches(self._loader)
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
-        for part in window.slices:
+        for micro in window.slices:
             pixels, labels = next(self._batches)
-            images = self._augment(pixels.to(self._device, non_blocking=True), self._transforms.positions(part))
-            yield self._transforms.finish(images, labels.to(self._device, non_blocking=True), part)
+            images = self._augment(pixels.to(self._device, non_blocking=True), self._transforms.positions(micro))
+            yield self._transforms.finish(images, labels.to(self._device, non_blocking=True), micro)
 
     def _augment(self, images: Tensor, where: slice | Indices) -> Tensor:
         if self._config.data.augment == "none":
@@ -194,19 +192,19 @@ class _SampleTransforms:
 
     def begin_epoch(self, epoch: int) -> None:
         """Draws for all samples."""
-        for each in (self._operations, self._mixing):
-            if each:
-                each.begin_epoch(epoch)
+        for transform in (self._operations, self._mixing):
+            if transform:
+                transform.begin_epoch(epoch)
 
-    def positions(self, part: slice) -> slice | Indices:
-        """Positions of the images that are required for ``part``."""
-        return self._mixing.positions(part) if self._mixing else part
+    def positions(self, micro: slice) -> slice | Indices:
+        """Positions of the images that are required for ``micro``."""
+        return self._mixing.positions(micro) if self._mixing else micro
 
-    def finish(self, images: Tensor, labels: Tensor, part: slice) -> Batch:
-        """The batch of ``part`` from the ``images`` (n, s, s, c) and ``labels`` (n,) at its positions."""
+    def finish(self, images: Tensor, labels: Tensor, micro: slice) -> Batch:
+        """The batch of ``micro`` from the ``images`` (n, s, s, c) and ``labels`` (n,) at its positions."""
         if self._operations:
-            images = self._operations(images, self.positions(part))
-        return self._mixing(images, labels, part) if self._mixing else (images, labels)
+            images = self._operations(images, self.positions(micro))
+        return self._mixing(images, labels, micro) if self._mixing else (images, labels)
 
 
 def make_plain_batches(
@@ -220,10 +218,10 @@ def make_plain_batches(
     if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
         # a copy, because a decoded folder may be a read-only memory map
         pixels, labels = torch.tensor(images.pixels, device=device), torch.tensor(images.labels, device=device)
-        return lambda size: [(pixels[part], labels[part]) for part in _even_parts(len(images), size, most_images)]
+        return lambda size: [(pixels[micro], labels[micro]) for micro in _even_parts(len(images), size, most_images)]
 
     def read_batches(size: int) -> Iterator[Batch]:
-        order = [np.arange(part.start, part.stop) for part in _even_parts(len(images), size, most_images)]
+        order = [np.arange(micro.start, micro.stop) for micro in _even_parts(len(images), size, most_images)]
         loader = _loader(config, images, order, device, keep_workers=False)
         return ((pixels.to(device), labels.to(device)) for pixels, labels in _receive_batches(loader))
 
@@ -282,3 +280,115 @@ def _die_with_parent(_worker: int) -> None:
     die_with_parent(os.getppid())  # no worker survives a killed trial
     for number in (signal.SIGINT, signal.SIGUSR1):  # the trial may require more images before it ends
         signal.signal(number, signal.SIG_IGN)
+
+
+@final
+class BatchPlanner:
+    """Goes through the ``num_samples`` of the training split epoch by epoch, in micro batches of at most ``micro`` and,
+    where possible, at least ``least`` samples.
+
+    An epoch is cut into windows ahead of time, for feeders that prefetch. Where another global or micro batch than the
+    planned one is required, the remainder of the epoch is cut again.
+    """
+
+    def __init__(self, feeder: Feeder, num_samples: int, micro: int, least: int = 1) -> None:
+        self.num_samples = num_samples
+        self.micro = micro
+        self._feeder = feeder
+        self.least = least
+        self._epoch = 0
+        self._taken = 0  # samples of this epoch
+        self._planned: deque[Window] = deque()
+
+    def next_window(self, size_at: SizeAt) -> Window:
+        """The next window, of the size that ``size_at`` gives; the feeder is ready to hand out its micro batches."""
+        if self._taken == self.num_samples:
+            self._epoch, self._taken = self._epoch + 1, 0
+        if not self._planned or self._planned[0].global_batch != size_at(0, 0):
+            windows = self._cut(self._taken, size_at)
+            self._feeder.begin_epoch(self._epoch, windows)
+            self._planned = deque(windows)
+        window = self._planned.popleft()
+        self._taken += window.samples
+        return window
+
+    def take_back(self, window: Window, micro: int) -> None:
+        """Makes the last ``window`` the next one again, in micro batches of at most ``micro``."""
+        self._taken -= window.samples
+        self.set_micro(micro)
+
+    def set_micro(self, micro: int) -> None:
+        """From the next window on, micro batches of at most ``micro``."""
+        self.micro = micro
+        self._planned.clear()
+
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether no sample of this epoch is left."""
+        return self._taken == self.num_samples
+
+    @property
+    def is_next_whole(self) -> bool:
+        """Whether the next window, as far as it is planned, is not cut short by the end of the epoch."""
+        return not self._planned or self._planned[0].is_whole
+
+    def windows_of_epoch(self, global_batch: int, taken: int = 0) -> tuple[Window, ...]:
+        """The windows of an epoch after ``taken`` samples, with a constant ``global_batch``."""
+        return self._cut(taken, lambda _windows, _samples: global_batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position in the training."""
+        return {"epoch": self._epoch, "taken": self._taken, "micro": self.micro}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from that position."""
+        self._epoch, self._taken = state["epoch"], state["taken"]
+        self.set_micro(state["micro"])
+
+    def _cut(self, start: int, size_at: SizeAt) -> tuple[Window, ...]:
+        return cut_windows(start, self.num_samples, size_at, self.micro, self.least)
+
+
+def shard_window(window: Window, world: World) -> Window:
+    """The rank's part of ``window``: an even share of each micro batch; sizes differ by one sample at most.
+
+    All ranks get the same number of micro batches, because all take part in the reduction of gradients; of one with
+    fewer samples than ranks, some ranks get an empty share.
+    """
+    shares = []
+    for micro in window.slices:
+        count = micro.stop - micro.start
+        first, last = (micro.start + count * rank // world.size for rank in (world.rank, world.rank + 1))
+        shares.append(slice(first, last))
+    return window._replace(slices=tuple(shares), samples=sum(share.stop - share.start for share in shares))
+
+
+def check_shards(windows: tuple[Window, ...], world: World) -> None:
+    """Checks that the ranks' parts of ``windows`` add up to them.
+
+    Raises:
+        RuntimeError: they do not.
+    """
+    samples = world.sum(torch.tensor([shard_window(window, world).samples for window in windows]))
+    if samples.tolist() != [window.samples for window in windows]:
+        raise RuntimeError("the windows of the ranks do not add up to the global batch")
+
+
+def shard_images(images: Images, world: World) -> Images:
+    """The rank's part of ``images`` for an evaluation: every ``world.size``-th one."""
+    return images if world.size == 1 else images.pick(np.arange(world.rank, len(images), world.size, dtype=np.int64))
+
+
+@final
+class ShardedFeeder:
+    """A feeder of global windows that hands out one rank's part of them."""
+
+    def __init__(self, feeder: Feeder, world: World) -> None:
+        self._feeder = feeder
+        self._world = world
+
+    def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
+        self._feeder.begin_epoch(epoch, tuple(shard_window(window, self._world) for window in windows))
+
+    def micro_batches(self, window: Window) -> Iterator[Batch]:
+        return self._feeder.micro_batches(shard_window(window, self._world))

@@ -1,4 +1,7 @@
-"""Which images below a folder belong to which split and class. No torch here."""
+"""Folders of images: the files below a root, what each holds, to which split and class it belongs, and its pixels.
+
+What was found by reading images is kept in a cache on disk. Imports no torch.
+"""
 
 import contextlib
 import hashlib
@@ -19,12 +22,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from sweep.config.errors import InputError
 from sweep.training.data.images import Indices, Pixels
 
-# What was found by reading images, on disk, so that not every process reads them again. Imports no torch.
+# The cache: files that every process may read and write.
 
-_MIN_BYTES = 8 * 2**20  # smaller folders are decoded fast enough
-_MAX_BYTES = 2 * 2**30
-_CACHE_KEPT_FILES = 8
-_KEPT_DOCUMENTS = 64
+_MIN_CACHED_BYTES, _MAX_CACHED_BYTES = 8 * 2**20, 2 * 2**30  # of pixels; smaller folders are decoded fast enough
+_KEPT_PIXELS, _KEPT_DOCUMENTS, _KEPT_FACTS = 8, 64, 16  # files of each kind
 
 
 def find_cache_folder() -> Path:
@@ -45,30 +46,39 @@ def load_or_decode(key: str, decode: Callable[[], Pixels]) -> Pixels:
         return pixels
     except (OSError, ValueError):
         pixels = decode()
-    if _MIN_BYTES <= pixels.nbytes <= _MAX_BYTES:
-        _write(path, lambda file: np.save(file, pixels, allow_pickle=False), _CACHE_KEPT_FILES)
+    if _MIN_CACHED_BYTES <= pixels.nbytes <= _MAX_CACHED_BYTES:
+        _write_cached(path, lambda file: np.save(file, pixels, allow_pickle=False), _KEPT_PIXELS)
     return pixels
 
 
 def load_document(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The JSON document of the file ``name`` of the cache, or that of ``make``, which is then kept under that name."""
+    """The JSON document of the file ``name`` of the cache, or what ``make`` returns, which is then kept under that
+    name."""
     path = find_cache_folder() / name
+    document = _read_document(path)
+    if document is None:
+        document = make()
+        _write_document(path, document, _KEPT_DOCUMENTS)
+    return document
+
+
+def _read_document(path: Path) -> dict[str, Any] | None:
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
         os.utime(path)
     except (OSError, ValueError):
-        document = make()
-        _write_file(path, json.dumps(document, separators=(",", ":")).encode(), _KEPT_DOCUMENTS)
+        return None  # there is none yet, or it was cut short
     return document
 
 
-def _write_file(path: Path, content: bytes, num_kept: int) -> None:
+def _write_document(path: Path, document: dict[str, Any], num_kept: int) -> None:
+    content = json.dumps(document, separators=(",", ":")).encode()
+    _write_cached(path, lambda file: file.write(content), num_kept)
+
+
+def _write_cached(path: Path, write: Callable[[Any], Any], num_kept: int) -> None:
     """Writes a file of the cache at once, and deletes the oldest of its kind beyond ``num_kept``. Does nothing where
     the cache cannot be written."""
-    _write(path, lambda file: file.write(content), num_kept)
-
-
-def _write(path: Path, write: Callable[[Any], Any], num_kept: int) -> None:
     temporary = path.with_name(f"{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +89,7 @@ def _write(path: Path, write: Callable[[Any], Any], num_kept: int) -> None:
         for old in sorted(of_a_kind, key=_modified, reverse=True)[num_kept:]:
             old.unlink(missing_ok=True)
     except OSError:
-        with contextlib.suppress(OSError):  # of a cache that is no folder there is none
+        with contextlib.suppress(OSError):  # there is none where the cache is no folder
             temporary.unlink()
 
 
@@ -90,7 +100,7 @@ def _modified(path: Path) -> float:
         return 0.0  # removed by another process
 
 
-# An image file as pixels: opened with care, converted to RGB, and brought to one size. No torch here.
+# One image file: opened with care, converted to RGB, and brought to one size.
 
 Resize = Literal["crop", "stretch", "pad"]
 # Whatever a file is called, no other reader is tried: some that Pillow has start programs.
@@ -145,41 +155,33 @@ def inspect_image(name: str, content: bytes) -> _ImageHeader:
             image.load()
         except MemoryError:
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # as in decode_image
             raise InputError(f"{name} cannot be decoded: {error}.") from None
         if mode == "F":
             raise InputError(f"{name} has floating-point pixels, whose range is unknown; save it with 8 bits.")
-        if mode == "I" and not _has_16_bits(image):
+        if mode == "I" and not (np.asarray(image).min() >= 0 and np.asarray(image).max() < 2**16):
             raise InputError(f"{name} has pixels of 32 bits, whose range is unknown; save it with 8 bits.")
         is_rotated = image.getexif().get(_ORIENTATION, 1) != 1
         traits = {"I": mode.startswith("I"), "rotated": is_rotated, "frames": getattr(image, "is_animated", False)}
         return _ImageHeader(image.width, image.height, mode, tuple(name for name, has in traits.items() if has))
 
 
-def _has_16_bits(image: Image.Image) -> bool:
-    low, high = np.asarray(image).min(), np.asarray(image).max()
-    return bool(low >= 0 and high < 2**16)
-
-
 def _open(name: str, source: Path | io.BytesIO) -> Image.Image:
+    too_large = f"{name} has more than {_MAX_PIXELS} pixels; make it smaller or remove it."
     try:
         image = Image.open(source, formats=_FORMATS)
     except Image.DecompressionBombError:
-        raise InputError(_too_large(name)) from None
+        raise InputError(too_large) from None
     except UnidentifiedImageError:
         raise InputError(f"{name} is no readable image: its content is none of {', '.join(_FORMATS)}.") from None
     except MemoryError:
         raise
-    except Exception as error:  # as above
+    except Exception as error:  # as in decode_image
         raise InputError(f"{name} is no readable image: {error}.") from None
     if image.width * image.height > _MAX_PIXELS:
         image.close()
-        raise InputError(_too_large(name))
+        raise InputError(too_large)
     return image
-
-
-def _too_large(name: str) -> str:
-    return f"{name} has more than {_MAX_PIXELS} pixels; make it smaller or remove it."
 
 
 def _convert_to_rgb(image: Image.Image) -> Image.Image:
@@ -204,7 +206,7 @@ def _bring_to_size(image: Image.Image, side: int, resize: Resize) -> Image.Image
     return image.crop((left, top, left + edge, top + edge)).resize((side, side), _BILINEAR)
 
 
-# All files below a folder: images, and what is no image with the reason. No torch here.
+# All files below a folder: images, and other files with the reason why they are none.
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 # Folders that programs leave behind and that hold no images of a user; in small letters.
@@ -281,7 +283,8 @@ def _walk(root: Path) -> Iterator[tuple[str, os.stat_result | None, str]]:
             if identity in above:
                 yield path, entry.stat(follow_symlinks=False), reason or "a link to a folder above it"
                 continue
-            inside = reason or ("in a hidden folder or one that a program left" if _is_left_behind(entry.name) else "")
+            is_left_behind = entry.name.startswith(".") or entry.name.lower() in _LEFT_BEHIND
+            inside = reason or ("in a hidden folder or one that a program left" if is_left_behind else "")
             if not inside:
                 yield path, None, ""
             pending.append((path, inside, above | {identity}))
@@ -295,11 +298,6 @@ def _read_entries(folder: Path) -> list["os.DirEntry[str]"]:
         raise InputError(f"{folder}: cannot be read: {error.strerror}; repair or remove it.") from None
 
 
-def _is_left_behind(name: str) -> bool:
-    # hidden, or made by a program for itself
-    return name.startswith(".") or name.lower() in _LEFT_BEHIND
-
-
 def _reason_to_ignore(name: str, status: os.stat_result) -> str:
     if name.startswith("."):
         return "hidden"
@@ -308,13 +306,12 @@ def _reason_to_ignore(name: str, status: os.stat_result) -> str:
     return "" if stat.S_ISREG(status.st_mode) else "no file"
 
 
-# Every image of a folder is decoded once, in threads, and what was found is kept in the cache. No torch here.
+# Every image of a folder is decoded once, in threads, and what was found is kept in the cache.
 
 OnProgress = Callable[[int, int], None]  # images inspected so far, and all of them
 _SPAN = 128  # images of one task: a task per image costs more than decoding a small one
 _SMALL_BYTES = 2**13  # of a file; threads that decode smaller ones wait for the interpreter more than they gain
 _FORMAT = 2  # of the cached files
-_KEPT_FILES = 16
 
 
 class ImageFacts(NamedTuple):
@@ -340,20 +337,28 @@ def inspect_files(
 ) -> dict[str, ImageFacts]:
     """The facts of ``files`` below ``root`` by path. Those that were not written since they were inspected last are
     taken from the cache; the others are read and decoded."""
-    cached_file = _cached_file(root)
-    known = _read(cached_file)
-    fresh = {file.path: facts for file in files if (facts := known.get(file.path)) and facts.is_of(file)}
+    root_digest = hashlib.blake2b(str(root.absolute()).encode(), digest_size=16).hexdigest()
+    cached_file = find_cache_folder() / f"{root_digest}.images.json"
+    cached = _read_facts(cached_file)
+    fresh = {file.path: facts for file in files if (facts := cached.get(file.path)) and facts.is_of(file)}
     missing = [file for file in files if file.path not in fresh]
-    num_done = len(fresh)
     for path, facts in _inspect_all(root, missing):
         fresh[path] = facts
-        num_done += 1
-        if on_progress and (num_done % _SPAN == 0 or num_done == len(files)):
-            on_progress(num_done, len(files))
-    if missing or len(known) != len(fresh):
-        content = json.dumps({"format": _FORMAT, "images": fresh}, separators=(",", ":"))
-        _write_file(cached_file, content.encode(), _KEPT_FILES)  # without it every process decodes the images again
+        if on_progress and (len(fresh) % _SPAN == 0 or len(fresh) == len(files)):
+            on_progress(len(fresh), len(files))
+    if missing or len(cached) != len(fresh):
+        _write_document(cached_file, {"format": _FORMAT, "images": fresh}, _KEPT_FACTS)
     return fresh
+
+
+def _read_facts(path: Path) -> dict[str, ImageFacts]:
+    document = _read_document(path)
+    try:
+        if document is None or document["format"] != _FORMAT:
+            return {}
+        return {name: ImageFacts(*facts) for name, facts in document["images"].items()}
+    except (TypeError, KeyError, AttributeError):
+        return {}  # another program wrote it
 
 
 def _inspect_all(root: Path, files: Sequence[_ScannedFile]) -> Iterator[tuple[str, ImageFacts]]:
@@ -364,8 +369,8 @@ def _inspect_all(root: Path, files: Sequence[_ScannedFile]) -> Iterator[tuple[st
 
     is_small = sum(file.num_bytes for file in files) < _SMALL_BYTES * len(files)
     with ThreadPoolExecutor(1 if is_small else min(8, os.cpu_count() or 1)) as pool:
-        for found in pool.map(inspect_span, spans):
-            yield from found
+        for facts in pool.map(inspect_span, spans):
+            yield from facts
 
 
 def _inspect(root: Path, file: _ScannedFile) -> ImageFacts:
@@ -383,33 +388,11 @@ def _inspect(root: Path, file: _ScannedFile) -> ImageFacts:
     return ImageFacts(file.num_bytes, file.modified_ns, file.changed_ns, digest, *header, error)
 
 
-def _cached_file(root: Path) -> Path:
-    name = hashlib.blake2b(str(root.absolute()).encode(), digest_size=16).hexdigest()
-    return find_cache_folder() / f"{name}.images.json"
+# The layout: which folder is a split, which one a class.
 
-
-def _read(path: Path) -> dict[str, ImageFacts]:
-    try:
-        document = json.loads(path.read_bytes())
-        if document["format"] != _FORMAT:
-            return {}
-        os.utime(path)
-        return {name: ImageFacts(*facts) for name, facts in document["images"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {}  # there is none yet, or it was cut short
-
-
-# In any case of letters.
-_SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
-}
+_SPLIT_NAMES = dict.fromkeys(("train", "training"), "train")  # in any case of letters
+_SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
+_SPLIT_NAMES |= dict.fromkeys(("test", "testing"), "test")
 _KNOWN_LAYOUTS = (
     "known layouts: ROOT/CLASS/image.png, or ROOT/train/CLASS/image.png with ROOT/val/CLASS/ and ROOT/test/CLASS/ "
     "where they exist (also training; valid, validation, dev; testing; in any case of letters); subfolders of a class "
@@ -473,9 +456,9 @@ def _check_splits(scan: _FolderScan, split_folders: Mapping[str, str]) -> dict[s
         )
     if "train" not in by_split:
         beside = sorted(path for path in scan.folders if "/" not in path and path not in split_folders)
-        found = f", beside {_join(beside)}" if beside else ""
+        others = f", beside {_join(beside)}" if beside else ""
         raise InputError(
-            f"data.root = {str(scan.root)!r} has {_join(split_folders)}{found} and no train/; name the folder of the "
+            f"data.root = {str(scan.root)!r} has {_join(split_folders)}{others} and no train/; name the folder of the "
             f"training images train; {_KNOWN_LAYOUTS}."
         )
     return {split: names[0] for split, names in by_split.items()}
@@ -498,19 +481,18 @@ def _arrange_splits(scan: _FolderScan, folders: Mapping[str, str]) -> FolderLayo
     classes = _find_classes(scan, train)
     ignored = {reason: list(paths) for reason, paths in scan.ignored.items()}
     by_folder = {folder: split for split, folder in folders.items()}
-    found: dict[str, list[tuple[str, _ScannedFile]]] = {split: [] for split in folders}
+    labeled: dict[str, list[tuple[str, _ScannedFile]]] = {split: [] for split in folders}
     for file in scan.images:
         top, *below = ("", *file.parts) if train == "" else file.parts
         if top in by_folder and len(below) > 1:
-            found[by_folder[top]].append((below[0], file))
+            labeled[by_folder[top]].append((below[0], file))
         elif top in by_folder or (train == "" and not below):
             ignored.setdefault("an image outside of a class folder", []).append(file.path)
         elif not below:
             ignored.setdefault("an image outside of the splits", []).append(file.path)
         else:
-            reason = f"in {top}/, which is no split with class folders"
-            ignored.setdefault(reason, []).append(file.path)
-    splits = {split: _label(scan, folders[split], found[split], classes) for split in folders}
+            ignored.setdefault(f"in {top}/, which is no split with class folders", []).append(file.path)
+    splits = {split: _label(scan, folders[split], labeled[split], classes) for split in folders}
     return FolderLayout(splits=splits, classes=classes, ignored=ignored)
 
 
@@ -519,31 +501,30 @@ def _find_classes(scan: _FolderScan, train: str) -> tuple[str, ...]:
     below = (path.removeprefix(prefix) for path in scan.folders if path.startswith(prefix) and path != train)
     classes = tuple(sorted(name for name in below if "/" not in name))
     if len(classes) < 2:
-        found = f": {_join(classes)}" if classes else ""
+        listed = f": {_join(classes)}" if classes else ""
         raise InputError(
-            f"{scan.root / train} holds {len(classes)} class folders{found}; imagefolder requires two or more; "
+            f"{scan.root / train} holds {len(classes)} class folders{listed}; imagefolder requires two or more; "
             f"{_KNOWN_LAYOUTS}."
         )
     return classes
 
 
 def _label(
-    scan: _FolderScan, folder: str, found: Sequence[tuple[str, _ScannedFile]], classes: Sequence[str]
+    scan: _FolderScan, folder: str, labeled: Sequence[tuple[str, _ScannedFile]], classes: Sequence[str]
 ) -> Listing:
     labels = {name: label for label, name in enumerate(classes)}
-    if strange := sorted({name for name, _ in found} - labels.keys()):
+    if strange := sorted({name for name, _ in labeled} - labels.keys()):
         raise InputError(
             f"{scan.root / folder} has class folders that the train split lacks: {', '.join(strange)}; rename or "
             "remove them."
         )
-    if not found:
+    if not labeled:
         raise InputError(
             f"{scan.root / folder} holds no images ({', '.join(_SUFFIXES)}); put them into its class folders."
         )
-    ordered = sorted(found, key=lambda each: (labels[each[0]], each[1].path))
-    return Listing(
-        folder, tuple(file for _, file in ordered), np.asarray([labels[name] for name, _ in ordered], dtype=np.int64)
-    )
+    ordered = sorted((labels[name], file.path, file) for name, file in labeled)
+    files, numbers = tuple(file for *_, file in ordered), [label for label, *_ in ordered]
+    return Listing(folder, files, np.asarray(numbers, dtype=np.int64))
 
 
 def explain_empty_classes(root: Path, layout: FolderLayout) -> str:

@@ -1,9 +1,9 @@
-"""The data set ``imagefolder``: any folder of images with class folders. No torch here."""
+"""The data set ``imagefolder``: any folder of images with class folders. Imports no torch."""
 
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,7 @@ def _open_folder(section: DataSection, on_progress: OnProgress | None = None) ->
     layout = arrange_folder(scan_folder(root))
     files = [file for listing in layout.splits.values() for file in listing.files]
     facts = inspect_files(root, files, on_progress)
-    bad = {path: each.error for path, each in facts.items() if each.error}
+    bad = {path: image.error for path, image in facts.items() if image.error}
     complaints = [explain_empty_classes(root, layout)]
     if bad and section.on_bad_image == "refuse":
         complaints.append(_explain_bad_images(section, bad, len(files)))
@@ -100,7 +100,7 @@ def _leave_out(layout: FolderLayout, bad: dict[str, str]) -> FolderLayout:
 def load_imagefolder(section: DataSection) -> Source:
     """The class folders under ``data.root``; images are RGB squares of ``data.image_size`` pixels.
 
-    ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, of which validation and test
+    ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, from which validation and test
     are held out. Without ``data.image_size`` all images must be squares of one size.
     """
     folder = _open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())
@@ -160,20 +160,20 @@ def summarize_folder(
         num_test=len(split_labels["test"]),
         num_ignored=sum(map(len, ignored.values())),
         classes=count_classes(split_labels, layout.classes),
-        held_out=describe_held_out({split: f"{each.folder}/" for split, each in layout.splits.items()}, section),
+        held_out=describe_held_out({split: f"{listing.folder}/" for split, listing in layout.splits.items()}, section),
         sizes=_count_sizes(used),
-        modes=dict(Counter(each.mode for each in used).most_common()),
+        modes=dict(Counter(image.mode for image in used).most_common()),
         ignored=list_ignored(ignored),
         notes=tuple(_find_notes(folder)),
         digest=_digest(folder),
     )
 
 
-def _count_sizes(used: Sequence[ImageFacts]) -> dict[str, int]:
-    # of photographs nearly every one may have its own
-    counts = Counter(f"{each.width} x {each.height}" for each in used)
+def _count_sizes(images: Sequence[ImageFacts]) -> dict[str, int]:
+    # nearly every photograph may have a size of its own
+    counts = Counter(f"{image.width} x {image.height}" for image in images)
     most = dict(counts.most_common(_MAX_SIZES))
-    rest = len(used) - sum(most.values())
+    rest = len(images) - sum(most.values())
     return most | ({"others": rest} if rest else {})
 
 
@@ -198,13 +198,13 @@ def _find_notes(folder: _ImageFolder) -> list[str]:
 
 
 def _find_lossy_files(folder: _ImageFolder) -> list[str]:
-    found = {
+    traits = {
         "of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark": "I",
         "with an EXIF rotation, which is not applied": "rotated",
         "of several frames, of which the first is used": "frames",
     }
     counts = Counter(trait for facts in folder.used for trait in facts.traits)
-    return [f"{format_count(counts[trait], 'image')} {text}" for text, trait in found.items() if counts[trait]]
+    return [f"{format_count(counts[trait], 'image')} {text}" for text, trait in traits.items() if counts[trait]]
 
 
 def _count_train(layout: FolderLayout, section: DataSection) -> int:
@@ -215,12 +215,12 @@ def _count_train(layout: FolderLayout, section: DataSection) -> int:
 def _find_side(folder: _ImageFolder, section: DataSection) -> int:
     if section.image_size is not None:
         return section.image_size
-    sizes = Counter((each.width, each.height) for each in folder.used)
+    sizes = Counter((image.width, image.height) for image in folder.used)
     (width, height), _ = sizes.most_common(1)[0]
     if len(sizes) == 1 and width == height:
         return width
-    found = [f"{width} x {height}" for width, height in sorted(sizes)]
-    some = f"{found[0]} to {found[-1]} ({len(found)} sizes)" if len(found) > 3 else ", ".join(found)
+    texts = [f"{width} x {height}" for width, height in sorted(sizes)]
+    some = f"{texts[0]} to {texts[-1]} ({len(texts)} sizes)" if len(texts) > 3 else ", ".join(texts)
     short = sorted(min(size) for size in sizes.elements())[sum(sizes.values()) // 2]
     raise InputError(
         f"data.root = {section.root!r}: the images are {some} pixels, and models require squares of one size; set "
@@ -244,12 +244,26 @@ class FolderImages:
         return len(self.labels)
 
     def read(self, indices: Indices) -> Pixels:
-        return _decode_all([self.paths[index] for index in indices], self.side, self._resize)
+        paths = [self.paths[index] for index in indices]
+        pixels = np.empty((len(paths), self.side, self.side, 3), dtype=np.uint8)
+
+        def fill(span: range) -> None:
+            for index in span:
+                pixels[index] = decode_image(paths[index], self.side, self._resize)
+
+        # in spans, because a task per image costs more than decoding a small one
+        spans = [range(start, min(start + 256, len(paths))) for start in range(0, len(paths), 256)]
+        if len(spans) == 1:
+            fill(spans[0])
+            return pixels
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            for _ in pool.map(fill, spans):
+                SUPERVISOR_LINK.send_heartbeat()  # a large folder takes many minutes
+        return pixels
 
     def pick(self, indices: Indices) -> "FolderImages":
-        return FolderImages(
-            tuple(self.paths[index] for index in indices), self.labels[indices], self.side, self._resize
-        )
+        paths = tuple(self.paths[index] for index in indices)
+        return FolderImages(paths, self.labels[indices], self.side, self._resize)
 
 
 def _load(root: Path, listing: Listing, *, side: int, resize: Resize | None, in_memory: bool) -> Images:
@@ -265,25 +279,3 @@ def _load(root: Path, listing: Listing, *, side: int, resize: Resize | None, in_
     everything = np.arange(len(images), dtype=np.int64)
     pixels = load_or_decode(key.hexdigest(), lambda: images.read(everything))
     return ArrayImages(pixels, listing.labels)
-
-
-def _decode_all(paths: Sequence[str], side: int, resize: Resize | None) -> Pixels:
-    pixels = np.empty((len(paths), side, side, 3), dtype=np.uint8)
-
-    def fill(span: range) -> None:
-        for index in span:
-            pixels[index] = decode_image(paths[index], side, resize)
-
-    _map_spans(fill, len(paths))
-    return pixels
-
-
-def _map_spans(fill: Callable[[range], None], count: int) -> None:
-    # in spans, because a task per image costs more than decoding a small one
-    spans = [range(start, min(start + 256, count)) for start in range(0, count, 256)]
-    if len(spans) < 2:
-        fill(range(count))
-        return
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for _ in pool.map(fill, spans):
-            SUPERVISOR_LINK.send_heartbeat()  # a large folder takes many minutes

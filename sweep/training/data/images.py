@@ -1,4 +1,7 @@
-"""Labeled images, in memory or in files. Imports no torch."""
+"""Labeled images, in memory or in files, and their splits: the same for every trial, whatever its seed.
+
+Imports no torch.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,10 +108,10 @@ def _explain_levels(pixels: NDArray[Any], to_bytes: str) -> str:
     if pixels.dtype.kind not in "biuf" or not pixels.size:
         return f"pixels are {pixels.dtype}; {required}: give pixels{to_bytes}."
     low, high = float(pixels.min()), float(pixels.max())
-    found = f"pixels are {pixels.dtype} from {low:g} to {high:g}; {required}"
+    problem = f"pixels are {pixels.dtype} from {low:g} to {high:g}; {required}"
     if not (low >= 0 and high <= 255):  # also not a number
-        return f"{found}: give the images as they were before they were normalized, or scale them to 0 to 255."
-    return f"{found}: give {'(pixels * 255).round()' if high <= 1 else 'pixels'}{to_bytes}."
+        return f"{problem}: give the images as they were before they were normalized, or scale them to 0 to 255."
+    return f"{problem}: give {'(pixels * 255).round()' if high <= 1 else 'pixels'}{to_bytes}."
 
 
 def _check_labels(labels: NDArray[Any], num_images: int) -> Indices:
@@ -133,8 +136,6 @@ def _check_labels(labels: NDArray[Any], num_images: int) -> Indices:
         )
     return labels.astype(np.int64, copy=False)
 
-
-# Train, validation and test splits: the same for every trial, whatever its seed.
 
 _SPLIT_SEED = 20151210  # of the splits, never the trial's seed
 HELD_OUT = 0.15  # validation, and as much again for test, where a set has no test split of its own

@@ -1,16 +1,20 @@
-"""The files of the data sets that are published for download: whether they are there, and where they are had. No torch
-here."""
+"""The data sets that are ready to use: those published for download, the digits shipped here, synthetic images.
+
+torchvision, and torch with it, is imported only where published files are read."""
 
 import dataclasses
 import hashlib
 import json
+import socket
 import struct
 import urllib.error
 import urllib.request
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +36,48 @@ from sweep.training.data.images import (
 )
 from sweep.training.data.sources import count_classes, summarize_source
 
-_TIMEOUT_SECONDS = 8.0  # for an answer of the server, name look-up included
+_REACH_SECONDS = 8.0  # for an answer of the server, name look-up included
+_DOWNLOAD_SECONDS = 20.0  # for each answer of the server while files are downloaded
+
+
+def _load_published(dataset: str, num_classes: int, section: DataSection) -> Source:
+    from sweep.training.vision import datasets  # imports torch
+
+    check_published(section)
+    read: Callable[..., Any] = getattr(datasets, dataset)
+    try:
+        with _download_timeout():
+            train = _to_images(read(section.root, train=True, download=not is_unpacked(section)))
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{_describe_missing(section)} ({type(error).__name__}: {error})") from error
+
+    def read_test() -> ArrayImages:
+        return _to_images(read(section.root, train=False, download=False))
+
+    return Source(train=train, num_classes=num_classes, read_test=read_test)
+
+
+# by name, as in sweep.config.tables: (section) -> Source
+load_mnist = partial(_load_published, "MNIST", 10)  # 60,000 images for training, 10,000 for test, 28 x 28 x 1
+load_fashion_mnist = partial(_load_published, "FashionMNIST", 10)  # as MNIST
+load_cifar10 = partial(_load_published, "CIFAR10", 10)  # 50,000 images for training, 10,000 for test, 32 x 32 x 3
+load_cifar100 = partial(_load_published, "CIFAR100", 100)  # as CIFAR-10
+
+
+def _to_images(dataset: Any) -> ArrayImages:
+    pixels = np.asarray(dataset.data, dtype=np.uint8)
+    return ArrayImages(pixels[..., None] if pixels.ndim == 3 else pixels, np.asarray(dataset.targets, dtype=np.int64))
+
+
+@contextmanager
+def _download_timeout() -> Iterator[None]:
+    # torchvision opens addresses without a time limit of its own
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_DOWNLOAD_SECONDS)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def summarize_published(section: DataSection, _on_progress: object = None, may_download: bool = False) -> DataSummary:
@@ -52,12 +97,13 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
         )
     if not is_unpacked(section):
         summarize_source(section)  # downloads and unpacks it
-    published, folder = _get_published_files(section), _find_folder(section)
-    stamps = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name in published.files
-              for status in ((folder / name).stat(),)]  # fmt: skip
-    key = hashlib.sha256(
-        json.dumps([str(folder.absolute()), section.subset, section.validation_share, stamps]).encode()
-    ).hexdigest()
+    folder = _find_folder(section)
+    stamps = []
+    for name in _get_published_files(section).files:
+        status = (folder / name).stat()
+        stamps.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    content = json.dumps([str(folder.absolute()), section.subset, section.validation_share, stamps])
+    key = hashlib.sha256(content.encode()).hexdigest()
     document = load_document(f"{key}.data.json", lambda: _summarize_files(section).document())
     return DataSummary.from_document(document)
 
@@ -69,7 +115,7 @@ def _summarize_files(section: DataSection) -> DataSummary:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     # the rounding of the hold-out by class depends on the share, the sum does not
     num_images = (summary.num_train or 0) + (summary.num_val or 0) + summary.num_ignored
-    num_published = _count_published(section)
+    _, num_published = _count_published(section)
     if num_images != num_published:
         note = (
             f"these are not the published files: {num_images:,} images for training and validation instead of "
@@ -81,17 +127,15 @@ def _summarize_files(section: DataSection) -> DataSummary:
 
 def find_published_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images of a published set, as long as its classes are of equal size."""
-    facts = DATASETS[section.name].facts
-    assert facts is not None, section.name
-    share = find_validation_share(section, has_test=True)
-    return facts._replace(num_train=round(_count_published(section) * (1 - share)))
+    facts, num_published = _count_published(section)
+    return facts._replace(num_train=round(num_published * (1 - find_validation_share(section, has_test=True))))
 
 
-def _count_published(section: DataSection) -> int:
-    # the images that are not for test
+def _count_published(section: DataSection) -> tuple[DataFacts, int]:
+    # the facts in the table, and the number of images that are not for test
     facts = DATASETS[section.name].facts
     assert facts is not None, section.name
-    return round(facts.num_train / (1 - HELD_OUT_BESIDE_TEST))
+    return facts, round(facts.num_train / (1 - HELD_OUT_BESIDE_TEST))
 
 
 def find_idx_facts(section: DataSection) -> DataFacts:
@@ -121,7 +165,7 @@ def check_published(section: DataSection) -> None:
     archives = (Path(section.root) / name for name in published.archives)
     is_present = is_unpacked(section) or all(path.is_file() for path in archives)
     if not is_present and not is_reachable(published.address):
-        raise InputError(describe_missing(section))
+        raise InputError(_describe_missing(section))
 
 
 def is_unpacked(section: DataSection) -> bool:
@@ -131,14 +175,12 @@ def is_unpacked(section: DataSection) -> bool:
 
 
 def _get_published_files(section: DataSection) -> Published:
-    """The files of the set that ``section`` names, which must be a published one."""
     published = DATASETS[section.name].published
     assert published is not None, section.name
     return published
 
 
-def describe_missing(section: DataSection) -> str:
-    """Which files to put where."""
+def _describe_missing(section: DataSection) -> str:
     published, root = _get_published_files(section), Path(section.root).absolute()
     return (
         f"data {section.name} is not under data.root = {section.root!r} and could not be downloaded. "
@@ -148,7 +190,7 @@ def describe_missing(section: DataSection) -> str:
 
 
 @cache
-def is_reachable(address: str, timeout_seconds: float = _TIMEOUT_SECONDS) -> bool:
+def is_reachable(address: str, timeout_seconds: float = _REACH_SECONDS) -> bool:
     """Whether the server of ``address`` answers within ``timeout_seconds``; proxies of the environment are used.
 
     Cached, because a study checks each of its configurations.
@@ -173,11 +215,6 @@ def is_reachable(address: str, timeout_seconds: float = _TIMEOUT_SECONDS) -> boo
     return bool(answers and answers[0])
 
 
-# The handwritten digits, which come with this package. No torch here.
-
-_FILE = Path(__file__).with_name("digits.csv.gz")
-
-
 class Digits(NamedTuple):
     """All 1,797 digits in the order of the file: ``levels`` of gray, 0...16, and ``labels``."""
 
@@ -187,7 +224,7 @@ class Digits(NamedTuple):
 
 def read_digits() -> Digits:
     """The digits of the file: a line for each, with 64 levels of gray and the label."""
-    table = np.loadtxt(_FILE, delimiter=",", dtype=np.int64)
+    table = np.loadtxt(Path(__file__).with_name("digits.csv.gz"), delimiter=",", dtype=np.int64)
     return Digits(table[:, :-1].reshape(-1, 8, 8), table[:, -1])
 
 
@@ -198,9 +235,6 @@ def load_digits(_section: DataSection) -> Source:
     return Source(train=ArrayImages(pixels, digits.labels), num_classes=10)
 
 
-# Images that are computed, as large and as many as needed. No torch here.
-
-
 def find_synthetic_facts(section: DataSection) -> DataFacts:
     """``data.subset`` images for training (8,192 when absent) of ``data.image_size`` pixels (32)."""
     refuse_validation_share(section)
@@ -208,7 +242,8 @@ def find_synthetic_facts(section: DataSection) -> DataFacts:
 
 
 def make_synthetic(section: DataSection) -> Source:
-    """Noise around one pattern per class, 3 channels, 10 classes: learnable, in the sizes of ``synthetic_facts``."""
+    """Noise around one pattern per class, 3 channels, 10 classes: learnable, in the sizes of
+    :func:`find_synthetic_facts`."""
     (_, side, num_classes), num_train = find_synthetic_facts(section)
     num_held_out = _count_held_out(num_train)
     generator = np.random.default_rng(0)

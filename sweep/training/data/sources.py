@@ -1,4 +1,7 @@
-"""Checks what the load function of a data set returns, as strictly as a study file. No torch here."""
+"""The data set that a configuration names: loaded, counted and checked before anything trains, and identified.
+
+What a load function returns is checked as strictly as a study file. Imports no torch, unless a set requires it to load.
+"""
 
 import hashlib
 import sys
@@ -8,14 +11,13 @@ from dataclasses import replace
 from operator import index
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import format_count
 from sweep.config.sections import DataSection, PrecisionSection
-from sweep.config.study import StudySpec
 from sweep.config.tables import DATASETS, DataFacts, find_entry, resolve
 from sweep.config.trial import TrialConfig
 from sweep.records.inputs import DataSummary, Ignored
@@ -36,38 +38,264 @@ from sweep.training.data.images import (
     split_source,
 )
 
+if TYPE_CHECKING:  # no trial depends on what a study is
+    from sweep.config.study import StudySpec
+
 _MAX_OVERLAP = 0.01  # of a held-out split; published sets have some images twice
+_MAX_DIGESTED_BYTES = 64 * 2**20  # of pixels that every trial digests, which takes 0.3 s at most
+_MAX_EXAMPLES = 1000  # paths of one reason
+_MAX_ABSENT = 10  # classes in one note
+_EFFECTS = {  # of a class without images in a split
+    "train": "a training image, so that it cannot be learned",
+    "val": "a validation image, so that val_accuracy does not cover it",
+    "test": "a test image, so that test_accuracy does not cover it",
+}
 
 
-def _load_checked(load: Callable[[DataSection], Any], section: DataSection) -> Source:
-    """The images that ``load`` returns for ``section``, checked.
+def load_splits(section: DataSection, expected: ExpectedData | None = None) -> Splits:
+    """The splits of the data set that ``section`` names; its images are compared with those ``expected``.
 
     Raises:
-        InputError: it fails, or what it returns cannot be trained on; one line with value, rule and remedy.
+        InputError: for an unknown set, missing files, too few images, or others than expected.
     """
-    source = _call(lambda: load(section), section.name)
-    if not isinstance(source, Source):
-        found = "nothing" if source is None else f"a value of the type {type(source).__name__}"
+    source = _load_source(section)
+    if expected is not None:
+        _check_unchanged(source, section, expected)
+    return split_source(source, section)
+
+
+def find_facts(section: DataSection) -> DataFacts:
+    """Shape and number of the training images of the set that ``section`` names; loads it only where nothing is known.
+
+    Raises:
+        InputError: for a set that must be looked at and is not there, or a key that the set does not admit.
+    """
+    entry = find_entry("data set", section.name, DATASETS)
+    if entry.facts is not None:
+        _check_image_size(section)
+    # a fixed number of training images holds for the usual hold-out alone
+    fixed = entry.facts if section.validation_share is None else None
+    facts: DataFacts | None = resolve(entry.find_facts)(section) if entry.find_facts else fixed
+    if facts is None:
+        splits = load_splits(section)
+        return DataFacts(splits.shape, len(splits.train))
+    check_subset(section, facts.num_train)
+    return facts._replace(num_train=section.subset or facts.num_train)
+
+
+def check_study_data(
+    spec: "StudySpec", on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """What the data set of the study holds; raises ``InputError`` where it is missing or cannot be used."""
+    configs = {config.data: config for config in spec.corners.of("data")}.values()
+    summaries = [check_data(config, on_progress, may_download=may_download) for config in configs]
+    return summaries[0]  # the images are the same for all configurations of a study
+
+
+def check_data(
+    config: TrialConfig, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """What the data set of ``config`` holds; see :func:`sweep.training.data.sources.look_at_data`.
+
+    Raises:
+        InputError: the data, or the weights to start from, cannot be used.
+    """
+    _check_weights(config.model.weights)
+    return look_at_data(config.data, on_progress, may_download=may_download)
+
+
+def look_at_data(
+    section: DataSection, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """Counts the images of the set that ``section`` names and checks that trials can use them.
+
+    ``on_progress`` is called with the images inspected so far and all of them, where each file is decoded.
+    A published set that is not there yet is downloaded only where that is allowed; without it nothing is counted.
+
+    Raises:
+        InputError: a set that is missing, unreadable, or has images or labels that no trial can use.
+    """
+    entry = find_entry("data set", section.name, DATASETS)
+    if entry.facts is not None:
+        _check_image_size(section)
+    if entry.summarize is not None:
+        summary: DataSummary = resolve(entry.summarize)(section, on_progress, may_download)
+    else:
+        summary = summarize_source(section)
+    return replace(summary, notes=(*_find_absent_classes(summary), *summary.notes))
+
+
+def expect_data(spec: "StudySpec", data: DataSummary) -> Callable[[TrialConfig], ExpectedData | None]:
+    """What a trial of ``spec`` must read, by its configuration, where ``data`` was counted for the study."""
+    entry = DATASETS[data.name]
+    expected = make_expected_data(data)
+    counted = spec.corners.first.data
+    # a load function may make other pixels for another section; a digest of the files or of the entry does not
+    is_of_pixels = entry.summarize is None and entry.digest is None
+    return lambda config: None if is_of_pixels and config.data != counted else expected
+
+
+def make_expected_data(data: DataSummary) -> ExpectedData | None:
+    """What a trial must read of the set that was counted as ``data``; None where that is not known."""
+    return ExpectedData(data.digest, sum(data.sizes.values())) if data.digest else None
+
+
+def make_inputs_digest(config: TrialConfig, data_digest: str) -> str:
+    """What identifies the images, whose digest is ``data_digest``, and the weights to start from: equal digests, equal
+    content."""
+    parts = [config.data.name, data_digest]
+    if config.model.weights is not None:
+        _check_weights(config.model.weights)
+        with Path(config.model.weights).open("rb") as file:
+            parts.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def check_precision(section: PrecisionSection, device_type: str) -> None:
+    """Raises ``InputError`` for a precision that a ``device_type`` (cpu, cuda) does not have."""
+    if device_type == "cuda":
+        return
+    if section.dtype == "tf32":
+        raise InputError("precision.dtype = 'tf32' is a number format of NVIDIA GPUs; on a CPU use fp32 or bf16.")
+    if section.cuda_graphs:
+        raise InputError("precision.cuda_graphs = true requires an NVIDIA GPU; on a CPU leave it out.")
+
+
+def check_norm(config: TrialConfig, device_type: str) -> None:
+    """Raises ``InputError`` for a norm over all ranks on a ``device_type`` (cpu, cuda) for which torch has none."""
+    if config.model.norm == "sync" and config.distributed.world_size > 1 and device_type != "cuda":
         raise InputError(
-            f"data set {section.name!r}: its load function returned {found}; required is a Source: return "
+            "model.norm = 'sync' over several ranks requires NVIDIA GPUs; on a CPU use 'batch' or 'ghost', whose "
+            "statistics are of a rank's own micro batch."
+        )
+
+
+def summarize_source(section: DataSection) -> DataSummary:
+    """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
+    source = _load_source(section)
+    parts = _read_parts(source, section.name)
+    notes = [*_check_overlap(section.name, parts), *_find_doubtful_pixels(parts)]
+    splits = split_source(source, section)
+    labels = share_of({split: images.labels for split, images in parts.items()}, section)
+    digest = _digest_entry(section) or _digest_pixels(parts)
+    if not digest:
+        notes.append(
+            "its digest is not known, so that changed images cannot be noticed and no trial is taken from earlier "
+            "records; give DatasetEntry(digest=...): a text that is equal for equal images"
+        )
+    num_all, num_used = sum(map(len, parts.values())), sum(map(len, labels.values()))
+    left_out = {f"left out by data.subset = {section.subset}": [""] * (num_all - num_used)}
+    side, channels = splits.shape.side, splits.shape.channels
+    return DataSummary(
+        name=section.name,
+        root=section.root if DATASETS[section.name].depends_on_root else "",
+        num_train=len(labels["train"]),
+        num_val=len(labels["val"]),
+        num_test=len(labels["test"]),
+        num_ignored=num_all - num_used,
+        classes=count_classes(labels, [str(label) for label in range(source.num_classes)]),
+        held_out=describe_held_out({split: f"the set's own {split} split" for split in parts}, section),
+        sizes={f"{side} x {side}": num_all},
+        modes={f"{channels} {'channel' if channels == 1 else 'channels'}": num_all},
+        ignored=list_ignored(left_out) if num_all > num_used else (),
+        notes=tuple(notes),
+        digest=digest,
+    )
+
+
+def count_classes(labels: Mapping[str, Indices], names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Images by class and split, from the ``labels`` (n,) of each split."""
+    counts = {split: np.bincount(numbers, minlength=len(names)).tolist() for split, numbers in labels.items()}
+    return {name: {split: counts[split][label] for split in counts} for label, name in enumerate(names)}
+
+
+def share_of(labels: Mapping[str, Indices], section: DataSection) -> dict[str, Indices]:
+    """The labels of the train, val and test split that trials use, from those of the splits that the set has.
+
+    Raises:
+        InputError: there are too few images to split.
+    """
+    train = labels["train"]
+    rest, for_val, for_test = hold_out_missing(train, section, "val" in labels, "test" in labels)
+    val = labels.get("val", train[for_val])
+    check_split_sizes(section, len(train), len(rest), len(val))
+    test = labels.get("test", train[for_test])
+    return {"train": train[shorten_train(rest, section)], "val": val, "test": test}
+
+
+def describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
+    """Where validation and test images come from; ``origins`` are the splits that the set has and their names."""
+    shares = {"test": HELD_OUT, "val": find_validation_share(section, has_test="test" in origins)}
+    train = origins["train"] if origins["train"] != "/" else "all images"
+    texts = []
+    for split, word in (("test", "test"), ("val", "validation")):
+        if split in origins:
+            texts.append(f"{word}: {origins[split]}")
+        else:
+            whole = "the rest" if split == "val" and "test" not in origins else train
+            texts.append(f"{word}: {100 * shares[split]:.0f} % of {whole}, held out by class, the same for every trial")
+    return "; ".join(texts)
+
+
+def list_ignored(ignored: Mapping[str, Sequence[str]]) -> tuple[Ignored, ...]:
+    """The files of each reason, most first, with some of their paths."""
+    most_first = sorted(ignored.items(), key=lambda item: -len(item[1]))
+    examples = {reason: tuple(path for path in sorted(paths)[:_MAX_EXAMPLES] if path) for reason, paths in most_first}
+    return tuple(
+        Ignored(reason=reason, num_files=len(paths), examples=examples[reason]) for reason, paths in most_first
+    )
+
+
+def _find_absent_classes(summary: DataSummary) -> list[str]:
+    notes = []
+    for split, effect in _EFFECTS.items():
+        absent = [name for name, counts in summary.classes.items() if not counts.get(split)]
+        if absent and len(absent) < len(summary.classes):
+            some = ", ".join(absent[:_MAX_ABSENT]) + (" ..." if len(absent) > _MAX_ABSENT else "")
+            notes.append(f"{format_count(len(absent), 'class', 'classes')} without {effect}: {some}")
+    return notes
+
+
+def _check_image_size(section: DataSection) -> None:
+    if section.image_size is not None:
+        raise InputError(
+            f"data.image_size = {section.image_size} holds for imagefolder and synthetic; {section.name} has its own "
+            "size, so leave data.image_size out."
+        )
+
+
+def _load_source(section: DataSection) -> Source:
+    """The images of the data set that ``section`` names, checked, before anything is held out; raises as
+    :func:`load_splits`."""
+    name, load = section.name, find_entry("data set", section.name, DATASETS).load
+    if load is None:
+        raise InputError(f"data set {name!r} is known from records alone; give the file of its plug-in: --plugin.")
+    function = resolve(load)
+    source = _call(lambda: function(section), name)
+    if not isinstance(source, Source):
+        returned = "nothing" if source is None else f"a value of the type {type(source).__name__}"
+        raise InputError(
+            f"data set {name!r}: its load function returned {returned}; required is a Source: return "
             "Source(train=ArrayImages(pixels, labels), num_classes=...)."
         )
-    source = replace(source, num_classes=_check_num_classes(section.name, source.num_classes))
-    _check_images(section.name, "train", source.train, source)
+    source = replace(source, num_classes=_check_num_classes(name, source.num_classes))
+    _check_images(name, "train", source.train, source)
     if source.validation is not None:
-        _check_images(section.name, "validation", source.validation, source)
+        _check_images(name, "validation", source.validation, source)
     return source
 
 
-def _read_test_images(source: Source, name: str) -> Images | None:
-    """The images of the set's own test split, checked; None where it has none."""
-    if source.read_test is None:
-        return None
-    if not callable(source.read_test):
-        raise InputError(f"data set {name!r}: read_test is no function; give lambda: images, or a function.")
-    images: Images = _call(source.read_test, name)
-    _check_images(name, "test", images, source)
-    return images
+def _read_parts(source: Source, name: str) -> dict[str, Images]:
+    """The images of each split that ``source`` has of its own: train, val, test, which is checked here."""
+    parts = {"train": source.train}
+    if source.validation is not None:
+        parts["val"] = source.validation
+    if source.read_test is not None:
+        if not callable(source.read_test):
+            raise InputError(f"data set {name!r}: read_test is no function; give lambda: images, or a function.")
+        parts["test"] = _call(source.read_test, name)
+        _check_images(name, "test", parts["test"], source)
+    return parts
 
 
 def _call(function: Callable[[], Any], name: str) -> Any:
@@ -75,18 +303,18 @@ def _call(function: Callable[[], Any], name: str) -> Any:
         with redirect_stdout(sys.stderr):  # standard output is the command's own, which may be JSON
             return function()
     except InputError as error:
-        is_complete = str(error).startswith(("data ", "data.", "data set"))
-        raise InputError(str(error) if is_complete else f"data set {name!r}{_find_place(error)}: {error}") from None
+        is_complete = str(error).startswith(("data ", "data."))
+        raise InputError(str(error) if is_complete else f"data set {name!r}{_locate(error)}: {error}") from None
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split()).rstrip(".")
         raise InputError(
-            f"data set {name!r}{_find_place(error)}: its load function failed: {type(error).__name__}: {text}."
+            f"data set {name!r}{_locate(error)}: its load function failed: {type(error).__name__}: {text}."
         ) from error
 
 
-def _find_place(error: BaseException) -> str:
+def _locate(error: BaseException) -> str:
     # the last line beside the function that was called, because one of a library explains nothing
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename != __file__]
     if not frames:
@@ -111,7 +339,7 @@ def _check_num_classes(name: str, num_classes: Any) -> int:
 
 def _check_images(name: str, split: str, images: Any, source: Source) -> None:
     where = f"data set {name!r}, {split} split"
-    if not all(hasattr(images, each) for each in ("labels", "side", "channels", "read", "pick", "__len__")):
+    if not all(hasattr(images, attribute) for attribute in ("labels", "side", "channels", "read", "pick", "__len__")):
         raise InputError(
             f"{where}: a value of the type {type(images).__name__} holds no labeled images; give "
             "ArrayImages(pixels, labels)."
@@ -150,18 +378,16 @@ def _check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
     for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
         if split not in digests or other not in digests or len(set(digests["train"])) == 1:
             continue
-        seen = set(digests[other])
-        num_twice = sum(each in seen for each in digests[split])
+        in_other = set(digests[other])
+        num_twice = sum(digest in in_other for digest in digests[split])
+        note = f"{num_twice} of {len(digests[split])} images of the {split} split are in the {other} split too"
         if num_twice > _MAX_OVERLAP * len(digests[split]):
             raise InputError(
-                f"data set {name!r}: {num_twice} of {len(digests[split])} images of the {split} split are in the "
-                f"{other} split too, so that accuracy on it is not accuracy on new images; give disjoint splits, or "
-                "leave validation and read_test out, and they are held out of train."
+                f"data set {name!r}: {note}, so that accuracy on it is not accuracy on new images; give disjoint "
+                "splits, or leave validation and read_test out, and they are held out of train."
             )
         if num_twice:
-            notes.append(
-                f"{num_twice} of {len(digests[split])} images of the {split} split are in the {other} split too"
-            )
+            notes.append(note)
     return notes
 
 
@@ -181,20 +407,48 @@ def _find_doubtful_pixels(parts: dict[str, Images]) -> list[str]:
     return notes
 
 
-def _digest_each(images: ArrayImages) -> list[bytes]:
-    pixels = np.ascontiguousarray(images.pixels)
-    return [hashlib.blake2b(image.data, digest_size=16).digest() for image in pixels]
+def _check_weights(path: str | None) -> None:
+    if path is not None and not Path(path).is_file():
+        raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
 
 
-# What identifies the images of a data set, and the check that a trial reads those that its study has counted.
+def _check_unchanged(source: Source, section: DataSection, expected: ExpectedData) -> None:
+    """Compares the digest of ``source`` with the digest of the images that were counted, where finding it is cheap.
 
-_MAX_BYTES = 64 * 2**20  # of pixels that every trial digests, which takes 0.3 s at most
+    Raises:
+        InputError: the images have changed.
+    """
+    digest = _find_digest_of_trial(source, section)
+    if not digest or digest == expected.digest:
+        return
+    remedy = "restore them"
+    if DATASETS[section.name].summarize is None:
+        remedy = "let the load function return the same at every call, by a generator with a seed"
+    where = f" in {section.root!r}" if DATASETS[section.name].depends_on_root else ""
+    num_images = sum(map(len, _read_parts(source, section.name).values()))
+    raise InputError(
+        f"data {section.name}{where}: its images have changed since they were counted: "
+        f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {digest[:12]}); "
+        f"trials of one study must read the same images: {remedy}, or give the study a new name."
+    )
 
 
-def _read_parts(source: Source, name: str) -> dict[str, Images]:
-    """The images of each split that ``source`` has of its own: train, val, test."""
-    own = {"train": source.train, "val": source.validation, "test": _read_test_images(source, name)}
-    return {split: images for split, images in own.items() if images is not None}
+def _find_digest_of_trial(source: Source, section: DataSection) -> str:
+    entry = DATASETS[section.name]
+    if source.find_digest is not None:
+        return source.find_digest()
+    if entry.digest is not None:
+        return _digest_entry(section)
+    if entry.summarize is not None or not _is_small(source.train, source.validation):
+        return ""
+    parts = _read_parts(source, section.name)
+    return _digest_pixels(parts) if _is_small(*parts.values()) else ""
+
+
+def _is_small(*parts: Images | None) -> bool:
+    images = [part for part in parts if part is not None]
+    num_bytes = sum(len(part) * part.side**2 * part.channels for part in images)
+    return all(isinstance(part, ArrayImages) for part in images) and num_bytes <= _MAX_DIGESTED_BYTES
 
 
 def _digest_entry(section: DataSection) -> str:
@@ -217,296 +471,6 @@ def _digest_pixels(parts: Mapping[str, Images]) -> str:
     return digest.hexdigest()
 
 
-def _check_unchanged(source: Source, section: DataSection, expected: ExpectedData) -> None:
-    """Compares the digest of ``source`` with that of the images which were counted before, where finding it is cheap.
-
-    Raises:
-        InputError: the images have changed.
-    """
-    found = _find_digest_of_trial(source, section)
-    if not found or found == expected.digest:
-        return
-    is_in_memory = DATASETS[section.name].summarize is None
-    same_again = "let the load function return the same at every call, by a generator with a seed"
-    remedy = same_again if is_in_memory else "restore them"
-    where = f" in {section.root!r}" if DATASETS[section.name].depends_on_root else ""
-    num_images = sum(map(len, _read_parts(source, section.name).values()))
-    raise InputError(
-        f"data {section.name}{where}: its images have changed since they were counted: "
-        f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {found[:12]}); "
-        f"trials of one study must read the same images: {remedy}, or give the study a new name."
-    )
-
-
-def _find_digest_of_trial(source: Source, section: DataSection) -> str:
-    entry = DATASETS[section.name]
-    if source.find_digest is not None:
-        return source.find_digest()
-    if entry.digest is not None:
-        return _digest_entry(section)
-    if entry.summarize is not None or not _is_small(source.train, source.validation):
-        return ""
-    parts = _read_parts(source, section.name)
-    return _digest_pixels(parts) if _is_small(*parts.values()) else ""
-
-
-def _is_small(*parts: Images | None) -> bool:
-    given = [images for images in parts if images is not None]
-    return all(isinstance(images, ArrayImages) for images in given) and (
-        sum(len(images) * images.side**2 * images.channels for images in given) <= _MAX_BYTES
-    )
-
-
-# Loads the data set that a configuration names, or finds its size before; see :mod:`sweep.config.tables`.
-
-
-def load_splits(section: DataSection, expected: ExpectedData | None = None) -> Splits:
-    """The splits of the data set that ``section`` names; its images are compared with those ``expected``.
-
-    Raises:
-        InputError: for an unknown set, missing files, too few images, or others than expected.
-    """
-    source = _load_source(section)
-    if expected is not None:
-        _check_unchanged(source, section, expected)
-    return split_source(source, section)
-
-
-def _load_source(section: DataSection) -> Source:
-    """The images of the data set that ``section`` names, before anything is held out; raises as :func:`load_splits`."""
-    load = find_entry("data set", section.name, DATASETS).load
-    if load is None:
-        raise InputError(
-            f"data set {section.name!r} is known from records alone; give the file of its plug-in: --plugin."
-        )
-    return _load_checked(resolve(load), section)
-
-
-def find_facts(section: DataSection) -> DataFacts:
-    """Shape and number of the training images of the set that ``section`` names; loads it only where nothing is known.
-
-    Raises:
-        InputError: for a set that must be looked at and is not there, or a key that the set does not admit.
-    """
-    entry = find_entry("data set", section.name, DATASETS)
-    if entry.facts is not None:
-        _check_image_size(section)
-    # a fixed number of training images holds for the usual hold-out alone
-    fixed = entry.facts if section.validation_share is None else None
-    facts: DataFacts | None = resolve(entry.find_facts)(section) if entry.find_facts else fixed
-    if facts is None:
-        splits = load_splits(section)
-        return DataFacts(splits.shape, len(splits.train))
-    check_subset(section, facts.num_train)
-    return facts._replace(num_train=section.subset or facts.num_train)
-
-
-# Looks at a data set before anything trains on it. No torch here, unless a set requires it to load.
-
-_MAX_EXAMPLES = 1000  # paths of one reason
-_MAX_ABSENT = 10  # classes in one note
-# of a class without images in a split
-_EFFECTS = {
-    "train": "a training image, so that it cannot be learned",
-    "val": "a validation image, so that val_accuracy does not cover it",
-    "test": "a test image, so that test_accuracy does not cover it",
-}
-
-
-def count_classes(labels: Mapping[str, Indices], names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Images by class and split, from the ``labels`` (n,) of each split."""
-    counts = {split: np.bincount(each, minlength=len(names)).tolist() for split, each in labels.items()}
-    return {name: {split: counts[split][label] for split in counts} for label, name in enumerate(names)}
-
-
-def share_of(labels: Mapping[str, Indices], section: DataSection) -> dict[str, Indices]:
-    """The labels of the train, val and test split that trials use, from those of the splits that the set has.
-
-    Raises:
-        InputError: there are too few images to split.
-    """
-    train = labels["train"]
-    rest, for_val, for_test = hold_out_missing(train, section, "val" in labels, "test" in labels)
-    val = labels.get("val", train[for_val])
-    check_split_sizes(section, len(train), len(rest), len(val))
-    return {
-        "train": train[shorten_train(rest, section)],
-        "val": val,
-        "test": labels.get("test", train[for_test]),
-    }
-
-
-def describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
-    """Where validation and test images come from; ``origins`` are the splits that the set has and their names."""
-    shares = {"test": HELD_OUT, "val": find_validation_share(section, has_test="test" in origins)}
-    train = origins["train"] if origins["train"] != "/" else "all images"
-    texts = []
-    for split, word in (("test", "test"), ("val", "validation")):
-        if split in origins:
-            texts.append(f"{word}: {origins[split]}")
-        else:
-            whole = "the rest" if split == "val" and "test" not in origins else train
-            texts.append(f"{word}: {100 * shares[split]:.0f} % of {whole}, held out by class, the same for every trial")
-    return "; ".join(texts)
-
-
-def list_ignored(ignored: Mapping[str, Sequence[str]]) -> tuple[Ignored, ...]:
-    """The files of each reason, most first, with some of their paths."""
-    most_first = sorted(ignored.items(), key=lambda item: -len(item[1]))
-    return tuple(
-        Ignored(
-            reason=reason, num_files=len(paths), examples=tuple(path for path in sorted(paths)[:_MAX_EXAMPLES] if path)
-        )
-        for reason, paths in most_first
-    )
-
-
-def look_at_data(
-    section: DataSection, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
-    """Counts the images of the set that ``section`` names and checks that trials can use them.
-
-    ``on_progress`` is called with the images inspected so far and all of them, where each file is decoded.
-    A published set that is not there yet is downloaded only where that is allowed; without it nothing is counted.
-
-    Raises:
-        InputError: a set that is missing, unreadable, or has images or labels that no trial can use.
-    """
-    entry = find_entry("data set", section.name, DATASETS)
-    if entry.facts is not None:
-        _check_image_size(section)
-    if entry.summarize is not None:
-        summary: DataSummary = resolve(entry.summarize)(section, on_progress, may_download)
-    else:
-        summary = summarize_source(section)
-    return replace(summary, notes=(*_find_absent_classes(summary), *summary.notes))
-
-
-def _find_absent_classes(summary: DataSummary) -> list[str]:
-    notes = []
-    for split, effect in _EFFECTS.items():
-        absent = [name for name, counts in summary.classes.items() if not counts.get(split)]
-        if absent and len(absent) < len(summary.classes):
-            some = ", ".join(absent[:_MAX_ABSENT]) + (" ..." if len(absent) > _MAX_ABSENT else "")
-            notes.append(f"{format_count(len(absent), 'class', 'classes')} without {effect}: {some}")
-    return notes
-
-
-def summarize_source(section: DataSection) -> DataSummary:
-    """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
-    source = _load_source(section)
-    parts = _read_parts(source, section.name)
-    notes = [*_check_overlap(section.name, parts), *_find_doubtful_pixels(parts)]
-    splits = split_source(source, section)
-    labels = share_of({split: images.labels for split, images in parts.items()}, section)
-    digest = _digest_entry(section) or _digest_pixels(parts)
-    if not digest:
-        notes.append(
-            "its digest is not known, so that changed images cannot be noticed and no trial is taken from earlier "
-            "records; give DatasetEntry(digest=...): a text that is equal for equal images"
-        )
-    num_all, num_used = sum(map(len, parts.values())), sum(map(len, labels.values()))
-    left_out = {f"left out by data.subset = {section.subset}": [""] * (num_all - num_used)}
-    side, channels = splits.shape.side, splits.shape.channels
-    return DataSummary(
-        name=section.name,
-        root=section.root if DATASETS[section.name].depends_on_root else "",
-        num_train=len(labels["train"]),
-        num_val=len(labels["val"]),
-        num_test=len(labels["test"]),
-        num_ignored=num_all - num_used,
-        classes=count_classes(labels, [str(label) for label in range(source.num_classes)]),
-        held_out=describe_held_out({split: f"the set's own {split} split" for split in parts}, section),
-        sizes={f"{side} x {side}": num_all},
-        modes={f"{channels} {'channel' if channels == 1 else 'channels'}": num_all},
-        ignored=list_ignored(left_out) if num_all > num_used else (),
-        notes=tuple(notes),
-        digest=digest,
-    )
-
-
-def _check_image_size(section: DataSection) -> None:
-    if section.image_size is not None:
-        raise InputError(
-            f"data.image_size = {section.image_size} holds for imagefolder and synthetic; {section.name} has its own "
-            "size, so leave data.image_size out."
-        )
-
-
-# Refuses a configuration whose data, weights, precision or norm is not there, before it runs. Imports no torch.
-
-
-def check_data(
-    config: TrialConfig, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
-    """What the data set of ``config`` holds; see :func:`sweep.training.data.sources.look_at_data`.
-
-    Raises:
-        InputError: the data, or the weights to start from, cannot be used.
-    """
-    _check_weights(config.model.weights)
-    return look_at_data(config.data, on_progress, may_download=may_download)
-
-
-def check_precision(section: PrecisionSection, device_type: str) -> None:
-    """Raises ``InputError`` for a precision that a ``device_type`` (cpu, cuda) does not have."""
-    if device_type == "cuda":
-        return
-    if section.dtype == "tf32":
-        raise InputError("precision.dtype = 'tf32' is a number format of NVIDIA GPUs; on a CPU use fp32 or bf16.")
-    if section.cuda_graphs:
-        raise InputError("precision.cuda_graphs = true requires an NVIDIA GPU; on a CPU leave it out.")
-
-
-def check_norm(config: TrialConfig, device_type: str) -> None:
-    """Raises ``InputError`` for a norm over all ranks on a ``device_type`` (cpu, cuda) for which torch has none."""
-    if config.model.norm == "sync" and config.distributed.world_size > 1 and device_type != "cuda":
-        raise InputError(
-            "model.norm = 'sync' over several ranks requires NVIDIA GPUs; on a CPU use 'batch' or 'ghost', whose "
-            "statistics are of a rank's own micro batch."
-        )
-
-
-def make_inputs_digest(config: TrialConfig, data_digest: str) -> str:
-    """What identifies the images, whose digest is ``data_digest``, and the weights to start from: equal digests, equal
-    content."""
-    parts = [config.data.name, data_digest]
-    if config.model.weights is not None:
-        _check_weights(config.model.weights)
-        with Path(config.model.weights).open("rb") as file:
-            parts.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _check_weights(path: str | None) -> None:
-    if path is not None and not Path(path).is_file():
-        raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
-
-
-# Looks at the data set of a study. A module of its own, because no trial depends on what a study is.
-
-
-def check_study_data(
-    spec: StudySpec, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
-    """What the data set of the study holds; raises ``InputError`` where it is missing or cannot be used."""
-    found = [
-        check_data(config, on_progress, may_download=may_download)
-        for config in {each.data: each for each in spec.corners.of("data")}.values()
-    ]
-    return found[0]  # the images are the same for all configurations of a study
-
-
-def expect_data(spec: StudySpec, data: DataSummary) -> Callable[[TrialConfig], ExpectedData | None]:
-    """What a trial of ``spec`` must read, by its configuration, where ``data`` was counted for the study."""
-    entry = DATASETS[data.name]
-    known = make_expected_data(data)
-    looked_at = spec.corners.first.data
-    # a load function may make other pixels for another section; a digest of the files or of the entry does not
-    is_of_pixels = entry.summarize is None and entry.digest is None
-    return lambda config: None if is_of_pixels and config.data != looked_at else known
-
-
-def make_expected_data(data: DataSummary) -> ExpectedData | None:
-    """What a trial must read of the set that was counted as ``data``; None where that is not known."""
-    return ExpectedData(data.digest, sum(data.sizes.values())) if data.digest else None
+def _digest_each(images: ArrayImages) -> list[bytes]:
+    pixels = np.ascontiguousarray(images.pixels)
+    return [hashlib.blake2b(image.data, digest_size=16).digest() for image in pixels]

@@ -15,9 +15,8 @@ from sweep.config.sections import ModelSection
 from sweep.config.tables import ImageShape
 from sweep.training.vision import resnet
 
-# Normalization layers of the convolutional models.
-
 _NormLayer = Callable[[int], nn.Module]
+_SMALL_SIDE = 64  # images up to this side keep their resolution in the stem
 
 
 @final
@@ -74,19 +73,14 @@ def find_batch_norms(model: nn.Module) -> list[_BatchNorm]:
 @contextmanager
 def override_attributes(norms: Iterable[nn.Module], **values: Any) -> Iterator[None]:
     """Inside, each of ``norms`` has these ``values`` as attributes; afterwards its own."""
-    before = [(norm, {name: getattr(norm, name) for name in values}) for norm in norms]
-    for norm, _ in before:
-        for name, value in values.items():
-            setattr(norm, name, value)
+    before = [(norm, name, getattr(norm, name)) for norm in norms for name in values]
+    for norm, name, _ in before:
+        setattr(norm, name, values[name])
     try:
         yield
     finally:
-        for norm, own in before:
-            for name, value in own.items():
-                setattr(norm, name, value)
-
-
-_SMALL_SIDE = 64  # images up to this side keep their resolution in the stem
+        for norm, name, value in before:
+            setattr(norm, name, value)
 
 
 def _is_channels_last(images: Tensor) -> bool:
@@ -148,7 +142,9 @@ def _cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShap
         nn.Flatten(),
         _head(64, section.dropout, shape.num_classes),
     )
-    _initialize_convolutions(model)
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):  # as torchvision does in its ResNet
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     return model
 
 
@@ -158,13 +154,6 @@ def _cifar_stage(norm: _NormLayer, width: int, blocks: int) -> nn.Module:
     else:
         first = resnet.BasicBlock(width // 2, width, 2, PadShortcut(width // 2), norm_layer=norm)
     return nn.Sequential(first, *(resnet.BasicBlock(width, width, norm_layer=norm) for _ in range(blocks - 1)))
-
-
-def _initialize_convolutions(model: nn.Module) -> None:
-    # as torchvision does in its ResNet
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 def _imagenet_resnet(block: str, layers: tuple[int, ...], section: ModelSection, shape: ImageShape) -> nn.Module:

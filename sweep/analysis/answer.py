@@ -187,8 +187,8 @@ class Fact:
     name: str
     statement: str
     value: float
-    low: float
-    high: float
+    low: float = math.nan
+    high: float = math.nan
     unit: str
     n: int
     detail: str = ""
@@ -229,14 +229,11 @@ class Answer:
     currency: str = ""
 
     def __repr__(self) -> str:
-        found = self.batch_size.statements[0].text if self.batch_size else self.no_complete_trial
-        return f"Answer(study={self.study!r}, {found!r})"
+        text = self.batch_size.statements[0].text if self.batch_size else self.no_complete_trial
+        return f"Answer(study={self.study!r}, {text!r})"
 
     def _repr_html_(self) -> str:
         return str(resolve("reports.notebook:render_answer")(self))  # a notebook shows it
-
-
-# Results of an analysis as JSON documents.
 
 
 def to_document(value: Any) -> Any:

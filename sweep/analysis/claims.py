@@ -202,7 +202,7 @@ def _list_values(records: ComparableTrials, name: str) -> set[Scalar]:
     return set(map(plain_value, trials[name].unique())) if name in trials.columns else set()
 
 
-# ------------------------------------------------------------------ what settles a claim
+# --- what settles a claim
 
 
 def suggest_copy(words: str) -> NextStep:
@@ -223,7 +223,7 @@ def suggest_variant(records: ComparableTrials, suffix: str, fixed: Mapping[str, 
     return NextStep(records.commands.run_variant(suffix, fixed), remark)
 
 
-# ------------------------------------------------------------------ pairs
+# --- pairs
 
 
 Condition = Callable[[pd.DataFrame], Mask]  # where it holds, shape ``[trials]``

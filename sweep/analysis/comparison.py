@@ -208,7 +208,7 @@ def _name(frames: Frames) -> str:
     return str(names[0]) if len(names) == 1 else f"{len(names)} studies"
 
 
-# ------------------------------------------------------------------ equal configurations
+# --- equal configurations
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ def _list_aligned(
     return aligned
 
 
-# ------------------------------------------------------------------ differences and verdicts
+# --- differences and verdicts
 
 
 def _pool_spread(sides: _Sides, name: str) -> Spread:
@@ -376,7 +376,7 @@ def _judge(item: Difference, name: str, p_value: float) -> Verdict:
     return "higher" if item.interval.median > (1.0 if scale_of(name).is_ratio else 0.0) else "lower"
 
 
-# ------------------------------------------------------------------ the machine's pace
+# --- the machine's pace
 
 
 def measure_pace_difference(a: Frames, b: Frames) -> PaceDifference:
@@ -443,7 +443,7 @@ def _read_probes(frames: Frames) -> dict[str, tuple[float, str]]:
     return {str(keys[row]): (float(seconds[row]), str(times[row])) for row in rows}
 
 
-# ------------------------------------------------------------------ fronts and changes
+# --- fronts and changes
 
 
 def _find_fronts(sides: _Sides) -> tuple[Front, Front]:

@@ -126,7 +126,7 @@ class _TrialTimes(NamedTuple):
 
 
 def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes:
-    """What the measured time of each trial is worth. Nothing else decides that; the first rule that fits gives the time:
+    """What the measured time of each trial is worth; nothing else decides that. The first rule that fits gives it:
 
     1. ``MEASURED``: the time of the clock, if no quality flag casts a doubt on it. Beside another load it must also be
        at most 10 % above the time by the trial's solo probe, where there is one and the trial has enough steps.
@@ -172,9 +172,9 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
     return _TrialTimes(
         seconds=np.select([is_equal, is_probed], [equal, alone], seconds),
         errors=np.where(is_uncertain, np.where(is_shared, _SHARED_ERROR, halves) / 2, 0.0),
-        sources=np.select(
-            [is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], ""
-        ).astype(object),
+        sources=np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "").astype(
+            object
+        ),
         counts=is_own | (is_probed & (~is_repeated | trials.varies)) | (is_uncertain & ~has_other),
     )
 

@@ -198,7 +198,7 @@ def _judge_flags(flags: Texts) -> Mask:
         doubts = find_time_doubts(names)
         is_beside = not LOADS_BESIDE.isdisjoint(names)
         verdicts.append((not doubts, doubts == {SLOWED_BY_OTHERS}, is_beside, FEW_STEPS in names, PACKED in names))
-    return np.array(verdicts, dtype=np.bool_).reshape(-1, 5)[codes].T
+    return np.asarray(np.array(verdicts, dtype=np.bool_).reshape(-1, 5)[codes].T, dtype=np.bool_)
 
 
 def has_sure_time(rows: pd.DataFrame) -> Mask:

@@ -64,7 +64,7 @@ from sweep.config.tables import model_family
 SMALL = 32  # samples
 _LENGTHS = ("epochs", "steps", "samples", "seconds")  # budgets of a fixed length
 _SHARE, _NEAR = 0.8, 0.06  # of the largest micro batch
-_LONG = 2000  # steps, of which 40 are measured where a step is one micro batch on a CPU
+_LONG = 2000  # steps; 40 of them are measured where a step is one micro batch on a CPU
 _NOT_INVARIANT = (
     "; sharpness changes with the scale of the weights before a normalization, which the model does not (Dinh et al. "
     "2017)"

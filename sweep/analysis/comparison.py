@@ -256,22 +256,22 @@ def _align(a: pd.DataFrame, b: pd.DataFrame) -> tuple[_Sides, list[tuple[int, in
     in_a = np.asarray(complete["side"] == "a", dtype=np.bool_)
     groups = configuration_groups(complete, _NOT_TRAINED | _find_recipe_keys(complete[in_a], complete[~in_a]))
     first, second = (
-        _Side(apply_times(complete[own], pd.DataFrame()), group_configurations(complete[own], groups[own]))
-        for own in (in_a, ~in_a)
+        _Side(apply_times(complete[chosen], pd.DataFrame()), group_configurations(complete[chosen], groups[chosen]))
+        for chosen in (in_a, ~in_a)
     )
-    places = {int(name): place for place, name in enumerate(groups[~in_a][second.grouping.first])}
+    in_b = {int(name): index for index, name in enumerate(groups[~in_a][second.grouping.first])}
     names = enumerate(groups[in_a][first.grouping.first])
-    return (first, second), [(place, places[int(name)]) for place, name in names if int(name) in places]
+    return (first, second), [(index, in_b[int(name)]) for index, name in names if int(name) in in_b]
 
 
 def _find_recipe_keys(a: pd.DataFrame, b: pd.DataFrame) -> set[str]:
     # settings that each study keeps and in which they differ: what is compared, so that it aligns nothing
-    found = set()
+    keys = set()
     for name in (name for name in a.columns if name.startswith("config.")):
         values = [{plain_value(value) for value in side[name].unique()} for side in (a, b)]
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
-            found.add(name.removeprefix("config."))
-    return found - _NO_RECIPE
+            keys.add(name.removeprefix("config."))
+    return keys - _NO_RECIPE
 
 
 def _list_aligned(
@@ -279,16 +279,17 @@ def _list_aligned(
 ) -> list[_Aligned]:
     aligned = []
     for index, pair in enumerate(pairs):
-        first, second = (side.done.iloc[side.grouping.first[place]] for side, place in zip(sides, pair, strict=True))
-        seeds = [side.seeds_of(place) for side, place in zip(sides, pair, strict=True)]
-        found = {name: every[index] for name, every in differences.items()}
+        both = list(zip(sides, pair, strict=True))
+        first, second = (side.done.iloc[side.grouping.first[configuration]] for side, configuration in both)
+        seeds = [side.seeds_of(configuration) for side, configuration in both]
+        own = {name: of_all[index] for name, of_all in differences.items()}
         aligned.append(
             _Aligned(
                 number_a=int(first["number"]),
                 number_b=int(second["number"]),
                 config={key: plain_value(first[f"config.{key}"]) for key in keys},
                 num_paired=len(np.intersect1d(seeds[0], seeds[1])),
-                differences={name: item for name, item in found.items() if item.interval.n},
+                differences={name: item for name, item in own.items() if item.interval.n},
             )
         )
     return aligned
@@ -308,9 +309,9 @@ def _find_difference(
     sides: _Sides, pair: tuple[int, int], name: str, spread: Spread, pace: PaceDifference
 ) -> Difference:
     # without a value in one of both its interval has n = 0
-    scale, places = scale_of(name), list(zip(sides, pair, strict=True))
-    values = [scale.forward(side.read(name)[side.basis_of(place)]) for side, place in places]
-    estimate = _estimate(values, [side.seeds_of(place) for side, place in places], spread)
+    scale, both = scale_of(name), list(zip(sides, pair, strict=True))
+    values = [scale.forward(side.read(name)[side.basis_of(configuration)]) for side, configuration in both]
+    estimate = _estimate(values, [side.seeds_of(configuration) for side, configuration in both], spread)
     if METRICS[name].is_speed:
         estimate = pace.widen(estimate)
     bounds = np.array(confidence_interval(estimate._replace(is_ratio=scale.is_ratio)))

@@ -198,12 +198,12 @@ def _judge_flags(flags: Texts) -> Mask:
         doubts = find_time_doubts(names)
         is_beside = not LOADS_BESIDE.isdisjoint(names)
         verdicts.append((not doubts, doubts == {SLOWED_BY_OTHERS}, is_beside, FEW_STEPS in names, PACKED in names))
-    return np.asarray(np.array(verdicts, dtype=np.bool_).reshape(-1, 5)[codes].T, dtype=np.bool_)
+    return np.array(verdicts, dtype=np.bool_).reshape(-1, 5)[codes].T
 
 
 def has_sure_time(rows: pd.DataFrame) -> Mask:
     """Of which rows of trials or probes the flags leave no doubt about the time; shape ``[len(rows)]``."""
-    return _judge_flags(read_text(rows, "quality_flags"))[0]
+    return np.asarray(_judge_flags(read_text(rows, "quality_flags"))[0], dtype=np.bool_)
 
 
 # --- times in frames
@@ -305,7 +305,7 @@ def read_observed(name: str, done: pd.DataFrame) -> Values:
 
 
 def read_own(name: str, done: pd.DataFrame, grouping: Grouping) -> Values:
-    """As :func:`read_observed`; but a configuration of which no trial counts has the value of its first one."""
+    """As :func:`read_observed`, but where no trial of a configuration counts, the value of its first one does."""
     values, counts = read_numbers(done, name), read_counts(done)
     if not METRICS[name].is_speed or counts.all():
         return values

@@ -250,12 +250,11 @@ def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str)
     batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
     tuned, lacks = {}, dict.fromkeys(_LACKS, 0)
     for batch in np.unique(batches):
-        known = paces[batches == batch]
-        lack = _find_lack(known, rates[batches == batch])
-        if lack:
+        of_batch = paces[batches == batch]
+        if lack := _find_lack(of_batch, rates[batches == batch]):
             lacks[lack] += 1
         else:
-            tuned[batch] = np.sort(known)[::-1]
+            tuned[batch] = np.sort(of_batch)[::-1]
     missing = "; ".join(
         f"{count} {'batch' if count == 1 else 'batches'} {lack}" for lack, count in lacks.items() if count
     )
@@ -300,8 +299,8 @@ def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:
 def _measure_paces(trials: pd.DataFrame, evaluations: pd.DataFrame) -> Values:
     # 1 / steps to the target, 0 where it was not reached; NaN where it was before the first evaluation
     targets, keys = read_numbers(trials, "config.budget.target_accuracy"), ["study", "number"]
-    wanted = trials[keys].assign(row=np.arange(len(trials)))
-    points = evaluations[[*keys, "step", "val_accuracy"]].merge(wanted, on=keys).sort_values(["row", "step"])
+    chosen = trials[keys].assign(row=np.arange(len(trials)))
+    points = evaluations[[*keys, "step", "val_accuracy"]].merge(chosen, on=keys).sort_values(["row", "step"])
     paces = np.where(read_text(trials, "outcome") == "complete", np.nan, 0.0)
     steps, accuracies = read_numbers(points, "step"), read_numbers(points, "val_accuracy")
     owners = np.asarray(points["row"], dtype=np.int64)

@@ -55,8 +55,8 @@ def answer_batch_size(candidates: Candidates, given: int | None = None) -> Batch
 
 @dataclass(frozen=True)
 class _Split:
-    """The batches of which it is known that they lose no more than the tolerance, those of which it is known that they
-    lose more than half of it, and the others; each of shape ``[b]``."""
+    """The batches that are known to lose no more than the tolerance, those that are known to lose more than half of it,
+    and the others; each of shape ``[b]``."""
 
     inside: Mask
     outside: Mask

@@ -174,7 +174,7 @@ def t_upper_tail(values: npt.ArrayLike, degrees: npt.ArrayLike) -> Values:
 
 
 def t_density(values: Values, degrees: float) -> Values:
-    """The density at each of ``values``, of the same shape; that of the normal distribution for 0 ``degrees``."""
+    """The density at each of ``values``, of the same shape; the normal density for 0 ``degrees``."""
     squares = values**2
     if degrees == 0:
         return np.asarray(np.exp(-squares / 2) / np.sqrt(2 * np.pi))
@@ -212,8 +212,8 @@ def seed_interval(
     values. With ``spread``, pooled over configurations, three seeds are enough for a useful interval and one seed
     has one; without it the values' own spread serves. Assumes that seeds scatter evenly around the truth.
 
-    ``known_variance`` is that of an error that all seeds have in common: of the images they are judged on, without
-    which the interval is of seeds on these images, or of a time that is no evidence.
+    ``known_variance`` is the variance of an error that all seeds have in common: that the images leave, without which
+    the interval is about seeds on these images, or that of an uncertain time.
     """
     known = _finite(values)
     n = len(known)
@@ -236,7 +236,7 @@ def half_width(spread: Spread, error: float, confidence: float = CONFIDENCE, kno
 
 
 def combine_degrees(degrees: float, estimated: npt.ArrayLike, total: npt.ArrayLike) -> Values:
-    """Degrees of freedom of variances ``total`` of which the part ``estimated`` has ``degrees`` and the rest is known
+    """Degrees of freedom of variances ``total`` whose part ``estimated`` has ``degrees`` and whose rest is known
     (Satterthwaite 1946, Welch 1947); of their shape, at most a million. 0 where ``degrees`` is."""
     part, whole = np.asarray(estimated, dtype=np.float64), np.asarray(total, dtype=np.float64)
     ratio = np.divide(whole, part, out=np.full(whole.shape, 1e3), where=part > 0)

@@ -392,7 +392,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
         recommend(study(), **arguments)
 
 
-# ------------------------------------------------------------------ facts
+# --- facts
 
 
 def knee_rows() -> list[dict[str, Any]]:

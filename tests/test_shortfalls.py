@@ -128,7 +128,7 @@ def test_configurations_with_too_few_fresh_seeds_are_named_with_the_reason(
     assert (found in recommend(made).notes) == bool(found)
 
 
-# ---------------------------------------------------------------------- real studies
+# --- real studies
 
 STUDY = """
 name = "tiny"

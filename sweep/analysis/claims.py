@@ -31,6 +31,7 @@ from sweep.analysis.statistics import (
     plain_value,
     read_numbers,
     read_text,
+    weigh_extremes,
 )
 from sweep.config.metrics import METRICS, find_unit, format_count, join_words
 from sweep.config.sections import BUDGETS
@@ -86,7 +87,7 @@ class Repetition:
         if self.key == SEED:
             return tuple(range(count))
         step = math.log(self.high / self.low) / max(count - 1, 1)
-        values = [self.low * math.exp(step * place) for place in range(count)]
+        values = [self.low * math.exp(step * i) for i in range(count)]
         if self.is_whole:
             return tuple(dict.fromkeys(round(value) for value in values))
         rounded = (float(f"{value:.4g}") for value in values)
@@ -316,7 +317,7 @@ def compare_tuned(records: ComparableTrials, sides: Sides, tested: Collection[st
     """How much more accurate one side is than the other, each with its best learning rate, at equal settings and seed
     apart from the ``tested`` keys.
 
-    The best of many tries is higher by chance than that of few, so both count with the expected best of as many tries
+    The best of many tries is higher by chance than the best of few, so both count with the expected best of as many
     as the side with fewer has. Where several settings are compared, each counts once, by the mean over its seeds.
     """
     trials, side = sides.split(records)
@@ -332,19 +333,14 @@ def compare_tuned(records: ComparableTrials, sides: Sides, tested: Collection[st
         if min(len(np.unique(rates[ours])), len(np.unique(rates[others]))) >= MIN_RATES:
             num_drawn = min(len(ours), len(others))
             firsts.append(int(ours[np.argmax(accuracies[ours])]))
-            best = [expect_best(accuracies[each], num_drawn) for each in (ours, others)]
-            differences.append(best[0] - best[1])
-    first = np.array(firsts, dtype=np.int64)
-    gaps = np.array(differences, dtype=np.float64)
+            differences.append(expect_best(accuracies[ours], num_drawn) - expect_best(accuracies[others], num_drawn))
+    first, gaps = np.array(firsts, dtype=np.int64), np.array(differences, dtype=np.float64)
     return _average_settings(trials, first, settings[first], gaps, "of tuned recipes of equal settings")
 
 
 def expect_best(values: Values, num_drawn: int) -> float:
-    """The expected largest of ``num_drawn`` of the ``values`` (shape ``[n]``), drawn without replacement: the i-th
-    largest is it with probability C(n - i, m - 1) / C(n, m) (Dodge et al. 2019)."""
-    n, ordered = len(values), np.sort(values)[::-1]
-    weights = [math.comb(n - place - 1, num_drawn - 1) / math.comb(n, num_drawn) for place in range(n)]
-    return float(np.dot(weights, ordered))
+    """The expected largest of ``num_drawn`` of the ``values`` (shape ``[n]``), drawn without replacement."""
+    return float(np.dot(weigh_extremes(len(values), num_drawn, len(values)), np.sort(values)[::-1]))
 
 
 def compare_costs(records: ComparableTrials, sides: Sides, tested: str, metric: str) -> Measurement:
@@ -425,5 +421,5 @@ def estimate_main_recipe(
     estimate = mean_estimate(effects[chosen], is_ratio=is_ratio)
     if estimate.degrees > 0:
         return Measurement(estimate, f"{recipe}: {format_count(estimate.n, 'pair')} {kind}")
-    has = f"only one pair {kind} (of {recipe})" if estimate.n else f"no pair {kind}"
-    return Measurement(reason=f"the records have {has}; two or more of one model and optimizer are required")
+    lack = f"only one pair {kind} (of {recipe})" if estimate.n else f"no pair {kind}"
+    return Measurement(reason=f"the records have {lack}; two or more of one model and optimizer are required")

@@ -24,6 +24,7 @@ from sweep.analysis.statistics import (
     mean_estimate,
     read_numbers,
     read_text,
+    weigh_extremes,
 )
 from sweep.analysis.tuned_batches import cross_target
 from sweep.config.metrics import format_count
@@ -285,14 +286,8 @@ def _find_lack(paces: Values, rates: Values) -> str:
 
 def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:
     """The geometric mean of the fewest steps of ``num_drawn`` of the configurations that were tried; ``steps`` (shape
-    ``[k]``, ascending) belong to the ``k`` that reached the target.
-
-    The smallest of a draw without replacement is the i-th of all with probability C(n - i, m - 1) / C(n, m) (Dodge et
-    al. 2019 report the expected best of equally many trials); draws in which none reached it are left out. The ratio of
-    two successive ones is (n - i - m + 1) / (n - i); the binomials of many configurations exceed what a float holds.
-    """
-    others = num_tried - np.arange(1, len(steps))
-    weights = np.cumprod(np.concatenate(([1.0], np.maximum(others - num_drawn + 1, 0) / others)))
+    ``[k]``, ascending) belong to the ``k`` that reached the target. Draws in which none reached it are left out."""
+    weights = weigh_extremes(num_tried, num_drawn, len(steps))
     return float(np.exp(np.sum(weights * np.log(steps)) / weights.sum()))
 
 

@@ -12,7 +12,7 @@ import moocore
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import gammaln, nctdtr, ndtri, stdtr, stdtrit
+from scipy.special import gammaln, nctdtr, ndtri, stdtr, stdtrit  # scipy.stats takes half a second to import
 
 from sweep.config.metrics import METRICS, NoiseScale
 from sweep.config.trial import Scalar
@@ -142,9 +142,6 @@ def plain_value(value: object) -> Scalar:
         return None
     plain = value.item() if isinstance(value, np.generic) else value
     return plain if isinstance(plain, str | int | float | bool) else str(plain)
-
-
-# scipy.stats takes half a second to import, a sixth of what a report of 1,000 trials may take
 
 
 class Interval(NamedTuple):
@@ -533,6 +530,14 @@ def _beyond(estimate: Estimate, distance: float) -> float:
     if estimate.error == 0:
         return 0.0 if distance > 0 else 1.0
     return float(t_upper_tail(distance / estimate.error, estimate.degrees))
+
+
+def weigh_extremes(num_tried: int, num_drawn: int, num_known: int) -> Values:
+    """The probabilities with which the first, second, ... of ``num_tried`` values in order is the most extreme of
+    ``num_drawn``, drawn without replacement: of the i-th C(n - i, m - 1) / C(n, m) (Dodge et al. 2019, who report the
+    expected best of equally many trials). Shape ``[num_known]``."""
+    ways = math.comb(num_tried, num_drawn)
+    return np.array([math.comb(num_tried - i, num_drawn - 1) / ways for i in range(1, num_known + 1)])
 
 
 def correct_holm(p_values: npt.ArrayLike) -> Values:

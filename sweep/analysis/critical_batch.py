@@ -260,8 +260,8 @@ def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str)
         f"{count} {'batch' if count == 1 else 'batches'} {lack}" for lack, count in lacks.items() if count
     )
     if len(tuned) < MIN_BATCHES:
-        found = format_count(len(tuned), "effective batch size")
-        return f"{what} at {found} whose rate was tuned; {MIN_BATCHES} are required{missing and f' ({missing})'}"
+        num_tuned = format_count(len(tuned), "effective batch size")
+        return f"{what} at {num_tuned} whose rate was tuned; {MIN_BATCHES} are required{missing and f' ({missing})'}"
     sizes = [len(known) for known in tuned.values()]
     steps = [expect_fewest(1 / known[known > 0], len(known), min(sizes)) for known in tuned.values()]
     detail = (

@@ -161,9 +161,9 @@ def _price_configuration(item: Recommendation, price: Price) -> Recommendation:
     return item if seconds is None else replace(item, price=_price_training(seconds, price))
 
 
-def _price_batches(found: BatchAnswer, price: Price) -> BatchAnswer:
-    curve = tuple(replace(point, price=_price_training(point.seconds, price)) for point in found.curve)
-    return replace(found, named=_price_configuration(found.named, price), curve=curve)
+def _price_batches(answer: BatchAnswer, price: Price) -> BatchAnswer:
+    curve = tuple(replace(point, price=_price_training(point.seconds, price)) for point in answer.curve)
+    return replace(answer, named=_price_configuration(answer.named, price), curve=curve)
 
 
 def _price_training(seconds: Interval, price: Price) -> TrainingPrice:

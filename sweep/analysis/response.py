@@ -220,9 +220,9 @@ def draw_response(
     for name in dict.fromkeys(names.tolist()):
         near = (names == name) & (estimates >= np.nanmax(estimates) - _REACH)
         if near.sum() >= _FEWEST and records.posterior(ACCURACY).spread.sd > 0:
-            found = _fit_response(records, rows[near], len(draws), generator)
-            if found is not None:
-                draws[:, near], estimates[near] = found.draws, found.estimates
+            response = _fit_response(records, rows[near], len(draws), generator)
+            if response is not None:
+                draws[:, near], estimates[near] = response.draws, response.estimates
     return Response(draws, estimates)
 
 

@@ -119,9 +119,8 @@ def _estimate_needed(candidates: Candidates, named: Recommendation) -> tuple[str
         ), True
     num_seeds = int(candidates.num_seeds[pair[0]] + max(candidates.num_seeds[pair[1]], 1))
     num_more = math.ceil(num_seeds * ((1.0 - share_of_images) / (shrunk - share_of_images) - 1.0))
-    return (
-        too_many if num_more > _MOST_TRAININGS else f"about {format_count(num_more, 'more training')} would settle it"
-    ), False
+    enough = f"about {format_count(num_more, 'more training')} would settle it"
+    return enough if num_more <= _MOST_TRAININGS else too_many, False
 
 
 def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:

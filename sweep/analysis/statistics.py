@@ -459,13 +459,13 @@ def fit_linear(design: Values, y: Values) -> _LinearFit | None:
     law, as an accuracy does beyond its best rate.
     """
     n, k = design.shape
-    found, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    solution, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
     if rank < k or n <= k:
         return None
     inverse = np.linalg.inv(design.T @ design)
     leverage = np.einsum("ij,jk,ik->i", design, inverse, design)
-    squares = ((y - design @ found) / np.maximum(1 - leverage, 1e-9)) ** 2
-    return _LinearFit(np.asarray(found), inverse @ (design.T * squares) @ design @ inverse, n - k)
+    squares = ((y - design @ solution) / np.maximum(1 - leverage, 1e-9)) ** 2
+    return _LinearFit(np.asarray(solution), inverse @ (design.T * squares) @ design @ inverse, n - k)
 
 
 def share_explained(x: Values, columns: Values) -> float:
@@ -490,11 +490,11 @@ def fit_curve(
         warnings.simplefilter("error", optimize.OptimizeWarning)
         try:
             limits = (-np.inf, np.inf) if bounds is None else bounds
-            found, covariance = optimize.curve_fit(law, x, y, p0=start, bounds=limits, maxfev=5000)
+            parameters, covariance = optimize.curve_fit(law, x, y, p0=start, bounds=limits, maxfev=5000)
         except (RuntimeError, ValueError, optimize.OptimizeWarning):
             return None
     errors = np.sqrt(np.diag(covariance))
-    return (found, errors) if np.isfinite(errors).all() else None
+    return (parameters, errors) if np.isfinite(errors).all() else None
 
 
 def confidence_interval(estimate: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float, float]:

@@ -177,13 +177,13 @@ def _describe(values: Sequence[Values]) -> list[Interval]:
     logarithms = [np.log(np.where(each > 0, each, np.nan)) for each in values]
     groups = np.repeat(np.arange(len(values)), [len(each) for each in values])
     spread = pooled_spread(np.concatenate([np.empty(0), *logarithms]), groups)
-    found = []
+    intervals = []
     for each in logarithms:
         middle, low, high, n = seed_interval(each, spread if spread.degrees else None)
         bounds = (low, high) if n > 1 else (np.nan, np.nan)
         value, low, high = np.exp([middle, *bounds]).tolist()
-        found.append(Interval(value, low, high, n))
-    return found
+        intervals.append(Interval(value, low, high, n))
+    return intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,13 +233,13 @@ def describe_tuned(candidates: Candidates, draws: BatchDraws) -> list[TunedBatch
 def describe_model(candidates: Candidates, draws: BatchDraws) -> TunedModel:
     """What the batches of one model have in common."""
     is_of_model = np.asarray(read_text(candidates.records.frame, "config.model.name") == draws.model)
-    found = measure_rate_power(candidates.records, is_of_model)
+    power = measure_rate_power(candidates.records, is_of_model)
     return TunedModel(
         model=draws.model,
         target_accuracy=_find_target(candidates, draws),
-        rate_power=Interval(*confidence_interval(found.estimate), found.estimate.n),
-        rate_detail=found.detail,
-        rate_lack=found.reason,
+        rate_power=Interval(*confidence_interval(power.estimate), power.estimate.n),
+        rate_detail=power.detail,
+        rate_lack=power.reason,
     )
 
 
@@ -368,13 +368,13 @@ def _list_batches(spec: StudySpec, model: str) -> list[int]:
     fixed = {path: parameter.at(0.0) for path, parameter in spec.space.items() if path not in swept}
     if _MODEL in spec.space:
         fixed[_MODEL] = model
-    found: set[int] = set()
+    sizes: set[int] = set()
     for values in islice(product(*(values or () for values in ranges)), _MOST_POINTS):
         try:
-            found.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
+            sizes.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
         except InputError:  # a combination that the study refuses is not one of its batch sizes
             continue
-    return sorted(found)
+    return sorted(sizes)
 
 
 def fix_batch(candidates: Candidates, given: int) -> dict[str, object]:

@@ -98,7 +98,7 @@ def test_where_the_linear_rule_breaks() -> None:
     assert f"{within} 64, and are lower beyond" in found(surface(0.0, "momentum", 0.0), "lr_rule_linear").detail
 
 
-def test_rate_power_wants_a_peak() -> None:
+def test_a_rate_power_requires_a_peak() -> None:
     rng = np.random.default_rng(0)
     batches, rates = np.repeat([16.0, 32.0, 64.0, 128.0], 6), np.tile(np.geomspace(0.01, 1.0, 6), 4)
     assert not fit_rate_power(batches, rates, rng.normal(size=24)).degrees > 0

@@ -273,7 +273,6 @@ def _describe_break(records: ComparableTrials, chosen: Mask, power: float) -> st
 
 
 def measure_noise_power(records: ComparableTrials) -> Measurement:
-    """The power of the gradient noise scale."""
     scales = read_noise_scales(records)
     missing = scales.describe_missing()
     rest = f"; {missing}" if missing else ""
@@ -498,5 +497,4 @@ def settle_noise_power(records: ComparableTrials) -> NextStep:
 
 
 def settle_sharpness(records: ComparableTrials) -> NextStep:
-    """The same study with the sharpness."""
     return suggest_variant(records, "sharpness", {"diagnostics.sharpness": True})

@@ -114,7 +114,6 @@ class Design:
         return {**self.space, self.repeated.key: self.repeated.list_values(repetitions)}
 
     def count_trainings(self, repetitions: int) -> int:
-        """The trainings of the whole study."""
         return math.prod(len(values) for values in self.list_space(repetitions).values())
 
     def list_points(self, repetitions: int) -> list[dict[str, Scalar]]:
@@ -227,7 +226,7 @@ def suggest_variant(records: ComparableTrials, suffix: str, fixed: Mapping[str, 
 # --- pairs
 
 
-Condition = Callable[[pd.DataFrame], Mask]  # where it holds, shape ``[trials]``
+Condition = Callable[[pd.DataFrame], Mask]  # of which trials it holds, shape ``[trials]``
 
 
 def has(key: str, *values: Scalar) -> Condition:
@@ -236,7 +235,6 @@ def has(key: str, *values: Scalar) -> Condition:
 
 
 def lacks(key: str, *values: Scalar) -> Condition:
-    """The configuration key has none of the values."""
     return lambda trials: ~has(key, *values)(trials)
 
 
@@ -253,7 +251,6 @@ def is_large(least: float) -> Condition:
 
 
 def is_small(most: int) -> Condition:
-    """The effective batch size is at most ``most``."""
     return lambda trials: read_numbers(trials, EFFECTIVE) <= most
 
 
@@ -268,17 +265,14 @@ def count_micro(trials: pd.DataFrame) -> Values:
 
 
 def both(first: Condition, second: Condition) -> Condition:
-    """Both hold."""
     return lambda trials: first(trials) & second(trials)
 
 
 def holds(trials: pd.DataFrame) -> Mask:
-    """It holds of all."""
     return np.ones(len(trials), dtype=np.bool_)
 
 
 def read_done(records: ComparableTrials) -> pd.DataFrame:
-    """The complete trials."""
     return records.done
 
 

@@ -56,7 +56,6 @@ class ComparableTrials:
 
     @property
     def spec(self) -> StudySpec | None:
-        """The study's specification where it is on record."""
         return self.frames.spec
 
     @cached_property

@@ -229,11 +229,9 @@ class _Side:
         return np.where(is_used, read_numbers(self.done, name), np.nan)
 
     def basis_of(self, configuration: int) -> Numbers:
-        """The rows that a configuration's values rest on."""
         return np.flatnonzero(self.grouping.is_basis & (self.grouping.members == configuration))
 
     def seeds_of(self, configuration: int) -> Values:
-        """The seeds of these rows."""
         return read_numbers(self.done, "seed")[self.basis_of(configuration)]
 
 

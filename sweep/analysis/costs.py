@@ -229,7 +229,6 @@ def clock_trials(done: pd.DataFrame) -> ClockedTrials:
 
 
 def read_references(probes: pd.DataFrame) -> References:
-    """The references in a frame of probes."""
     means, updates = read_numbers(probes, "step_seconds_mean"), read_numbers(probes, "update_seconds")
     nums, texts = read_numbers(probes, "num_train"), read_text(probes, "shape")
     digests, devices = read_text(probes, "shape_digest"), read_text(probes, "device")
@@ -243,7 +242,6 @@ def read_references(probes: pd.DataFrame) -> References:
 
 
 def list_references(probes: Iterable[ProbeRecord]) -> References:
-    """The references among ``probes``."""
     return {
         (probe.shape_digest, probe.device): _split_step(
             probe.shape, probe.step_seconds_mean, probe.update_seconds or 0.0, probe.num_train or np.inf
@@ -374,7 +372,6 @@ class _ThroughputCurve(NamedTuple):
 
     @property
     def knee(self) -> int:
-        """The row of the throughput knee."""
         return find_throughput_knee(self.sizes, self.rates)
 
 

@@ -87,12 +87,10 @@ class Assessment(NamedTuple):
 
     @property
     def region(self) -> Region:
-        """What the claim allows."""
         return self.measurement.region or self.claim.region
 
     @property
     def is_tested(self) -> bool:
-        """Whether there is an effect with an error."""
         return self.measurement.estimate.degrees > 0
 
 

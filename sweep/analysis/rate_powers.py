@@ -99,7 +99,6 @@ class _Covariates(NamedTuple):
         return f", at equal {self.name_keys()}" if self.keys else ""
 
     def name_keys(self) -> str:
-        """The keys in words."""
         return ", ".join(map(key_label, self.keys))
 
 

@@ -320,7 +320,6 @@ class Grouping:
 
     @property
     def size(self) -> int:
-        """Number of configurations."""
         return len(self.first)
 
     @property

@@ -351,10 +351,10 @@ def test_the_curve_names_what_was_tuned_too_little() -> None:
 
 
 def test_statements_that_are_called_settled_are_right() -> None:
-    """Over 60 studies of random truths, at most a few settled statements are wrong."""
+    """Over 20 studies of random truths, at most one settled statement is wrong."""
     rng = np.random.default_rng(5)
     num_settled = num_right = 0
-    for seed in range(60):
+    for seed in range(20):
         losses = np.append(0.0, rng.uniform(0.0, 0.02, 3))
         truth = {batch: (0.95 - loss, 200.0 / batch) for batch, loss in zip((16, 32, 64, 128), losses, strict=True)}
         use = statement(answer_of(make_study(truth, 8, noise=0.003, seed=seed)), "use")
@@ -363,8 +363,8 @@ def test_statements_that_are_called_settled_are_right() -> None:
             named_loss = losses[(16, 32, 64, 128).index(use.batches[0])]
             faster = [loss for batch, loss in zip((16, 32, 64, 128), losses, strict=True) if batch > use.batches[0]]
             num_right += named_loss <= 0.005 and all(loss > 0.0025 for loss in faster)
-    assert num_settled >= 25
-    assert num_right >= 0.93 * num_settled
+    assert num_settled >= 8
+    assert num_right >= num_settled - 1
 
 
 def test_an_answer_without_the_specification_has_the_usual_tolerance() -> None:

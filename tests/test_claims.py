@@ -27,7 +27,6 @@ from sweep.analysis.findings import (
 from sweep.analysis.statistics import Estimate, Region, assess_region, count_repetitions
 from sweep.config.space import count_grid_points
 from sweep.config.study_file import build_study
-from sweep.records.inputs import DataSummary, StudyInputs
 
 NAMES = [claim.name for claim in CLAIMS]
 
@@ -134,8 +133,8 @@ def test_equal_accuracies_of_a_few_images_have_the_error_of_their_rounding() -> 
     claim = claim_of("ema_follows_batch")
     made = make_records(claim, 0.0, np.random.default_rng(1))
     trials = made.trials.assign(val_accuracy=0.875).query("seed < 4")
-    data = DataSummary(name="digits", num_val=504)
-    records = replace(made, trials=trials, inputs={trials["study"].iloc[0]: StudyInputs(data=data)})
+    spec = make_spec(name=str(trials["study"].iloc[0]))
+    records = replace(made, spec=spec, trials=trials, num_images=504)
     (finding,) = find_verdicts([assess_claim(claim, select_comparable(records))])
     error = 1 / (504 * math.sqrt(6 * 4))
     assert (finding.n, finding.effect) == (4, 0.0)

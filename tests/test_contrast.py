@@ -55,13 +55,6 @@ def test_contrast_is_that_of_the_definition():
     assert contrast("#000000", "#ffffff", 0.0) == 1.0
 
 
-def test_both_themes_are_read():
-    assert (THEMES["light"]["page"], luminance_of(channels_of(THEMES["dark"]["page"])) < 0.02) == ("#ffffff", True)
-    assert THEMES["light"].keys() == THEMES["dark"].keys()
-    of_system = re.search(r"prefers-color-scheme: dark\).*?(--page:[^}]*)\}", CSS, re.DOTALL)
-    assert dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", of_system[1])) == THEMES["dark"]
-
-
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("role", ROLES)
 def test_a_mark_stands_out_from_the_ground(theme, role):
@@ -78,6 +71,7 @@ def test_every_shade_of_a_mark_stands_out(place):
 @pytest.mark.parametrize("theme", THEMES)
 def test_buttons_and_texts_stand_out_from_the_ground(theme):
     colors = THEMES[theme]
+    assert colors.keys() == THEMES["light"].keys()
     for ground in (colors["page"], colors["soft"]):
         assert contrast(colors["edge"], ground) >= LEAST
         assert contrast(colors["accent"], ground) >= LEAST

@@ -164,6 +164,7 @@ def _check(found: list[Judged], tolerance: float, caution: float = 0.0) -> None:
     assert said == pytest.approx(on_front, abs=tolerance)
 
 
+@pytest.mark.wide
 def test_what_is_named_is_right_with_the_stated_probability() -> None:
     found = _judge(simulate(seed, noise=0.002) for seed in range(6))
     assert len(found) >= 22
@@ -171,6 +172,7 @@ def test_what_is_named_is_right_with_the_stated_probability() -> None:
     _check(found, 0.15)
 
 
+@pytest.mark.wide
 def test_no_wrong_choice_is_settled_where_accuracies_have_no_smooth_response() -> None:
     found = _judge(simulate_scattered(seed) for seed in (1000, 1001, 1003))
     assert found

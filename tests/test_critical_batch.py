@@ -1,28 +1,213 @@
-"""The critical batch in two ways: the theory of the noisy quadratic, the estimates of records, the figure."""
+"""The critical batch: steps to a target at equal tuning, between evaluations; its estimates and its figure."""
 
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-import torch
-from test_regimes import BATCHES, frames, ideal_steps, study
+from frames_factory import MadeFrames, frames_of, make_spec
+from test_findings import row
 
 from reports.evidence import gather_evidence
 from reports.figure import Absent, Figure, Intervals, Lines, Points, Rule
 from reports.figures.batch import make_batch_regimes
 from sweep.analysis.comparable import select_comparable
-from sweep.analysis.critical_batch import CriticalBatch, StepsEstimate, estimate_critical_batches, refit_steps
+from sweep.analysis.critical_batch import (
+    CriticalBatch,
+    StepsEstimate,
+    TunedSteps,
+    estimate_critical_batches,
+    expect_fewest,
+    find_tuned_steps,
+    fit_regimes,
+    refit_steps,
+)
+from sweep.analysis.findings import Finding, evaluate_claims
+from sweep.analysis.tuned_batches import cross_target
+
+BATCHES = (32, 64, 128, 256, 512, 1024)
+RATES = (0.05, 0.1, 0.2)
+UNTIL = {"budget__target_accuracy": 0.9, "schedule__name": "constant"}
+EVERY = 6400  # samples between evaluations
 
 
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+def trial(number: int, batch: int, lr: float, steps: float, **changes: Any) -> tuple[dict[str, Any], pd.DataFrame]:
+    """A training that reaches 90 % after ``steps``, linear in steps, and its evaluations, the last one behind that."""
+    keys = UNTIL | {"batch__micro": batch, "optimizer__lr": lr} | changes
+    every = EVERY / batch
+    taken = every * np.arange(1, math.ceil(steps / every) + 1)
+    points = pd.DataFrame({"study": "made", "number": number, "step": taken, "val_accuracy": 0.9 * taken / steps})
+    known = {"val_accuracy": 0.9, "steps_to_target": taken[-1], "outcome": "complete"}
+    return row(number, measured=known, **keys), points.assign(train_loss=0.1)
 
 
-# ---------------------------------------------------------------------- records and figure
+def frames(trials: Sequence[tuple[dict[str, Any], pd.DataFrame]]) -> MadeFrames:
+    made = frames_of(make_spec(), [each for each, _ in trials])
+    points = pd.concat([points for _, points in trials])
+    return MadeFrames(made.spec, made.trials, made.attempts, made.probes, points, made.environments)
+
+
+def regimes(trials: Sequence[tuple[dict[str, Any], pd.DataFrame]]) -> Finding:
+    return next(item for item in evaluate_claims(frames(trials)) if item.name == "three_regimes")
+
+
+def tuned(trials: Sequence[tuple[dict[str, Any], pd.DataFrame]]) -> TunedSteps | str:
+    return find_tuned_steps(select_comparable(frames(trials)))
+
+
+def ideal_steps(batch: int, critical: float = 300.0) -> float:
+    return 700 * (1 + critical / batch)
+
+
+def study(**changes: Any) -> list[tuple[dict[str, Any], pd.DataFrame]]:
+    """The rate in the middle is the best at every batch."""
+    return [
+        trial(number, batch, lr, ideal_steps(batch) * (1.0 if lr == 0.1 else 1.6), **changes)
+        for number, (batch, lr) in enumerate(itertools.product(BATCHES, RATES))
+    ]
+
+
+def test_the_law_is_fitted_back() -> None:
+    batches = 2.0 ** np.arange(4, 13)
+    steps = 500 * (1 + 300 / batches)
+    fit = fit_regimes(batches, steps)
+    assert fit is not None
+    assert (fit.min_steps, fit.critical_batch, fit.min_samples) == pytest.approx((500, 300, 150_000), rel=1e-3)
+    # (S / S_min - 1)(E / E_min - 1) = 1
+    products = (steps / fit.min_steps - 1) * (steps * batches / fit.min_samples - 1)
+    assert products == pytest.approx(np.ones(9), rel=1e-2)
+    assert fit_regimes(batches[:3], steps[:3]) is None
+    assert fit_regimes(batches, np.where(np.arange(9) % 2, 100.0, 5000.0)) is None
+
+
+@pytest.mark.parametrize(("critical", "is_supported"), [(300.0, True), (100_000.0, False)])
+def test_the_critical_batch_is_among_those_tried_or_not(critical: float, is_supported: bool) -> None:
+    rng = np.random.default_rng(3)
+    trials = [
+        trial(number, batch, lr, ideal_steps(batch, critical) * (1.0 if lr == 0.1 else 1.6) * rng.lognormal(0, 0.02))
+        for number, (batch, lr) in enumerate(itertools.product(BATCHES, RATES))
+    ]
+    item = regimes(trials)
+    assert (item.verdict == "supported") == is_supported
+    if is_supported:
+        assert item.effect == pytest.approx(critical, rel=0.1)
+        assert item.low < critical < item.high
+        assert (item.unit, item.n) == ("samples", 6)
+        assert "3 to 3 configurations tuned at each" in item.detail
+
+
+def test_the_crossing_is_between_two_evaluations() -> None:
+    assert cross_target(np.array([10.0, 20.0, 30.0]), np.array([0.5, 0.8, 0.9]), 0.85) == pytest.approx(25.0)
+    assert math.isnan(cross_target(np.array([10.0, 20.0]), np.array([0.9, 0.95]), 0.85))  # before the first
+    assert math.isnan(cross_target(np.array([10.0]), np.array([0.2]), 0.85))
+    # as steps of the evaluation that reached it they are up to a quarter more
+    trials = study()
+    found = tuned(trials)
+    assert not isinstance(found, str)
+    truth = [ideal_steps(batch) for batch in BATCHES]
+    assert found.steps == pytest.approx(truth, rel=1e-6)
+    evaluated = [each["steps_to_target"] for each, _ in trials if each["config.optimizer.lr"] == 0.1]
+    assert max(np.array(evaluated) / truth) > 1.003
+
+
+def test_the_fewest_of_many_count_as_the_expected_fewest_of_as_many_as_the_others_have() -> None:
+    steps = np.array([3.0, 4.0, 7.0, 9.0])
+    drawn = [min(each) for each in itertools.combinations([*steps, math.inf], 2)]
+    assert math.inf not in drawn
+    assert expect_fewest(steps, 5, 2) == pytest.approx(np.exp(np.mean(np.log(drawn))))
+    # all batches need the same steps up to luck, of which one had ten times as many tries
+    rng = np.random.default_rng(0)
+    fewest = []
+    for _ in range(15):
+        tries = [(batch, lr) for batch in BATCHES for lr in np.geomspace(0.01, 1.0, 42 if batch == 128 else 6)]
+        trials = [
+            trial(n, batch, lr, 900 * rng.lognormal(0, 0.3) * (9 if lr in (0.01, 1.0) else 1))
+            for n, (batch, lr) in enumerate(tries)
+        ]
+        found = tuned(trials)
+        assert not isinstance(found, str)
+        fewest.append(np.log(found.steps))
+    means = np.mean(fewest, axis=0)
+    assert means[2] == pytest.approx(np.delete(means, 2).mean(), abs=0.12)  # the plain fewest are 0.34 below
+    assert "6 to 42 configurations tuned at each, compared as the best of 6" in found.detail
+
+
+def test_the_fewest_of_thousands_are_known_too() -> None:
+    # the number of draws of 1,000 of 2,000 is above what a float holds
+    steps = np.arange(1.0, 2001.0)
+    found = expect_fewest(steps, 2000, 1000)
+    halves = 0.5 ** np.arange(1.0, 60.0)  # nearly the probability that the i-th is the smallest of every second one
+    assert found == pytest.approx(float(np.exp(np.sum(halves * np.log(np.arange(1.0, 60.0))))), rel=0.01)
+    assert expect_fewest(steps[:3], 2000, 1) == pytest.approx(6 ** (1 / 3))
+    assert expect_fewest(steps, 2000, 2000) == 1.0
+
+
+def test_a_missed_target_is_a_try() -> None:
+    extra = [trial(100 + n, 128, 0.3 + n, 1000.0) for n in range(3)]
+    missed = [(each | {"outcome": "target_missed", "val_accuracy": 0.5}, points.iloc[:1]) for each, points in extra]
+    found = tuned([*study(), *missed])
+    assert not isinstance(found, str)
+    assert "3 to 6 configurations tuned at each, compared as the best of 3" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("trials", "reason"),
+    [
+        ([(row(n, batch__micro=b, optimizer__lr=r), study()[0][1])
+          for n, (b, r) in enumerate(itertools.product(BATCHES, RATES))],
+         "a study has to set target accuracy (budget.target_accuracy)"),
+        (study(schedule__name="cosine"), "the learning rate falls over budget.max_epochs whatever the batch"),
+        ([each for each in study() if each[0]["config.optimizer.lr"] != 0.2],
+         "0 effective batch sizes whose rate was tuned; 4 are required (6 batches with fewer than 3 learning rates)"),
+        ([each for each in study() if each[0]["config.optimizer.lr"] != 0.2] +
+         [trial(70 + n, batch, 0.01, 9000.0) for n, batch in enumerate(BATCHES)],
+         "(6 batches whose best learning rate is the lowest or the highest tried there)"),
+        ([each for each in study() if each[0]["global_batch_size"] < 256],
+         "3 effective batch sizes whose rate was tuned"),
+    ],
+    ids=["fixed length", "one schedule", "untuned", "at the edge", "few batches"],
+)  # fmt: skip
+def test_what_cannot_carry_the_claim_is_not_tested(
+    trials: list[tuple[dict[str, Any], pd.DataFrame]], reason: str
+) -> None:
+    item = regimes(trials)
+    assert (item.verdict, item.n) == ("not measured" if "not measured" in item.reason else "not tested", 0)
+    assert math.isnan(item.effect)
+    assert reason in item.reason
+    assert "--set budget.target_accuracy=0.8" in item.settle
+    assert "--set schedule.name=constant" in item.settle
+
+
+def test_a_schedule_of_a_length_of_its_own_for_each_batch_is_tested() -> None:
+    lengths = {0.05: 8.0, 0.1: 12.0, 0.2: 20.0}
+    trials = [
+        (each | {"config.budget.max_epochs": lengths[each["config.optimizer.lr"]]}, points)
+        for each, points in study(schedule__name="cosine")
+    ]
+    assert regimes(trials).verdict == "supported"
+
+
+def test_a_batch_whose_first_evaluation_had_reached_it_is_left_out() -> None:
+    soon = [trial(n, 16, lr, 10.0) for n, lr in enumerate(RATES, start=200)]
+    item = regimes([*study(), *soon])
+    assert item.n == 6
+    assert item.detail.split("; ")[2] == "left out: 1 batch with a first evaluation that had reached it"
+
+
+def test_regimes_are_of_one_model_and_target() -> None:
+    others = study(model__name="vit_micro")[:9] + study(budget__target_accuracy=0.6)[:9]
+    trials = [*study(), *((each | {"number": 300 + n}, points.assign(number=300 + n))
+                          for n, (each, points) in enumerate(others))]  # fmt: skip
+    item = regimes(trials)
+    assert item.n == 6
+    assert item.detail.startswith("resnet8, momentum: steps to 90.0 %")
+    assert item.effect == pytest.approx(300, rel=0.05)
+
+
+# --- both estimates and the figure
 
 
 def measured_frames(**columns: Any) -> Any:

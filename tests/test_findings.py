@@ -11,20 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from frames_factory import frames_of, make_spec
-from scipy import stats
 
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.findings import Finding, evaluate_claims, find_claim, findings_document
 from sweep.analysis.rate_powers import fit_rate_power
-from sweep.analysis.statistics import (
-    Estimate,
-    Region,
-    assess_region,
-    confidence_interval,
-    correct_holm,
-    mean_estimate,
-    slope_estimate,
-)
+from sweep.analysis.statistics import confidence_interval
 from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.trial import build_config, flatten_config
 
@@ -107,7 +98,7 @@ def test_where_the_linear_rule_breaks() -> None:
     assert f"{within} 64, and are lower beyond" in found(surface(0.0, "momentum", 0.0), "lr_rule_linear").detail
 
 
-def test_rate_power_wants_a_peak() -> None:
+def test_a_rate_power_requires_a_peak() -> None:
     rng = np.random.default_rng(0)
     batches, rates = np.repeat([16.0, 32.0, 64.0, 128.0], 6), np.tile(np.geomspace(0.01, 1.0, 6), 4)
     assert not fit_rate_power(batches, rates, rng.normal(size=24)).degrees > 0
@@ -217,40 +208,6 @@ def test_synchronized_normalization_is_another_one_on_several_ranks(ranks: int, 
         assert (item.effect, item.verdict) == (pytest.approx(0.0525), "supported")
 
 
-def test_holm_as_in_the_definition() -> None:
-    assert correct_holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
-    assert correct_holm([0.5, 0.9]).tolist() == [1.0, 1.0]
-    assert correct_holm([]).tolist() == []
-
-
-def test_a_verdict_needs_the_interval_on_one_side() -> None:
-    region = Region(0.75, 1.25)
-    inside, outside, between = (Estimate(value, 0.05, 50, 60) for value in (1.0, 0.3, 0.8))
-    assert assess_region(inside, region) == ("supported", pytest.approx(stats.t.sf(5, 50)))
-    assert assess_region(outside, region) == ("contradicted", pytest.approx(stats.t.sf(9, 50)))
-    assert assess_region(between, region)[1] > 0.05
-    assert assess_region(Estimate(1.0, math.nan, 0, 1), region) == ("undecided", 1.0)
-    assert assess_region(Estimate(5.0, 1.0, 9, 10), Region(0.0, math.inf))[0] == "supported"
-    ratio = Estimate(math.log(1.3), 0.01, 9, 10, is_ratio=True)
-    assert assess_region(ratio, Region(1.2, 1.4))[0] == "supported"
-    assert confidence_interval(ratio)[0] == pytest.approx(1.3)
-
-
-def test_estimates_as_scipy_has_them() -> None:
-    rng = np.random.default_rng(5)
-    values = rng.normal(0.3, 1.0, 12)
-    mean = mean_estimate(values)
-    test = stats.ttest_1samp(values, 0.0)
-    assert mean.value / mean.error == pytest.approx(test.statistic)
-    assert confidence_interval(mean)[1:] == pytest.approx(tuple(test.confidence_interval()))
-    x = rng.normal(size=20)
-    y = 2 * x + rng.normal(size=20)
-    slope, line = slope_estimate(x, y), stats.linregress(x, y)
-    assert (slope.value, slope.error) == pytest.approx((line.slope, line.stderr))
-    assert mean_estimate([0.1]).degrees == 0
-    assert slope_estimate(x[:2], y[:2]).degrees == 0
-
-
 @pytest.mark.parametrize("rows", [[], [{"number": 0, "outcome": "crashed"}], [row(0)]], ids=["none", "crashed", "one"])
 def test_too_little_is_not_tested_and_tells_why_and_what_would_settle_it(rows: list[dict[str, Any]]) -> None:
     items = evaluate_claims(frames_of(make_spec(), rows))
@@ -262,7 +219,7 @@ def test_too_little_is_not_tested_and_tells_why_and_what_would_settle_it(rows: l
     json.dumps(findings_document(items), allow_nan=False)
 
 
-# ------------------------------------------------------------------ several models and settings
+# --- several models and settings
 
 
 def simulate_study(

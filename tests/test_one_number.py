@@ -1,25 +1,24 @@
 """A configuration has one estimate: the same on the page, in the terminal, in the JSON document and in Python."""
 
 import json
-from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
-
 import pytest
-from cli_calls import INLINE
-from frames_factory import frames_of, make_frames, make_spec
+from cli_calls import (INLINE)
+from frames_factory import (frames_of, make_frames, make_spec)
+from html.parser import (HTMLParser)
+from pathlib import (Path)
+from reports.evidence import (gather_evidence)
+from reports.figure import (Intervals)
+from reports.figures.trials import (make_fronts)
+from reports.labels import (format_estimate, format_probability, format_value, metric_label)
+from reports.page.tables import (make_front_table)
+from reports.writing import (write_frames_report)
+from sweep.analysis import (recommend)
+from sweep.analysis.answer import (Answer)
+from sweep.analysis.statistics import (Interval)
+from sweep.cli.app import (run_app)
+from sweep.records.loading import (load_frames)
+from typing import (Any)
 
-from reports.evidence import gather_evidence
-from reports.figure import Intervals
-from reports.figures.trials import make_fronts
-from reports.labels import format_estimate, format_probability, format_value, metric_label
-from reports.page.tables import make_front_table
-from reports.writing import write_frames_report
-from sweep.analysis import recommend
-from sweep.analysis.answer import Answer
-from sweep.analysis.statistics import Interval
-from sweep.cli.app import run_app
-from sweep.records.loading import load_frames
 
 STUDY = """
 name = "small"
@@ -65,28 +64,28 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a study that really ran."""
-    folder = tmp_path_factory.mktemp("one_number")
-    (folder / "small.toml").write_text(STUDY)
-    words = ["run", str(folder / "small.toml"), "--root", str(folder), *INLINE]
+    root = tmp_path_factory.mktemp("one_number")
+    (root / "small.toml").write_text(STUDY)
+    words = ["run", str(root / "small.toml"), "--root", str(root), *INLINE]
     assert run_app([*words, "--json"]) == 0
-    return folder / "small"
+    return root / "small"
 
 
 @pytest.fixture(scope="module")
-def answer(place: Path) -> Answer:
-    return recommend(load_frames(place, evaluations=True))
+def answer(folder: Path) -> Answer:
+    return recommend(load_frames(folder, evaluations=True))
 
 
 @pytest.fixture(scope="module")
-def shown(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    frames, path = load_frames(place, evaluations=True), tmp_path_factory.mktemp("page") / "report.html"
+def shown(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    frames, path = load_frames(folder, evaluations=True), tmp_path_factory.mktemp("page") / "report.html"
     return Page(write_frames_report(frames, path, formats=()).read_text(encoding="utf-8"))
 
 
-def read_document(place: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert run_app(["recommend", str(place), "--json"]) == 0
+def read_document(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert run_app(["recommend", str(folder), "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 
@@ -98,10 +97,10 @@ def format_both(name: str, value: Interval | dict[str, float]) -> list[str]:
 
 
 def test_every_use_has_one_number_everywhere(
-    place: Path, answer: Answer, shown: Page, capsys: pytest.CaptureFixture[str]
+    folder: Path, answer: Answer, shown: Page, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = read_document(place, capsys)
-    assert run_app(["recommend", str(place)]) == 0
+    document = read_document(folder, capsys)
+    assert run_app(["recommend", str(folder)]) == 0
     printed = capsys.readouterr().out
     estimates = {item.number: item for item in answer.configurations}
     listed = {item["number"]: item for item in document["configurations"]}
@@ -126,9 +125,9 @@ def test_every_use_has_one_number_everywhere(
 
 
 def test_every_point_of_the_curve_has_one_number_everywhere(
-    place: Path, answer: Answer, shown: Page, capsys: pytest.CaptureFixture[str]
+    folder: Path, answer: Answer, shown: Page, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = read_document(place, capsys)
+    document = read_document(folder, capsys)
     assert answer.batch_size is not None
     estimates = {item.number: item for item in answer.configurations}
     both = [row for row in shown.rows if row[:1] == ["vit_micro"]]
@@ -151,8 +150,8 @@ def test_every_point_of_the_curve_has_one_number_everywhere(
         assert format_probability(entry["p_without_loss"]) in row
 
 
-def test_the_figures_show_the_same_estimates(place: Path, answer: Answer) -> None:
-    evidence = gather_evidence(load_frames(place, evaluations=True))
+def test_the_figures_show_the_same_estimates(folder: Path, answer: Answer) -> None:
+    evidence = gather_evidence(load_frames(folder, evaluations=True))
     estimates = {item.number: item.values for item in answer.configurations}
     panel = make_fronts(evidence)[0].panels[0]  # type: ignore[index]
     (marks,) = (layer for layer in panel.layers if isinstance(layer, Intervals))

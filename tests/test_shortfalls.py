@@ -129,7 +129,7 @@ def test_configurations_with_too_few_fresh_seeds_are_named_with_the_reason(
     assert (found in recommend(made).notes) == bool(found)
 
 
-# ---------------------------------------------------------------------- real studies
+# --- real studies
 
 STUDY = """
 name = "tiny"
@@ -170,8 +170,6 @@ def test_an_objective_that_a_sensor_did_not_deliver_is_named_everywhere(
     assert document["missing_objectives"] == {"energy_joules": 3}
     assert document["confirmation_shortfall"] is None
     assert (document["num_trials"], document["stopped"]) == (3, None)
-    shown = run(capsys)
-    assert "objective energy_joules is missing in 3 complete trials" in shown
     assert run_app(["recommend", "tiny", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["missing_objectives"] == {"energy_joules": 3}
@@ -185,17 +183,11 @@ def test_an_objective_that_a_sensor_did_not_deliver_is_named_everywhere(
 
 def test_a_confirmation_is_explained_until_it_is_done(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "tiny.toml").write_text(STUDY.format(second="train_seconds", trials=1))
-    document = run(capsys, "--json", "--set", "confirm.seeds=0")
-    assert (
-        document["confirmation_shortfall"]
-        == "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again."
-    )
-    assert "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again." in run(
-        capsys, "--set", "confirm.seeds=0"
-    )
+    nothing = "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again."
+    assert nothing in run(capsys, "--set", "confirm.seeds=0")
     page = (folder / "runs/tiny/report.html").read_text()
     reservations = page.partition('id="warnings"')[2].partition("</section>")[0]
-    assert "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again." in reservations
+    assert nothing in reservations
     stopped = run(capsys, "--json", "--timeout", "0.001")
     expected = "0 confirming trials completed: the study's timeout has passed"
     assert stopped["confirmation_shortfall"].startswith(expected)
@@ -204,6 +196,3 @@ def test_a_confirmation_is_explained_until_it_is_done(folder: Path, capsys: pyte
     assert "0 confirming trials completed: the run ended before it." in notes
     done = run(capsys, "--json")
     assert (done["confirmation_shortfall"], done["missing_objectives"]) == (None, {})
-    shown = run(capsys)
-    assert "study tiny: 1 search trial planned, then at most 1 to confirm for about 50% of their time, 2 on" in shown
-    assert "confirming trials completed" not in shown

@@ -1,4 +1,4 @@
-"""Medians, intervals and the probability of being on the front."""
+"""Fronts against their definition; medians, intervals, estimates and verdicts against SciPy and by hand."""
 
 import math
 import subprocess
@@ -7,35 +7,42 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from sweep.analysis.costs import equal_cost_groups
 from sweep.analysis.statistics import (
+    Estimate,
+    Region,
     Spread,
+    assess_region,
+    confidence_interval,
     configuration_groups,
+    correct_holm,
     front_probabilities,
+    front_rank,
+    hypervolume,
+    mean_estimate,
     median_errors,
     median_interval,
+    non_dominated,
     pooled_spread,
+    reference_point,
     seed_interval,
+    slope_estimate,
     t_density,
     t_quantile,
     t_upper_tail,
 )
 
 
-def test_one_value_has_no_interval():
-    interval = median_interval([3.0])
-    assert (interval.median, interval.n) == (3.0, 1)
-    assert math.isnan(interval.low)
-    assert math.isnan(interval.high)
+def test_a_bootstrapped_interval_spans_a_few_values_and_repeats_exactly():
+    assert median_interval([0.90, 0.94, 0.91, np.nan]) == (0.91, 0.90, 0.94, 3) == median_interval([0.90, 0.94, 0.91])
+    one = median_interval([3.0])
+    assert (one.median, one.n, math.isnan(one.low), math.isnan(one.high)) == (3.0, 1, True, True)
     assert median_interval([np.nan]).n == 0
-
-
-def test_three_values_span_their_range_and_repeat_exactly():
-    interval = median_interval([0.90, 0.94, 0.91, np.nan])
-    assert interval == (0.91, 0.90, 0.94, 3)
-    assert interval == median_interval([0.90, 0.94, 0.91])
 
 
 def test_interval_covers_the_true_median():
@@ -95,20 +102,17 @@ def test_trials_cost_the_same_where_a_switch_is_on_in_all_of_them_or_in_none():
     assert configuration_groups(trials).tolist() == [0, 1, 2, 3]
 
 
-# ------------------------------------------------------------------ Student's t, without waiting for scipy.stats
+# --- Student's t, without waiting for scipy.stats
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 3, 9, 400])
+@pytest.mark.parametrize("degrees", [0, 1, 2, 3, 9, 400])
 def test_the_same_as_scipys_distribution(degrees: int) -> None:
     values = np.linspace(-30.0, 30.0, 13)
-    np.testing.assert_allclose(t_upper_tail(values, degrees), stats.t.sf(values, degrees), rtol=1e-9)
-    np.testing.assert_allclose(t_density(values, degrees), stats.t.pdf(values, degrees), rtol=1e-9)
-    assert t_quantile(0.95, degrees) == pytest.approx(stats.t.ppf(0.975, degrees))
-
-
-def test_without_degrees_the_density_is_the_normal_one() -> None:
-    values = np.linspace(-4.0, 4.0, 9)
-    np.testing.assert_allclose(t_density(values, 0), stats.norm.pdf(values), rtol=1e-12)
+    truth = stats.t(degrees) if degrees else stats.norm
+    np.testing.assert_allclose(t_density(values, degrees), truth.pdf(values), rtol=1e-9)
+    if degrees:
+        np.testing.assert_allclose(t_upper_tail(values, degrees), truth.sf(values), rtol=1e-9)
+        assert t_quantile(0.95, degrees) == pytest.approx(truth.ppf(0.975))
 
 
 def test_a_report_waits_for_no_statistics_package() -> None:
@@ -117,3 +121,100 @@ def test_a_report_waits_for_no_statistics_package() -> None:
     code += " if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# --- estimates and verdicts
+
+
+def test_holm_as_in_the_definition() -> None:
+    assert correct_holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert correct_holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert correct_holm([]).tolist() == []
+
+
+def test_a_verdict_needs_the_interval_on_one_side() -> None:
+    region = Region(0.75, 1.25)
+    inside, outside, between = (Estimate(value, 0.05, 50, 60) for value in (1.0, 0.3, 0.8))
+    assert assess_region(inside, region) == ("supported", pytest.approx(stats.t.sf(5, 50)))
+    assert assess_region(outside, region) == ("contradicted", pytest.approx(stats.t.sf(9, 50)))
+    assert assess_region(between, region)[1] > 0.05
+    assert assess_region(Estimate(1.0, math.nan, 0, 1), region) == ("undecided", 1.0)
+    assert assess_region(Estimate(5.0, 1.0, 9, 10), Region(0.0, math.inf))[0] == "supported"
+    ratio = Estimate(math.log(1.3), 0.01, 9, 10, is_ratio=True)
+    assert assess_region(ratio, Region(1.2, 1.4))[0] == "supported"
+    assert confidence_interval(ratio)[0] == pytest.approx(1.3)
+
+
+def test_estimates_as_scipy_has_them() -> None:
+    rng = np.random.default_rng(5)
+    values = rng.normal(0.3, 1.0, 12)
+    mean = mean_estimate(values)
+    test = stats.ttest_1samp(values, 0.0)
+    assert mean.value / mean.error == pytest.approx(test.statistic)
+    assert confidence_interval(mean)[1:] == pytest.approx(tuple(test.confidence_interval()))
+    x = rng.normal(size=20)
+    y = 2 * x + rng.normal(size=20)
+    slope, line = slope_estimate(x, y), stats.linregress(x, y)
+    assert (slope.value, slope.error) == pytest.approx((line.slope, line.stderr))
+    assert mean_estimate([0.1]).degrees == 0
+    assert slope_estimate(x[:2], y[:2]).degrees == 0
+
+
+# --- fronts
+
+
+def by_definition(values):
+    better = [
+        [np.all(a <= b) and np.any(a < b) for a in values]  # a dominates b
+        for b in values
+    ]
+    return ~np.array(better, dtype=bool).reshape(len(values), len(values)).any(axis=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 4)), elements=st.integers(-3, 3).map(float)))
+def test_front_is_the_definition(values):
+    assert np.array_equal(non_dominated(values), by_definition(values))
+    assert np.array_equal(front_rank(values) == 0, by_definition(values))
+
+
+def test_signs_turn_the_direction():
+    values = np.array([[0.9, 10.0], [0.8, 5.0], [0.7, 7.0], [0.9, 12.0]])
+    assert non_dominated(values, [-1, 1]).tolist() == [True, True, False, False]
+    assert front_rank(values, [-1, 1]).tolist() == [0, 0, 1, 1]
+
+
+def test_duplicates_stay_together_and_missing_values_never_win():
+    values = np.array([[1.0, 2.0], [1.0, 2.0], [np.nan, 0.0], [0.0, -np.inf], [3.0, 3.0]])
+    assert non_dominated(values).tolist() == [True, True, False, False, False]
+    assert front_rank(values).tolist() == [0, 0, -1, -1, 1]
+
+
+def test_empty_and_wrong_shapes():
+    assert non_dominated(np.zeros((0, 3))).shape == (0,)
+    with pytest.raises(ValueError, match="2 objectives require 2 signs, not 3"):
+        non_dominated(np.zeros((1, 2)), [1, 1, 1])
+    with pytest.raises(ValueError, match="shape"):
+        non_dominated(np.zeros(3))
+
+
+def test_a_front_of_a_hundred_thousand_rows():
+    points = np.random.default_rng(0).normal(size=(100_000, 3))
+    sphere = points / np.linalg.norm(points, axis=1)[:, None]
+    mask = non_dominated(np.abs(sphere) * -1)  # the worst case: every row is on the front
+    assert mask.all()
+
+
+def test_hypervolume_of_two_boxes():
+    # boxes 2x1 and 1x2 from the corner (2, 2), overlapping in 1x1
+    values = np.array([[0.0, 1.0], [1.0, 0.0], [5.0, 5.0], [np.nan, 0.0]])
+    assert hypervolume(values, [2.0, 2.0]) == pytest.approx(3.0)
+    assert hypervolume(values * [-1, 1], [-2.0, 2.0], [-1, 1]) == pytest.approx(3.0)
+    assert hypervolume(values, [-1.0, -1.0]) == 0.0
+
+
+def test_reference_point_lies_beyond_the_worst():
+    values = np.array([[0.5, 10.0], [0.9, 30.0], [np.nan, 99.0]])
+    assert reference_point(values, [-1, 1]) == pytest.approx([0.46, 32.0])
+    with pytest.raises(ValueError, match="one row"):
+        reference_point(np.array([[np.nan]]))

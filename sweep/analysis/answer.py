@@ -38,7 +38,7 @@ class Limits:
 class ConfigurationEstimate:
     """What is known of one configuration, whose first trial is ``number``. ``values`` are estimates by metric, in its
     unit: accuracies by all trainings of the model, on new images; times and memory by all trials of equal cost.
-    ``measured`` are medians over its own trials. ``front_probability`` is that of being truly on the Pareto front."""
+    ``measured`` are medians over its own trials. ``front_probability``: of being truly on the Pareto front."""
 
     number: int
     num_seeds: int  # fresh ones
@@ -74,7 +74,7 @@ class Recommendation:
     """The choice for one use. Without one ``number`` is None, ``config`` and ``values`` are empty, and ``missing`` is
     the command that would make one possible, None where the limits or the study's own keys exclude all.
 
-    ``probability`` is that of being right: of the configurations that were tried none is truly better for this use by
+    ``probability`` is the probability of being right: no configuration that was tried is truly better for this use by
     more than the study's tolerance. From the study's confidence on it ``is_settled``. ``on_front`` is the probability
     of being truly on the front; ``regret`` what is expected to be lost against the truly best, in the unit of
     ``regret_metric``. Only configurations with enough fresh seeds are named. ``values`` are estimates, the same as in
@@ -100,7 +100,7 @@ class Recommendation:
     next_best: NextBest | None = None
     evidence: tuple[str, ...] = ()
     missing: str | None = None
-    price: TrainingPrice | None = None  # where the study names that of an hour
+    price: TrainingPrice | None = None  # where the study has a price of an hour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +108,8 @@ class TunedBatch:
     """One effective batch size of one model.
 
     ``number`` is the first trial of the configuration that stands for it: the fastest of those whose accuracy is within
-    the tolerance of the batch's best, ``seconds`` and ``memory_bytes`` are its own. ``accuracy`` is that of the best
-    configuration at the batch, whichever it is, so that its interval contains that the best was picked.
+    the tolerance of the batch's best, ``seconds`` and ``memory_bytes`` are its own. ``accuracy`` is of the best
+    configuration at the batch, whichever it is, so that its interval allows for the best having been picked.
     ``p_without_loss`` is the probability that tuned training at this batch loses no more than the tolerance against the
     model's best batch. ``num_steps``, ``num_samples`` and those to the model's common target (:class:`TunedModel`) are
     of the trainings of the representative, ``learning_rate`` is its highest one with the scaling rule applied,
@@ -134,7 +134,7 @@ class TunedBatch:
     seconds_to_target: Interval
     p_without_loss: float
     remarks: tuple[str, ...]
-    price: TrainingPrice | None = None  # where the study names that of an hour
+    price: TrainingPrice | None = None  # where the study has a price of an hour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +187,8 @@ class Fact:
     name: str
     statement: str
     value: float
-    low: float
-    high: float
+    low: float = math.nan
+    high: float = math.nan
     unit: str
     n: int
     detail: str = ""
@@ -229,14 +229,11 @@ class Answer:
     currency: str = ""
 
     def __repr__(self) -> str:
-        found = self.batch_size.statements[0].text if self.batch_size else self.no_complete_trial
-        return f"Answer(study={self.study!r}, {found!r})"
+        text = self.batch_size.statements[0].text if self.batch_size else self.no_complete_trial
+        return f"Answer(study={self.study!r}, {text!r})"
 
     def _repr_html_(self) -> str:
         return str(resolve("reports.notebook:render_answer")(self))  # a notebook shows it
-
-
-# Results of an analysis as JSON documents.
 
 
 def to_document(value: Any) -> Any:

@@ -45,8 +45,8 @@ _MAX_CANDIDATES = 300
 # Draws are rounded to what a page can contain exactly: accuracies to 16-bit multiples of 0.002 points, times and memory
 # to 32-bit floats.
 _ACCURACY_STEPS = 50_000
-MEASURED = ("test_accuracy",)  # medians over a configuration's own trials, because no use is decided by them
-_QUANTILES = (0.025, 0.5, 0.975)
+_MEASURED = ("test_accuracy",)  # medians over a configuration's own trials, because no use is decided by them
+QUANTILES = (0.025, 0.5, 0.975)  # of the draws, for an interval
 _COMPROMISE_TOLERANCE = 0.2  # of the distance to the ideal point: which compromise is the best is a matter of taste
 _SHOWN = (
     "batch.micro", "batch.accumulation", "batch.global", "optimizer.name", "optimizer.lr", "optimizer.weight_decay",
@@ -56,7 +56,7 @@ _SHOWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """``rows`` are the candidates' places among the configurations (shape ``[k]``); ``draws`` plausible true values of
+    """``rows`` are the candidates among the configurations (shape ``[k]``); ``draws`` plausible true values of
     ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
     probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``;
     ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``."""
@@ -87,21 +87,21 @@ class Candidates:
             return np.full(whole.shape[:-1], np.nan)
         return np.asarray(whole[..., self.names.index(name)])
 
-    def number(self, place: int) -> int:
+    def number(self, candidate: int) -> int:
         """The number of a candidate's first trial."""
-        return int(self._numbers[self.rows[place]])
+        return int(self._numbers[self.rows[candidate]])
 
     @cached_property
     def _numbers(self) -> Values:
         return read_numbers(self.records.frame, "number")
 
-    def basis_of(self, place: int) -> Numbers:
+    def basis_of(self, candidate: int) -> Numbers:
         """The rows of complete trials that a candidate's values rest on; shape ``[seeds]``."""
-        return self.records.basis_of(int(self.rows[place]))
+        return self.records.basis_of(int(self.rows[candidate]))
 
-    def is_time_doubtful(self, place: int) -> bool:
-        """Whether the candidate has a training time, and neither it nor that of a trial of equal cost is evidence."""
-        return SECONDS in self.names and bool(self.records.has_doubtful_time[self.rows[place]])
+    def is_time_doubtful(self, candidate: int) -> bool:
+        """Whether the candidate has a time, and no trial of equal cost has one that can be used for certain."""
+        return SECONDS in self.names and bool(self.records.has_doubtful_time[self.rows[candidate]])
 
     def least_useful(self, accuracies: Values, margin: float = ACCURACY_MARGIN) -> Values:
         """The accuracy from which on a configuration is useful when ``accuracies`` (shape ``[..., k]``) are true; shape
@@ -131,20 +131,20 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
     """The candidates of ``records``; None where no complete trial has an accuracy."""
     objectives = records.spec.objectives if records.spec else USUAL_OBJECTIVES
     posteriors = [records.posterior(name) for name in dict.fromkeys((*objectives, *USUAL_OBJECTIVES))]
-    known = [posterior for posterior in posteriors if np.isfinite(posterior.centers).any()]
-    names = tuple(posterior.name for posterior in known)
+    posteriors = [posterior for posterior in posteriors if np.isfinite(posterior.centers).any()]
+    names = tuple(posterior.name for posterior in posteriors)
     if ACCURACY not in names:
         return None
-    estimates = np.stack([posterior.estimates for posterior in known], axis=1)
+    estimates = np.stack([posterior.estimates for posterior in posteriors], axis=1)
     signs = np.array([METRICS[name].sign for name in names])
-    is_objective = np.isin(names, objectives)
-    costs, confirmed = estimates * signs, records.grouping.confirmed
-    rows = _select_rows(costs[:, is_objective], costs[:, names.index(ACCURACY)], confirmed)
-    place, generator = names.index(ACCURACY), np.random.default_rng(_RESPONSE_SEED)
+    is_objective, accuracy = np.isin(names, objectives), names.index(ACCURACY)
+    costs = estimates * signs
+    rows = _select_rows(costs[:, is_objective], costs[:, accuracy], records.grouping.confirmed)
+    generator = np.random.default_rng(_RESPONSE_SEED)
     with _find_threads().limit(limits=1):  # several wait for each other longer than one takes
-        draws = draw_all(known, rows, _NUM_DRAWS)
-        response = draw_response(records, rows, draws[..., place], estimates[rows, place], generator)
-    draws[..., place], estimates[rows, place] = response.draws, response.estimates
+        draws = draw_all(posteriors, rows, _NUM_DRAWS)
+        response = draw_response(records, rows, draws[..., accuracy], estimates[rows, accuracy], generator)
+    draws[..., accuracy], estimates[rows, accuracy] = response.draws, response.estimates
     _round_draws(draws, names)
     return Candidates(
         records=records,
@@ -164,12 +164,12 @@ def _find_threads() -> ThreadpoolController:
 
 
 def _round_draws(draws: Values, names: tuple[str, ...]) -> None:
-    for place, name in enumerate(names):
+    single = np.finfo(np.float32)
+    for index, name in enumerate(names):
         if name == ACCURACY:
-            draws[..., place] = np.rint(draws[..., place] * _ACCURACY_STEPS) / _ACCURACY_STEPS
+            draws[..., index] = np.rint(draws[..., index] * _ACCURACY_STEPS) / _ACCURACY_STEPS
         elif name in (SECONDS, MEMORY):
-            held = np.finfo(np.float32)
-            draws[..., place] = np.clip(draws[..., place], held.tiny, held.max).astype(np.float32)
+            draws[..., index] = np.clip(draws[..., index], single.tiny, single.max).astype(np.float32)
 
 
 def _select_rows(costs: Values, misses: Values, confirmed: Mask) -> Numbers:
@@ -193,18 +193,20 @@ def list_estimates(candidates: Candidates) -> tuple[ConfigurationEstimate, ...]:
     """The values of every candidate, in the order of their first trials."""
     return tuple(
         ConfigurationEstimate(
-            number=candidates.number(place),
-            num_seeds=int(candidates.num_seeds[place]),
-            values={name: value for name in candidates.names if (value := estimate_value(candidates, place, name)).n},
-            measured=_measure_values(candidates, place),
-            front_probability=0.0 if len(candidates.rows) == 1 else float(candidates.p_front[place]),
+            number=candidates.number(candidate),
+            num_seeds=int(candidates.num_seeds[candidate]),
+            values={
+                name: value for name in candidates.names if (value := estimate_value(candidates, candidate, name)).n
+            },
+            measured=_measure_values(candidates, candidate),
+            front_probability=0.0 if len(candidates.rows) == 1 else float(candidates.p_front[candidate]),
         )
-        for place in range(len(candidates.rows))
+        for candidate in range(len(candidates.rows))
     )
 
 
-def estimate_value(candidates: Candidates, place: int, name: str) -> Interval:
-    """The metric ``name`` of the candidate at ``place``, in its unit; NaN with ``n`` = 0 where it was not measured.
+def estimate_value(candidates: Candidates, candidate: int, name: str) -> Interval:
+    """The metric ``name`` of a ``candidate``, in its unit; NaN with ``n`` = 0 where it was not measured.
 
     Times and memory are those of all trials of equal cost where these are pooled, and ``n`` is their number. Everything
     else has the median and the quantiles of the draws that the probabilities are counted in, so that the interval
@@ -212,27 +214,27 @@ def estimate_value(candidates: Candidates, place: int, name: str) -> Interval:
     """
     if name not in candidates.names:
         return Interval(np.nan, np.nan, np.nan, 0)
-    pooled = candidates.records.posterior(name).pooled_interval(int(candidates.rows[place]))
+    pooled = candidates.records.posterior(name).pooled_interval(int(candidates.rows[candidate]))
     if pooled is not None:
         return pooled
-    drawn = candidates.values(name, candidates.draws)[:, place]
-    return describe_draws(drawn, int(np.isfinite(_own_values(candidates, place, name)).sum()))
+    drawn = candidates.values(name, candidates.draws)[:, candidate]
+    return describe_draws(drawn, int(np.isfinite(_own_values(candidates, candidate, name)).sum()))
 
 
 def describe_draws(drawn: Values, n: int) -> Interval:
     """The median and the 95 % interval of ``drawn``, shape ``[draws]``; NaN with ``n`` = 0 where it is not known."""
     if not np.isfinite(drawn).all():
         return Interval(np.nan, np.nan, np.nan, 0)
-    low, middle, high = np.quantile(drawn, _QUANTILES).tolist()
+    low, middle, high = np.quantile(drawn, QUANTILES).tolist()
     return Interval(middle, low, high, n)
 
 
-def _measure_values(candidates: Candidates, place: int) -> dict[str, Interval]:
+def _measure_values(candidates: Candidates, candidate: int) -> dict[str, Interval]:
     """The metrics of :data:`MEASURED` that are no candidate's estimate: the median over the configuration's own trials,
     with an interval by the spread between seeds and the number of images."""
-    found, records = {}, candidates.records
-    for name in (name for name in MEASURED if name not in candidates.names):
-        values, scale = _own_values(candidates, place, name), scale_of(name)
+    measured, records = {}, candidates.records
+    for name in (name for name in _MEASURED if name not in candidates.names):
+        values, scale = _own_values(candidates, candidate, name), scale_of(name)
         if not np.isfinite(values).any():
             continue
         spread = records.grouping.seed_spread(scale.forward(read_numbers(records.done, name)))
@@ -241,16 +243,13 @@ def _measure_values(candidates: Candidates, place: int) -> dict[str, Interval]:
         variance = 1.0 / (4.0 * num_images) if num_images else 0.0
         _, low, high, n = seed_interval(scale.forward(values), spread, known_variance=variance)
         low, high = scale.backward(np.array([low, high])).tolist()
-        found[name] = Interval(float(np.nanmedian(values)), low, high, n)
-    return found
+        measured[name] = Interval(float(np.nanmedian(values)), low, high, n)
+    return measured
 
 
-def _own_values(candidates: Candidates, place: int, name: str) -> Values:
+def _own_values(candidates: Candidates, candidate: int, name: str) -> Values:
     records = candidates.records
-    return read_own(name, records.done, records.grouping)[candidates.basis_of(place)]
-
-
-_Score = Callable[[Candidates, Values], Values]
+    return read_own(name, records.done, records.grouping)[candidates.basis_of(candidate)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,16 +258,10 @@ class Use:
     settings alone, shape ``[k]``; ``metric`` the one that is optimized, None for a compromise. ``find_margin`` gives
     the accuracy that a candidate may be below the best, None where accuracy itself is optimized."""
 
-    score: _Score
+    score: Callable[[Candidates, Values], Values]
     takes_part: Callable[[Candidates], Mask]
     metric: str | None
     find_margin: Callable[[Tolerance], float] | None
-
-
-def _score_candidates(candidates: Candidates, use: Use, table: Values) -> Values:
-    """The use's scores when ``table`` (shape ``[..., k, m]``) is true, infinite for those that may not win; shape
-    ``[..., k]``."""
-    return _score(candidates, use, table, 0.0)
 
 
 def find_right(candidates: Candidates, use: Use, table: Values) -> Mask:
@@ -278,18 +271,20 @@ def find_right(candidates: Candidates, use: Use, table: Values) -> Mask:
     A rival whose accuracy is only just enough does not make another one wrong: rivals must lose less by half the
     tolerance of accuracy (an indifference zone, without which a rival at the edge could never be decided about).
     """
-    own = _score_candidates(candidates, use, table)
+    own = _score(candidates, use, table)
     rivals = _score(candidates, use, table, candidates.rules.tolerance.accuracy / 2)
     best = rivals.min(axis=-1, keepdims=True)
     return np.asarray(np.isfinite(own) & (own <= _widen_best(candidates, use, best)))
 
 
-def _find_regrets(candidates: Candidates, use: Use, table: Values) -> Values:
-    """What each candidate loses against the best when ``table`` (shape ``[..., k, m]``) is true, in the unit of the
-    score; infinite where it may not be named; shape ``[..., k]``."""
-    scores = _score_candidates(candidates, use, table)
-    best = scores.min(axis=-1, keepdims=True)
-    return np.asarray(scores - np.where(np.isfinite(best), best, 0.0))
+def _score(candidates: Candidates, use: Use, table: Values, stricter: float = 0.0) -> Values:
+    # the use's scores when ``table`` (shape [..., k, m]) is true, infinite for those that may not win; shape [..., k];
+    # the accuracy that is required is higher by ``stricter``
+    score, inside = use.score(candidates, table), candidates.within_limits(table) & use.takes_part(candidates)
+    if use.find_margin is not None:
+        margin = use.find_margin(candidates.rules.tolerance)
+        inside = _are_useful(candidates, table, inside, margin - min(stricter, margin / 2))
+    return np.where(inside & np.isfinite(score), score, np.inf)
 
 
 def _widen_best(candidates: Candidates, use: Use, best: Values) -> Values:
@@ -300,15 +295,6 @@ def _widen_best(candidates: Candidates, use: Use, best: Values) -> Values:
     if use.metric == ACCURACY:
         return best + tolerance.accuracy
     return best * (1.0 + (tolerance.memory if METRICS[use.metric].is_memory else tolerance.time))
-
-
-def _score(candidates: Candidates, use: Use, table: Values, stricter: float) -> Values:
-    score, part = use.score(candidates, table), use.takes_part(candidates)
-    inside = candidates.within_limits(table) & part
-    if use.find_margin is not None:
-        margin = use.find_margin(candidates.rules.tolerance)
-        inside = _are_useful(candidates, table, inside, margin - min(stricter, margin / 2))
-    return np.where(inside & np.isfinite(score), score, np.inf)
 
 
 def _are_useful(candidates: Candidates, table: Values, inside: Mask, margin: float) -> Mask:
@@ -343,8 +329,8 @@ def _compromise(candidates: Candidates, table: Values) -> Values:
 
 
 def _costs(candidates: Candidates, table: Values, names: list[str]) -> Values:
-    values = {name: candidates.values(name, table) for name in names}
-    return np.stack([-each if name == ACCURACY else LOG.forward(each) for name, each in values.items()], axis=-1)
+    values = ((name, candidates.values(name, table)) for name in names)
+    return np.stack([-value if name == ACCURACY else LOG.forward(value) for name, value in values], axis=-1)
 
 
 def _everyone(candidates: Candidates) -> Mask:
@@ -376,16 +362,11 @@ USE_TABLE = {
 }
 
 
-def choose_configuration(candidates: Candidates, name: str) -> Recommendation:
-    """The recommendation for the use called ``name``."""
-    return choose_for(candidates, USE_TABLE[name], name)
-
-
 def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
     """The recommendation for ``use``, which is called ``name``: of the configurations with enough fresh seeds the one
     that is most probably right (:func:`pick_surest`)."""
     frame = candidates.records.frame
-    score = _score_candidates(candidates, use, candidates.estimates)
+    score = _score(candidates, use, candidates.estimates)
     right = find_right(candidates, use, candidates.draws)
     probabilities = right.mean(axis=0)
     pick = pick_surest(candidates, use, probabilities, candidates.nameable)
@@ -401,14 +382,14 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         config=config,
         settings=select_shown(candidates, config),
         global_batch_size=int(frame["global_batch_size"].iloc[row]),
-        learning_rate=_find_learning_rate(frame.iloc[[row]]),
-        num_epochs=_find_num_epochs(frame.iloc[[row]]),
+        learning_rate=_finite(scaled_learning_rates(frame.iloc[[row]])[0]),
+        num_epochs=_finite(read_numbers(frame.iloc[[row]], "num_epochs")[0]),
         values={name: value for name in candidates.names if (value := estimate_value(candidates, pick, name)).n},
         measured=_measure_values(candidates, pick),
         probability=probability,
         is_settled=probability >= candidates.rules.confidence,
         on_front=0.0 if is_alone else float(candidates.p_front[pick]),
-        regret=_regret(candidates, use, pick),
+        regret=_expect_regret(candidates, use, pick),
         regret_metric=use.metric or "",
         next_best=None if second is None else _next_best(candidates, pick, second),
         evidence=tuple(_evidence(candidates, pick, score)),
@@ -416,19 +397,12 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
     )
 
 
-def _find_learning_rate(trial: pd.DataFrame) -> float | None:
-    # the highest one with its scaling rule applied; None where it is not on record
-    rate = float(scaled_learning_rates(trial)[0])
-    return rate if math.isfinite(rate) else None
-
-
-def _find_num_epochs(trial: pd.DataFrame) -> float | None:
-    epochs = float(read_numbers(trial, "num_epochs")[0])
-    return epochs if math.isfinite(epochs) else None
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def config_of(row: pd.Series) -> dict[str, Scalar]:
-    """The configuration in a row of trials by dotted key, without seed and the data's place."""
+    """The configuration in a row of trials by dotted key, without seed and the data's candidate."""
     keys = (key for key in config_keys() if key not in {"seed", "data.root"})
     return {key: plain_value(row.get(f"config.{key}")) for key in keys}
 
@@ -440,7 +414,7 @@ def select_shown(candidates: Candidates, config: dict[str, Scalar]) -> tuple[str
 
 
 def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligible: Mask) -> int | None:
-    """The place among the ``eligible`` (shape ``[k]``) with the highest of the ``probabilities`` (shape ``[k]``) of
+    """The candidate among the ``eligible`` (shape ``[k]``) with the highest of the ``probabilities`` (shape ``[k]``) of
     being right for ``use``. Of several that are right with the study's confidence, the best by the estimates; of those
     within the tolerance of it, the one most probably on the front. None where there is none, or only such as are surely
     wrong."""
@@ -464,26 +438,16 @@ def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None
     return int(np.argmin(others)) if np.isfinite(others).any() else None
 
 
-def _regret(candidates: Candidates, use: Use, pick: int) -> float:
-    regrets = _find_regrets(candidates, use, candidates.draws)[:, pick]
-    known = regrets[np.isfinite(regrets)]
-    return float(known.mean()) if len(known) else 0.0
+def _expect_regret(candidates: Candidates, use: Use, pick: int) -> float:
+    scores = _score(candidates, use, candidates.draws)
+    known = scores[np.isfinite(scores[:, pick])]
+    return float((known[:, pick] - known.min(axis=1)).mean()) if len(known) else 0.0
 
 
 def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:
     frame = candidates.records.frame
-    first, other = (config_of(frame.iloc[int(candidates.rows[place])]) for place in (pick, second))
-    n = min(len(candidates.basis_of(place)) for place in (pick, second))
-    differences: dict[str, Interval] = {}
-    for name in (name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names):
-        is_ratio = scale_of(name).is_ratio
-        drawn = candidates.values(name, candidates.draws)
-        drawn = LOG.forward(drawn) if is_ratio else drawn
-        gap = drawn[:, pick] - drawn[:, second]
-        if np.isfinite(gap).all():
-            bounds = np.quantile(gap, [0.025, 0.5, 0.975])
-            low, median, high = (LOG.backward(bounds) if is_ratio else bounds).tolist()
-            differences[name] = Interval(median, low, high, n)
+    first, other = (config_of(frame.iloc[int(candidates.rows[candidate])]) for candidate in (pick, second))
+    differences = compare_candidates(candidates, pick, second)
     return NextBest(
         number=candidates.number(second),
         changes={key: value for key, value in other.items() if value != first[key]},
@@ -492,24 +456,35 @@ def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:
     )
 
 
+def compare_candidates(candidates: Candidates, first: int, second: int) -> dict[str, Interval]:
+    """The accuracy of the candidate ``first`` minus the accuracy of ``second``, and the ratios of their times and
+    memory, by metric; without what was not measured."""
+    n = min(len(candidates.basis_of(candidate)) for candidate in (first, second))
+    differences: dict[str, Interval] = {}
+    for name in (name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names):
+        is_ratio, drawn = scale_of(name).is_ratio, candidates.values(name, candidates.draws)[:, [first, second]]
+        drawn = LOG.forward(drawn) if is_ratio else drawn
+        gap = drawn[:, 0] - drawn[:, 1]
+        if np.isfinite(gap).all():
+            bounds = np.quantile(gap, QUANTILES)
+            low, median, high = (LOG.backward(bounds) if is_ratio else bounds).tolist()
+            differences[name] = Interval(median, low, high, n)
+    return differences
+
+
 def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
     numbers = read_numbers(candidates.records.done, "number")[candidates.basis_of(pick)].astype(int).tolist()
-    accuracy = candidates.records.posterior(ACCURACY)
+    is_eligible = np.isfinite(score)
+    rivals = (
+        f"compared with all {format_count(int(is_eligible.sum()), 'eligible configuration')}, "
+        f"{int(np.sum(candidates.nameable & is_eligible))} of them with {FEWEST_SEEDS} fresh seeds or more"
+    )
     return [
         f"{len(numbers)} confirming trials with fresh seeds: {', '.join(map(str, numbers))}",
-        _describe_rivals(int(np.isfinite(score).sum()), int(np.sum(candidates.nameable & np.isfinite(score)))),
+        "the only eligible configuration" if is_eligible.sum() == 1 else rivals,
         "standard deviation between seeds pooled over all confirmed configurations, with "
-        f"{accuracy.spread.degrees} degrees of freedom",
+        f"{candidates.records.posterior(ACCURACY).spread.degrees} degrees of freedom",
     ]
-
-
-def _describe_rivals(num_eligible: int, num_nameable: int) -> str:
-    if num_eligible == 1:
-        return "the only eligible configuration"
-    return (
-        f"compared with all {format_count(num_eligible, 'eligible configuration')}, {num_nameable} of them with "
-        f"{FEWEST_SEEDS} fresh seeds or more"
-    )
 
 
 def _command_for_none(candidates: Candidates, name: str, score: Values) -> str | None:

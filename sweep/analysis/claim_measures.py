@@ -2,6 +2,7 @@
 costs."""
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -63,13 +64,13 @@ from sweep.config.tables import model_family
 SMALL = 32  # samples
 _LENGTHS = ("epochs", "steps", "samples", "seconds")  # budgets of a fixed length
 _SHARE, _NEAR = 0.8, 0.06  # of the largest micro batch
-_LONG = 2000  # steps, of which 40 are measured where a step is one micro batch on a CPU
+_LONG = 2000  # steps; 40 of them are measured where a step is one micro batch on a CPU
 _NOT_INVARIANT = (
     "; sharpness changes with the scale of the weights before a normalization, which the model does not (Dinh et al. "
     "2017)"
 )
 
-# ------------------------------------------------------------------ accuracy over batch sizes
+# --- accuracy over batch sizes
 
 
 def measure_slope(records: ComparableTrials, budget: str) -> Measurement:
@@ -221,23 +222,26 @@ def measure_warmup_gain(records: ComparableTrials, tested: Collection[str]) -> M
     return Measurement(estimate, f"{recipe}: {format_count(estimate.n, 'pair')} with and without warm-up")
 
 
-# ------------------------------------------------------------------ powers of the batch
+# --- powers of the batch
 
 
 def measure_rate_rule(records: ComparableTrials, power: float) -> Measurement:
     """The power of the best learning rate, of optimizers that should follow ``power``, and where the rule ends."""
-    found = _measure_power(records, LEARNING_RATE, _follows_power(records, power))
-    if found.reason:
-        return Measurement(reason=found.reason)
-    return Measurement(found.estimate, f"{found.detail}; {_describe_break(records, found.chosen, power)}")
+    measured = _measure_power(records, LEARNING_RATE, _follows_power(records, power))
+    return _add_detail(measured, "" if measured.reason else f"; {_describe_break(records, measured.chosen, power)}")
 
 
 def measure_tuned_power(records: ComparableTrials, tuned: TunedKey, optimizers: Collection[str] = ()) -> Measurement:
     """The power of the best value of ``tuned`` with the ``optimizers``, all where none is given."""
     names = read_text(records.frame, "config.optimizer.name")
     among = np.isin(names, [*optimizers]) if optimizers else np.ones(len(names))
-    found = _measure_power(records, tuned, np.asarray(among, dtype=np.bool_))
-    return Measurement(reason=found.reason) if found.reason else Measurement(found.estimate, found.detail)
+    return _add_detail(_measure_power(records, tuned, np.asarray(among, dtype=np.bool_)))
+
+
+def _add_detail(measured: BatchPower, more: str = "") -> Measurement:
+    if measured.reason:
+        return Measurement(reason=measured.reason)
+    return Measurement(measured.estimate, measured.detail + more)
 
 
 def _measure_power(records: ComparableTrials, tuned: TunedKey, among: Mask) -> BatchPower:
@@ -269,16 +273,13 @@ def _describe_break(records: ComparableTrials, chosen: Mask, power: float) -> st
 
 
 def measure_noise_power(records: ComparableTrials) -> Measurement:
-    """The power of the gradient noise scale."""
     scales = read_noise_scales(records)
     missing = scales.describe_missing()
     rest = f"; {missing}" if missing else ""
     if not (scales.values > 0).any():
         return Measurement(reason=f"no configuration has a noise scale over its training{rest}")
-    found = measure_value_power(records, scales.values)
-    if found.reason:
-        return Measurement(reason=f"{found.reason}{rest}")
-    return Measurement(found.estimate, f"{found.detail}{rest}")
+    measured = measure_value_power(records, scales.values)
+    return _add_detail(replace(measured, reason=measured.reason and f"{measured.reason}{rest}"), rest)
 
 
 def measure_sharpness_power(records: ComparableTrials) -> Measurement:
@@ -287,26 +288,23 @@ def measure_sharpness_power(records: ComparableTrials) -> Measurement:
     sharpness = keskar if (keskar > 0).any() else eigenvalue
     if not (sharpness > 0).any():
         return Measurement(reason="no configuration has its sharpness measured")
-    found = measure_value_power(records, sharpness)
-    if found.reason:
-        return Measurement(reason=found.reason)
-    return Measurement(found.estimate, f"{found.detail}{_NOT_INVARIANT}")
+    return _add_detail(measure_value_power(records, sharpness), _NOT_INVARIANT)
 
 
 def measure_critical_batch(records: ComparableTrials) -> Measurement:
     """The critical batch by the steps to a common target; the claim allows the batches that were tried."""
-    found = estimate_by_steps(records)
-    if isinstance(found, str):
-        return Measurement(reason=found)
-    tuned, law = found.tuned, found.law
+    measured = estimate_by_steps(records)
+    if isinstance(measured, str):
+        return Measurement(reason=measured)
+    tuned, law = measured.tuned, measured.law
     detail = (
         f"{tuned.detail}; at least {law.min_steps:.0f} steps and {law.min_samples:.0f} samples; the fit misses by "
         f"{100 * law.misfit:.0f} %"
     )
-    return Measurement(found.estimate, detail, Region(float(tuned.batches.min()), float(tuned.batches.max())))
+    return Measurement(measured.estimate, detail, Region(float(tuned.batches.min()), float(tuned.batches.max())))
 
 
-# ------------------------------------------------------------------ what a micro batch costs
+# --- what a micro batch costs
 
 
 def measure_memory_power(records: ComparableTrials) -> Measurement:
@@ -314,11 +312,11 @@ def measure_memory_power(records: ComparableTrials) -> Measurement:
     trials = records.done
     memory = read_numbers(trials, "peak_memory_bytes")
     accumulates = (read_numbers(trials, "config.batch.accumulation") > 1).astype(np.int64)
-    found = _medians_by_size(trials, memory, 2 * equal_cost_groups(trials, MICRO_KEYS) + accumulates)
-    fits = [(fit, row) for row, sizes, medians in found if (fit := _fit_power(sizes, medians)) is not None]
+    settings = 2 * equal_cost_groups(trials, MICRO_KEYS) + accumulates
+    by_setting = _medians_by_size(trials, memory, settings)
+    fits = [(fit, row) for row, sizes, medians in by_setting if (fit := _fit_power(sizes, medians)) is not None]
     if not fits:
-        reason = "no setting of otherwise equal cost ran with four micro batches or more"
-        return Measurement(reason=reason)
+        return Measurement(reason="no setting of otherwise equal cost ran with four micro batches or more")
     chosen, recipe = find_main_recipe(trials.iloc[[row for _, row in fits]], np.ones(len(fits), dtype=np.bool_))
     powers = [fit for (fit, _), is_chosen in zip(fits, chosen, strict=True) if is_chosen]
     # one fit keeps its own error; the error of several is how they differ
@@ -341,7 +339,7 @@ def _fit_power(sizes: Values, memory: Values) -> Estimate | None:
 def measure_last_doubling(records: ComparableTrials) -> Measurement:
     """The throughput at the largest micro batch over that at half of it, at equal cost otherwise."""
     trials, settings = records.done, equal_cost_groups(records.done, MICRO_KEYS)
-    rates = _read_rates(trials)
+    rates = read_observed("images_per_second", trials)
     gains = [
         (float(log_ratio(medians[-1:], medians[-2:-1])[0] / np.log2(levels[-1] / levels[-2])), row)
         for row, levels, medians in _medians_by_size(trials, rates, settings)
@@ -357,10 +355,6 @@ def measure_last_doubling(records: ComparableTrials) -> Measurement:
         reason = "too few trials of one model and optimizer ran with two micro batches, all else equal in cost"
         return Measurement(reason=reason)
     return Measurement(estimate, f"{recipe}: throughput at the largest micro batch over that at half of it")
-
-
-def _read_rates(trials: pd.DataFrame) -> Values:
-    return read_observed("images_per_second", trials)
 
 
 def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
@@ -385,7 +379,7 @@ def measure_near_largest(records: ComparableTrials) -> Measurement:
     """The throughput at 80 % of the largest micro batch that ran over that at half of it, of the setting with the most
     trials at both; what did not fit lies beyond the largest."""
     trials, settings = records.done, equal_cost_groups(records.done, MICRO_KEYS)
-    sizes, rates = read_numbers(trials, "config.batch.micro"), _read_rates(trials)
+    sizes, rates = read_numbers(trials, "config.batch.micro"), read_observed("images_per_second", trials)
     largest = pd.Series(np.where(rates > 0, sizes, np.nan)).groupby(settings).transform("max").to_numpy(np.float64)
     near, half = (np.abs(sizes / largest - share) <= _NEAR for share in (_SHARE, 0.5))
     counts = {group: min(near[settings == group].sum(), half[settings == group].sum()) for group in np.unique(settings)}
@@ -444,7 +438,7 @@ def _compare_split(trials: pd.DataFrame, values: Values, is_ratio: bool = False)
     return estimate_main_recipe(trials, first[firsts], averages, kind, is_ratio)
 
 
-# ------------------------------------------------------------------ what settles a claim beside its own study
+# --- what settles a claim beside its own study
 
 
 def settle_rate_rule(records: ComparableTrials, power: float) -> NextStep:
@@ -503,5 +497,4 @@ def settle_noise_power(records: ComparableTrials) -> NextStep:
 
 
 def settle_sharpness(records: ComparableTrials) -> NextStep:
-    """The same study with the sharpness."""
     return suggest_variant(records, "sharpness", {"diagnostics.sharpness": True})

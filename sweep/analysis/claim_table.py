@@ -81,7 +81,7 @@ _OPTIMIZER_KEYS = (
 )  # fmt: skip
 _SCHEDULE_KEYS = tuple(key for key in config_keys() if key.startswith("schedule."))
 
-# ------------------------------------------------------------------ which trainings are compared
+# --- which trainings are compared
 
 _SGD, _ADAM, _LAYERWISE = ("sgd", "momentum", "nesterov"), ("adam", "adamw"), ("lars", "lamb")
 _grows = lacks("batch.schedule", "", "constant")
@@ -151,7 +151,7 @@ def _compare_checkpointing(metric: str) -> Measure:
 _BOTH_PRECISIONS = extend_space(_DTYPE, 'choice = ["fp32", "bf16"]')
 _WITH_CHECKPOINTING = extend_space(_CHECKPOINTING, "choice = [false, true]")
 
-# ------------------------------------------------------------------ the smallest studies
+# --- the smallest studies
 
 _SIZES, _RATES, _WIDE = (16, 32, 64, 128, 256), (0.01, 0.03, 0.1, 0.3), (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _BATCHES = Repetition(key=_MICRO, low=16, high=512, is_whole=True)
@@ -186,7 +186,7 @@ def _design_split(spread: float) -> Design:
     return Design(space={_MICRO: (32, 512)}, repeated=sizes, spread=spread)
 
 
-# ------------------------------------------------------------------ the claims
+# --- the claims
 
 _GAINS, _MATCHES, _EQUALS = Region(0.005, np.inf), Region(-0.005, np.inf), Region(-0.005, 0.005)
 _ABOVE_ZERO = Region(0.0, np.inf)

@@ -31,6 +31,7 @@ from sweep.analysis.statistics import (
     plain_value,
     read_numbers,
     read_text,
+    weigh_extremes,
 )
 from sweep.config.metrics import METRICS, find_unit, format_count, join_words
 from sweep.config.sections import BUDGETS
@@ -86,7 +87,7 @@ class Repetition:
         if self.key == SEED:
             return tuple(range(count))
         step = math.log(self.high / self.low) / max(count - 1, 1)
-        values = [self.low * math.exp(step * place) for place in range(count)]
+        values = [self.low * math.exp(step * i) for i in range(count)]
         if self.is_whole:
             return tuple(dict.fromkeys(round(value) for value in values))
         rounded = (float(f"{value:.4g}") for value in values)
@@ -113,7 +114,6 @@ class Design:
         return {**self.space, self.repeated.key: self.repeated.list_values(repetitions)}
 
     def count_trainings(self, repetitions: int) -> int:
-        """The trainings of the whole study."""
         return math.prod(len(values) for values in self.list_space(repetitions).values())
 
     def list_points(self, repetitions: int) -> list[dict[str, Scalar]]:
@@ -202,7 +202,7 @@ def _list_values(records: ComparableTrials, name: str) -> set[Scalar]:
     return set(map(plain_value, trials[name].unique())) if name in trials.columns else set()
 
 
-# ------------------------------------------------------------------ what settles a claim
+# --- what settles a claim
 
 
 def suggest_copy(words: str) -> NextStep:
@@ -223,10 +223,10 @@ def suggest_variant(records: ComparableTrials, suffix: str, fixed: Mapping[str, 
     return NextStep(records.commands.run_variant(suffix, fixed), remark)
 
 
-# ------------------------------------------------------------------ pairs
+# --- pairs
 
 
-Condition = Callable[[pd.DataFrame], Mask]  # where it holds, shape ``[trials]``
+Condition = Callable[[pd.DataFrame], Mask]  # of which trials it holds, shape ``[trials]``
 
 
 def has(key: str, *values: Scalar) -> Condition:
@@ -235,7 +235,6 @@ def has(key: str, *values: Scalar) -> Condition:
 
 
 def lacks(key: str, *values: Scalar) -> Condition:
-    """The configuration key has none of the values."""
     return lambda trials: ~has(key, *values)(trials)
 
 
@@ -252,7 +251,6 @@ def is_large(least: float) -> Condition:
 
 
 def is_small(most: int) -> Condition:
-    """The effective batch size is at most ``most``."""
     return lambda trials: read_numbers(trials, EFFECTIVE) <= most
 
 
@@ -267,17 +265,14 @@ def count_micro(trials: pd.DataFrame) -> Values:
 
 
 def both(first: Condition, second: Condition) -> Condition:
-    """Both hold."""
     return lambda trials: first(trials) & second(trials)
 
 
 def holds(trials: pd.DataFrame) -> Mask:
-    """It holds of all."""
     return np.ones(len(trials), dtype=np.bool_)
 
 
 def read_done(records: ComparableTrials) -> pd.DataFrame:
-    """The complete trials."""
     return records.done
 
 
@@ -316,7 +311,7 @@ def compare_tuned(records: ComparableTrials, sides: Sides, tested: Collection[st
     """How much more accurate one side is than the other, each with its best learning rate, at equal settings and seed
     apart from the ``tested`` keys.
 
-    The best of many tries is higher by chance than that of few, so both count with the expected best of as many tries
+    The best of many tries is higher by chance than the best of few, so both count with the expected best of as many
     as the side with fewer has. Where several settings are compared, each counts once, by the mean over its seeds.
     """
     trials, side = sides.split(records)
@@ -332,19 +327,14 @@ def compare_tuned(records: ComparableTrials, sides: Sides, tested: Collection[st
         if min(len(np.unique(rates[ours])), len(np.unique(rates[others]))) >= MIN_RATES:
             num_drawn = min(len(ours), len(others))
             firsts.append(int(ours[np.argmax(accuracies[ours])]))
-            best = [expect_best(accuracies[each], num_drawn) for each in (ours, others)]
-            differences.append(best[0] - best[1])
-    first = np.array(firsts, dtype=np.int64)
-    gaps = np.array(differences, dtype=np.float64)
+            differences.append(expect_best(accuracies[ours], num_drawn) - expect_best(accuracies[others], num_drawn))
+    first, gaps = np.array(firsts, dtype=np.int64), np.array(differences, dtype=np.float64)
     return _average_settings(trials, first, settings[first], gaps, "of tuned recipes of equal settings")
 
 
 def expect_best(values: Values, num_drawn: int) -> float:
-    """The expected largest of ``num_drawn`` of the ``values`` (shape ``[n]``), drawn without replacement: the i-th
-    largest is it with probability C(n - i, m - 1) / C(n, m) (Dodge et al. 2019)."""
-    n, ordered = len(values), np.sort(values)[::-1]
-    weights = [math.comb(n - place - 1, num_drawn - 1) / math.comb(n, num_drawn) for place in range(n)]
-    return float(np.dot(weights, ordered))
+    """The expected largest of ``num_drawn`` of the ``values`` (shape ``[n]``), drawn without replacement."""
+    return float(np.dot(weigh_extremes(len(values), num_drawn, len(values)), np.sort(values)[::-1]))
 
 
 def compare_costs(records: ComparableTrials, sides: Sides, tested: str, metric: str) -> Measurement:
@@ -425,5 +415,5 @@ def estimate_main_recipe(
     estimate = mean_estimate(effects[chosen], is_ratio=is_ratio)
     if estimate.degrees > 0:
         return Measurement(estimate, f"{recipe}: {format_count(estimate.n, 'pair')} {kind}")
-    has = f"only one pair {kind} (of {recipe})" if estimate.n else f"no pair {kind}"
-    return Measurement(reason=f"the records have {has}; two or more of one model and optimizer are required")
+    lack = f"only one pair {kind} (of {recipe})" if estimate.n else f"no pair {kind}"
+    return Measurement(reason=f"the records have {lack}; two or more of one model and optimizer are required")

@@ -56,7 +56,6 @@ class ComparableTrials:
 
     @property
     def spec(self) -> StudySpec | None:
-        """The study's specification where it is on record."""
         return self.frames.spec
 
     @cached_property
@@ -124,14 +123,14 @@ def find_common_data(frames: Frames) -> DataSummary | None:
         InputError: trials of two studies are known to have read different images.
     """
     with_trials = set(read_text(frames.trials, "study").tolist())
-    known = {name: each.data for name, each in frames.inputs.items() if each.data and name in with_trials}
+    known = {name: given.data for name, given in frames.inputs.items() if given.data and name in with_trials}
     first = next(((name, data) for name, data in known.items() if data.digest), None)
     for name, data in known.items():
         if first and data.is_other_than(first[1]):
-            place = frames.place.partition("#")[0] or "PLACE"
+            address = frames.place.partition("#")[0] or "PLACE"
             raise InputError(
                 f"studies {first[0]} and {name} read different data: {first[1].describe()} and {data.describe()}. "
-                f"Results on different data are never compared; name one study, as in '{place}#{name}'."
+                f"Results on different data are never compared; name one study, as in '{address}#{name}'."
             )
     return first[1] if first else next(iter(known.values()), None)
 
@@ -181,7 +180,7 @@ def _find_commands(frames: Frames) -> StudyCommands:
 
 
 def _note_flags(done: pd.DataFrame, doctor: str) -> list[str]:
-    flags = [str(each).split(",") for each in read_text(done, "quality_flags") if each]
+    flags = [str(text).split(",") for text in read_text(done, "quality_flags") if text]
     if not flags:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
@@ -264,12 +263,12 @@ def summarize_configurations(
     grouping = group_configurations(done, every_group[complete])
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
-    numbers, seeds = (_whole(read_numbers(done, name)) for name in ("number", "seed"))
-    basis = grouping.basis_values(numbers)
+    numbers = read_numbers(done, "number")
+    searched = _first_search(numbers, grouping)
     new: dict[str, object] = {
-        "number": _search_numbers(read_numbers(done, "number"), grouping),
-        "numbers": basis,
-        "seeds": grouping.basis_values(seeds),
+        "number": np.where(np.isfinite(searched), searched, numbers[grouping.first]).astype(np.int64),
+        "numbers": grouping.basis_values(_whole(numbers)),
+        "seeds": grouping.basis_values(_whole(read_numbers(done, "seed"))),
         "confirmed": grouping.confirmed,
         "num_seeds": np.bincount(grouping.members[grouping.is_basis], minlength=grouping.size),
         "num_failed_seeds": _failed_seeds(trials, every_group, every_group[complete][grouping.first]),
@@ -277,12 +276,11 @@ def summarize_configurations(
     for name in dict.fromkeys((*objectives, *USUAL_METRICS)):
         new |= _measured(name, read_numbers(done, name), grouping)
     frame = pd.concat([pd.DataFrame(new, index=frame.index), frame], axis=1)
-    return _with_fronts(frame, objectives, grouping.confirmed)
-
-
-def objective_table(frame: pd.DataFrame, objectives: Sequence[str], suffix: str = "") -> Values:
-    """The objectives' columns side by side, shape ``[len(frame), len(objectives)]``."""
-    return np.stack([read_numbers(frame, name + suffix) for name in objectives], axis=1)
+    signs, medians = objective_signs(objectives), objective_table(frame, objectives)
+    on_front = on_search_front = non_dominated(objective_table(frame, objectives, "_search"), signs)
+    if grouping.confirmed.any():
+        on_front = non_dominated(np.where(grouping.confirmed[:, None], medians, np.nan), signs)
+    return frame.assign(on_search_front=on_search_front, on_front=on_front)
 
 
 def objective_signs(objectives: Sequence[str]) -> list[float]:
@@ -290,17 +288,17 @@ def objective_signs(objectives: Sequence[str]) -> list[float]:
     return [METRICS[name].sign for name in objectives]
 
 
-def _search_numbers(numbers: Values, grouping: Grouping) -> Numbers:
-    searched = _first_search(numbers, grouping)
-    return np.where(np.isfinite(searched), searched, numbers[grouping.first]).astype(np.int64)
+def objective_table(frame: pd.DataFrame, objectives: Sequence[str], suffix: str = "") -> Values:
+    """The objectives' columns side by side, shape ``[len(frame), len(objectives)]``."""
+    return np.stack([read_numbers(frame, name + suffix) for name in objectives], axis=1)
 
 
 def _first_search(values: Values, grouping: Grouping) -> Values:
     # the value of each configuration's first search trial; NaN where there is none
-    found = np.full(grouping.size, np.nan)
+    first = np.full(grouping.size, np.nan)
     rows = np.flatnonzero(~grouping.is_confirm)[::-1]  # the first is written last and stays
-    found[grouping.members[rows]] = values[rows]
-    return found
+    first[grouping.members[rows]] = values[rows]
+    return first
 
 
 def _whole(values: Values) -> Numbers:
@@ -326,11 +324,3 @@ def _measured(name: str, values: Values, grouping: Grouping) -> dict[str, Values
         f"{name}_high": scale.backward(centers + halves),
         f"{name}_search": _first_search(values, grouping),
     }
-
-
-def _with_fronts(frame: pd.DataFrame, objectives: Sequence[str], confirmed: Mask) -> pd.DataFrame:
-    direction = objective_signs(objectives)
-    on_front = on_search_front = non_dominated(objective_table(frame, objectives, "_search"), direction)
-    if confirmed.any():
-        on_front = non_dominated(np.where(confirmed[:, None], objective_table(frame, objectives), np.nan), direction)
-    return frame.assign(on_search_front=on_search_front, on_front=on_front)

@@ -167,10 +167,10 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
     if pairs and not data_differ:
         for name in names:
             spread = _pool_spread(sides, name)
-            found = [_find_difference(sides, pair, name, spread, pace) for pair in pairs]
-            differences[name] = give_verdicts(found, [name] * len(found))
-    known = {name: [item for item in found if item.interval.n] for name, found in differences.items()}
-    overall = {name: _find_overall(found, name, pace) for name, found in known.items() if found}
+            of_metric = [_find_difference(sides, pair, name, spread, pace) for pair in pairs]
+            differences[name] = give_verdicts(of_metric, [name] * len(of_metric))
+    known = {name: [item for item in of_metric if item.interval.n] for name, of_metric in differences.items()}
+    overall = {name: _find_overall(of_metric, name, pace) for name, of_metric in known.items() if of_metric}
     keys = {key for side in sides for key in varying_keys(side.done)} - _NOT_TRAINED
     settings = tuple(key for key in config_keys() if key in keys)
     front_a, front_b = _find_fronts(sides)
@@ -208,7 +208,7 @@ def _name(frames: Frames) -> str:
     return str(names[0]) if len(names) == 1 else f"{len(names)} studies"
 
 
-# ------------------------------------------------------------------ equal configurations
+# --- equal configurations
 
 
 @dataclass(frozen=True)
@@ -229,11 +229,9 @@ class _Side:
         return np.where(is_used, read_numbers(self.done, name), np.nan)
 
     def basis_of(self, configuration: int) -> Numbers:
-        """The rows that a configuration's values rest on."""
         return np.flatnonzero(self.grouping.is_basis & (self.grouping.members == configuration))
 
     def seeds_of(self, configuration: int) -> Values:
-        """The seeds of these rows."""
         return read_numbers(self.done, "seed")[self.basis_of(configuration)]
 
 
@@ -256,22 +254,22 @@ def _align(a: pd.DataFrame, b: pd.DataFrame) -> tuple[_Sides, list[tuple[int, in
     in_a = np.asarray(complete["side"] == "a", dtype=np.bool_)
     groups = configuration_groups(complete, _NOT_TRAINED | _find_recipe_keys(complete[in_a], complete[~in_a]))
     first, second = (
-        _Side(apply_times(complete[own], pd.DataFrame()), group_configurations(complete[own], groups[own]))
-        for own in (in_a, ~in_a)
+        _Side(apply_times(complete[chosen], pd.DataFrame()), group_configurations(complete[chosen], groups[chosen]))
+        for chosen in (in_a, ~in_a)
     )
-    places = {int(name): place for place, name in enumerate(groups[~in_a][second.grouping.first])}
+    in_b = {int(name): index for index, name in enumerate(groups[~in_a][second.grouping.first])}
     names = enumerate(groups[in_a][first.grouping.first])
-    return (first, second), [(place, places[int(name)]) for place, name in names if int(name) in places]
+    return (first, second), [(index, in_b[int(name)]) for index, name in names if int(name) in in_b]
 
 
 def _find_recipe_keys(a: pd.DataFrame, b: pd.DataFrame) -> set[str]:
     # settings that each study keeps and in which they differ: what is compared, so that it aligns nothing
-    found = set()
+    keys = set()
     for name in (name for name in a.columns if name.startswith("config.")):
         values = [{plain_value(value) for value in side[name].unique()} for side in (a, b)]
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
-            found.add(name.removeprefix("config."))
-    return found - _NO_RECIPE
+            keys.add(name.removeprefix("config."))
+    return keys - _NO_RECIPE
 
 
 def _list_aligned(
@@ -279,22 +277,23 @@ def _list_aligned(
 ) -> list[_Aligned]:
     aligned = []
     for index, pair in enumerate(pairs):
-        first, second = (side.done.iloc[side.grouping.first[place]] for side, place in zip(sides, pair, strict=True))
-        seeds = [side.seeds_of(place) for side, place in zip(sides, pair, strict=True)]
-        found = {name: every[index] for name, every in differences.items()}
+        both = list(zip(sides, pair, strict=True))
+        first, second = (side.done.iloc[side.grouping.first[configuration]] for side, configuration in both)
+        seeds = [side.seeds_of(configuration) for side, configuration in both]
+        own = {name: of_all[index] for name, of_all in differences.items()}
         aligned.append(
             _Aligned(
                 number_a=int(first["number"]),
                 number_b=int(second["number"]),
                 config={key: plain_value(first[f"config.{key}"]) for key in keys},
                 num_paired=len(np.intersect1d(seeds[0], seeds[1])),
-                differences={name: item for name, item in found.items() if item.interval.n},
+                differences={name: item for name, item in own.items() if item.interval.n},
             )
         )
     return aligned
 
 
-# ------------------------------------------------------------------ differences and verdicts
+# --- differences and verdicts
 
 
 def _pool_spread(sides: _Sides, name: str) -> Spread:
@@ -308,9 +307,9 @@ def _find_difference(
     sides: _Sides, pair: tuple[int, int], name: str, spread: Spread, pace: PaceDifference
 ) -> Difference:
     # without a value in one of both its interval has n = 0
-    scale, places = scale_of(name), list(zip(sides, pair, strict=True))
-    values = [scale.forward(side.read(name)[side.basis_of(place)]) for side, place in places]
-    estimate = _estimate(values, [side.seeds_of(place) for side, place in places], spread)
+    scale, both = scale_of(name), list(zip(sides, pair, strict=True))
+    values = [scale.forward(side.read(name)[side.basis_of(configuration)]) for side, configuration in both]
+    estimate = _estimate(values, [side.seeds_of(configuration) for side, configuration in both], spread)
     if METRICS[name].is_speed:
         estimate = pace.widen(estimate)
     bounds = np.array(confidence_interval(estimate._replace(is_ratio=scale.is_ratio)))
@@ -337,13 +336,13 @@ def _estimate(values: list[Values], seeds: list[Values], spread: Spread) -> Esti
     return Estimate(gap, error, spread.degrees, int(counts.min()))
 
 
-def _find_overall(found: Sequence[Difference], name: str, pace: PaceDifference) -> Difference:
+def _find_overall(differences: Sequence[Difference], name: str, pace: PaceDifference) -> Difference:
     # The error of the mean is from the scatter of configurations and, of times, from the pace, which all configurations
     # of a run share. Of one configuration it is that one's difference.
-    if len(found) == 1:
-        return found[0]
+    if len(differences) == 1:
+        return differences[0]
     is_ratio = scale_of(name).is_ratio
-    middles = np.array([item.interval.median for item in found])
+    middles = np.array([item.interval.median for item in differences])
     estimate = mean_estimate(np.log(middles) if is_ratio else middles, is_ratio)
     if METRICS[name].is_speed:
         estimate = pace.widen(estimate)
@@ -359,12 +358,12 @@ def _p_value(estimate: Estimate) -> float:
     return min(1.0, 2 * float(t_upper_tail(abs(estimate.value) / estimate.error, estimate.degrees)))
 
 
-def give_verdicts(found: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
-    """``found``, each of the metric in ``names``, with verdicts that hold together (Holm 1979)."""
-    p_values = np.array([item.p_value for item in found], dtype=np.float64)
+def give_verdicts(differences: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
+    """``differences``, each of the metric in ``names``, with verdicts that hold together (Holm 1979)."""
+    p_values = np.array([item.p_value for item in differences], dtype=np.float64)
     known = np.isfinite(p_values)
     p_values[known] = correct_holm(p_values[known])
-    rows = zip(found, names, p_values.tolist(), strict=True)
+    rows = zip(differences, names, p_values.tolist(), strict=True)
     return [replace(item, verdict=_judge(item, name, p)) for item, name, p in rows]
 
 
@@ -376,7 +375,7 @@ def _judge(item: Difference, name: str, p_value: float) -> Verdict:
     return "higher" if item.interval.median > (1.0 if scale_of(name).is_ratio else 0.0) else "lower"
 
 
-# ------------------------------------------------------------------ the machine's pace
+# --- the machine's pace
 
 
 def measure_pace_difference(a: Frames, b: Frames) -> PaceDifference:
@@ -384,7 +383,7 @@ def measure_pace_difference(a: Frames, b: Frames) -> PaceDifference:
     pair of probes are two; a reused trial says nothing of either run."""
     facts = [_collect_device_facts(frames) for frames in (a, b)]
     for name in _DEVICE_FACTS:
-        values = [found[name] for found in facts]
+        values = [run[name] for run in facts]
         if any(len(each) > 1 for each in values):
             return PaceDifference(reason=f"trials of a study ran with several values of {name}")
         if all(values) and values[0] != values[1]:
@@ -422,8 +421,8 @@ def _collect_device_facts(frames: Frames) -> dict[str, set[str]]:
     # of the run's own trials: a reused one may be of another device, but nothing rests on its time
     own, table = frames.trials[_is_own(frames.trials)], frames.environments
     table = table[table["environment_digest"].isin(set(read_text(own, "environment_digest").tolist()))]
-    found = {name: set(read_text(table, name).tolist()) - {""} for name in _DEVICE_FACTS}
-    return found | {"device": set(read_text(own, "device").tolist()) - {""}}
+    facts = {name: set(read_text(table, name).tolist()) - {""} for name in _DEVICE_FACTS}
+    return facts | {"device": set(read_text(own, "device").tolist()) - {""}}
 
 
 def _read_references(frames: Frames) -> Values:
@@ -443,7 +442,7 @@ def _read_probes(frames: Frames) -> dict[str, tuple[float, str]]:
     return {str(keys[row]): (float(seconds[row]), str(times[row])) for row in rows}
 
 
-# ------------------------------------------------------------------ fronts and changes
+# --- fronts and changes
 
 
 def _find_fronts(sides: _Sides) -> tuple[Front, Front]:
@@ -471,7 +470,7 @@ def _find_changes(a: Frames, b: Frames, *, with_root: bool) -> dict[str, tuple[s
     # the facts that differ by name, as (in A, in B); ``with_root`` includes the folder of the data
     facts = [_collect_facts(frames, with_root=with_root) for frames in (a, b)]
     names = dict.fromkeys((*facts[0], *facts[1]))
-    values = {name: tuple(found.get(name, "not recorded") for found in facts) for name in names}
+    values = {name: tuple(run.get(name, "not recorded") for run in facts) for name in names}
     return {name: (first, second) for name, (first, second) in values.items() if first != second}
 
 
@@ -479,12 +478,12 @@ def _collect_facts(frames: Frames, *, with_root: bool) -> dict[str, str]:
     # every fact of the environments, several values joined, and every setting: its value where all trials share it
     trials, table = frames.trials, frames.environments.drop(columns=["study", "environment_digest"], errors="ignore")
     devices = ", ".join(sorted({str(device) for device in read_text(trials, "device") if device}))
-    found = {"device": devices} if devices else {}
-    found |= {str(name): ", ".join(sorted({str(value) for value in table[name].dropna()})) for name in table.columns}
+    facts = {"device": devices} if devices else {}
+    facts |= {str(name): ", ".join(sorted({str(value) for value in table[name].dropna()})) for name in table.columns}
     for key in config_keys():
         name = f"config.{key}"
         is_shown = key not in _NOT_TRAINED or (with_root and key == "data.root")
         if is_shown and len(trials) and name in trials.columns:
             is_shared = trials[name].nunique(dropna=False) == 1
-            found[key] = str(plain_value(trials[name].iloc[0])) if is_shared else "varies"
-    return found
+            facts[key] = str(plain_value(trials[name].iloc[0])) if is_shared else "varies"
+    return facts

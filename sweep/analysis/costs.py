@@ -33,7 +33,7 @@ from sweep.records.quality import (
 )
 from sweep.records.records import ProbeRecord
 
-# ---------------------------------------------------------------------- equal costs
+# --- equal costs
 
 # What changes no cost; and data.root, because the same data may be elsewhere on another machine.
 FREE_KEYS = keys_of_cost("none") | {"data.root"}
@@ -49,7 +49,7 @@ def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Nu
 
 def find_cost_groups(name: str, done: pd.DataFrame) -> Numbers:
     """The same number for trials whose metric ``name`` is to be equal; shape ``[trials]``."""
-    # where time depends on the learning itself, as time to a target does, only trials of one configuration are equal
+    # Where time depends on the learning, as time to a target does, only trials of one configuration are equal.
     is_own = METRICS[name].is_speed and _depends_on_learning(done)
     return configuration_groups(done) if is_own else equal_cost_groups(done)
 
@@ -71,7 +71,7 @@ def average_costs(values: Values, costs: Numbers, own_errors: Values) -> tuple[V
     return np.bincount(costs[finite], weights * values[finite], minlength=size) / known, 1 / np.sqrt(known)
 
 
-# ---------------------------------------------------------------------- the time of a trial
+# --- the time of a trial
 
 MEASURED, UNDISTURBED, EQUAL, PROBED = "measured", "undisturbed windows", "equal trials", "probe"
 # What stands for a disturbed time, in words.
@@ -81,12 +81,17 @@ SOURCE_NAMES = {
     PROBED: "solo probes, short runs of the same training step with nothing else on the device",
 }
 _MAX_SLOWDOWN = 0.1  # beside another load, against a solo probe
-_MIN_RATIOS = 3
-_SHARED_ERROR = 1.0  # as below, of a time beside other trials, which depends on how many there were
-_UNKNOWN_ERROR = 0.2  # half the width of the interval of a time whose uncertainty is not on record
+_MIN_RATIOS = 3  # of trials to probes, with which their median is used
+# Half the width of the 95 % interval, as a share of the time: beside other trials, whose number it depends on, and
+# where it is not on record.
+_SHARED_ERROR, _UNKNOWN_ERROR = 1.0, 0.2
 # Metrics that change with the training time: a time in proportion, a rate inversely.
 _FOLLOWING = frozenset({"train_seconds", "seconds_to_target", "images_per_second"})
 Number = TypeVar("Number", float, Values)
+
+
+# Solo probes that nothing disturbed, by shape and device: seconds of an update, and of each image beside it.
+References = Mapping[tuple[str, str], tuple[float, float]]
 
 
 class ClockedTrials(NamedTuple):
@@ -110,16 +115,9 @@ class ClockedTrials(NamedTuple):
     varies: bool = False
 
 
-class _References(NamedTuple):
-    """Solo probes that nothing disturbed, by shape and device: seconds of an update, and of an image beside it."""
-
-    seconds: Mapping[tuple[str, str], tuple[float, float]]
-
-
 class _TrialTimes(NamedTuple):
-    """The training time to use of each trial, shape ``[n]``. ``sources`` is "" where it cannot be used for certain:
-    then it is as measured, and ``errors`` is the standard error of its logarithm (0 elsewhere). ``counts``: the time is
-    an observation; the time of equal trials is none, and that of one probe counts once in a group."""
+    """The training time to use of each trial, shape ``[n]``; :func:`estimate_times` has the rules. ``errors`` is the
+    standard error of the logarithm of an uncertain time, 0 of all others; ``counts``: the time is an observation."""
 
     seconds: Values
     errors: Values
@@ -127,12 +125,22 @@ class _TrialTimes(NamedTuple):
     counts: Mask
 
 
-def estimate_times(trials: ClockedTrials, references: _References) -> _TrialTimes:
-    """The training time of each trial: as measured where nothing disturbed it, otherwise by the best of what is known.
+def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes:
+    """What the measured time of each trial is worth; nothing else decides that. The first rule that fits gives it:
 
-    That is, in this order: its undisturbed windows; the geometric mean of undisturbed trials of equal cost on its
-    device; the solo probe of its shape. A trial beside another load counts as disturbed where it took over 10 % longer
-    than its probe.
+    1. ``MEASURED``: the time of the clock, if no quality flag casts a doubt on it. Beside another load it must also be
+       at most 10 % above the time by the trial's solo probe, where there is one and the trial has enough steps.
+    2. ``UNDISTURBED``: the trial's undisturbed windows, ``seconds / (1 + slowdown)``, if the only doubt is that other
+       processes slowed it, and by how much is on record.
+    3. ``EQUAL``: the geometric mean of what rules 1 and 2 give for trials of equal cost on the same device.
+    4. ``PROBED``: the time by the solo probe of its shape (:func:`predict_alone`). Short probes are often faster than
+       trainings: where three trials or more have both times, it is multiplied by their median ratio.
+    5. "": the time of the clock, which is uncertain. Half of its 95 % interval is what was recorded, 20 % where nothing
+       was, and 100 % beside other trials on the device.
+
+    A time that is the budget itself is never replaced. What is passed on is not an observation: times by rule 3 do not
+    count, and those by rule 4 count once for all trials of equal cost. An uncertain time counts only where no trial of
+    equal cost has another.
     """
     is_sure, is_slowed, is_beside, is_short, is_shared = _judge_flags(trials.flags)
     trials = trials._replace(seconds=np.where(trials.seconds > 0, trials.seconds, np.nan))
@@ -142,70 +150,63 @@ def estimate_times(trials: ClockedTrials, references: _References) -> _TrialTime
         alone = predict_alone(trials, references)
     ratios = (trials.seconds / alone)[is_sure & ~is_beside & np.isfinite(alone)]
     if len(ratios) >= _MIN_RATIOS:
-        alone = alone * float(np.median(ratios))  # a short probe is often faster than a training
-    is_sure &= ~(is_beside & ~is_short & (trials.seconds > (1 + _MAX_SLOWDOWN) * alone))
-    is_slowed &= is_known & np.isfinite(trials.slowdown) & ~trials.is_fixed
+        alone = alone * float(np.median(ratios))
+
+    is_sure = is_sure & ~(is_beside & ~is_short & (trials.seconds > (1 + _MAX_SLOWDOWN) * alone))
+    is_slowed = is_slowed & is_known & np.isfinite(trials.slowdown) & ~trials.is_fixed
+    is_own = is_sure | is_slowed
     seconds = np.where(is_slowed, trials.seconds / (1 + trials.slowdown), trials.seconds)
 
-    is_own = is_sure | is_slowed
-    devices = np.unique(trials.devices.astype(str), return_inverse=True)[1].reshape(-1)
-    groups = trials.groups * (int(devices.max(initial=0)) + 1) + devices
-    groups = np.asarray(pd.factorize(groups)[0], dtype=np.int64)
+    devices = pd.factorize(trials.devices)[0]
+    groups = np.asarray(pd.factorize(trials.groups * (int(devices.max(initial=0)) + 1) + devices)[0], dtype=np.int64)
     means, _ = average_costs(np.where(is_own, np.log(seconds), np.nan), groups, np.zeros(len(seconds)))
-    has_own = np.isfinite(means)[groups]
+    equal = np.exp(means)[groups]
     is_open = is_known & ~is_own & ~trials.is_fixed
-    is_equal = is_open & has_own
-    is_probed = is_open & ~has_own & np.isfinite(alone)
-    seconds = np.select([is_equal, is_probed], [np.exp(means)[groups], alone], seconds)
-    sources = np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "")
+    is_equal = is_open & np.isfinite(equal)
+    is_probed = is_open & ~is_equal & np.isfinite(alone)
+    is_uncertain = ~(is_own | is_equal | is_probed)
+
     is_repeated = is_probed & pd.Series(groups).where(is_probed).duplicated().to_numpy(np.bool_)
-    has_any = (
-        np.bincount(groups[(is_own & is_known) | is_probed], minlength=int(groups.max(initial=-1)) + 1)[groups] > 0
-    )
-    is_doubtful = sources == ""
+    has_other = np.isin(groups, groups[(is_own & is_known) | is_probed])
     halves = np.where(np.isfinite(trials.errors), trials.errors, _UNKNOWN_ERROR)
-    halves = np.where(is_shared, _SHARED_ERROR, halves)
     return _TrialTimes(
-        seconds=seconds,
-        errors=np.where(is_doubtful, halves / 2, 0.0),
-        sources=sources.astype(object),
-        counts=is_own | (is_probed & (~is_repeated | trials.varies)) | (is_doubtful & ~has_any),
+        seconds=np.select([is_equal, is_probed], [equal, alone], seconds),
+        errors=np.where(is_uncertain, np.where(is_shared, _SHARED_ERROR, halves) / 2, 0.0),
+        sources=np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "").astype(
+            object
+        ),
+        counts=is_own | (is_probed & (~is_repeated | trials.varies)) | (is_uncertain & ~has_other),
     )
 
 
-def predict_alone(trials: ClockedTrials, references: _References) -> Values:
+def predict_alone(trials: ClockedTrials, references: References) -> Values:
     """The training time of each trial by the solo probe of its shape, shape ``[n]``; NaN where there is none. A probe
     by which any trial took less time than alone was itself disturbed, and is not used."""
     keys = list(zip(trials.shapes, trials.devices, strict=True))
-    known = np.array([references.seconds.get(key, (np.nan, np.nan)) for key in keys], dtype=np.float64).reshape(-1, 2)
+    known = np.array([references.get(key, (np.nan, np.nan)) for key in keys], dtype=np.float64).reshape(-1, 2)
     alone = trials.num_steps * known[:, 0] + trials.num_images * known[:, 1]
     refuted = {keys[row] for row in np.flatnonzero(alone > (1 + _MAX_SLOWDOWN) * trials.seconds)}
     return np.where([key in refuted for key in keys], np.nan, alone)
 
 
-def _judge_flags(flags: Texts) -> tuple[Mask, Mask, Mask, Mask, Mask]:
-    # without a doubt; with the slowdown as the only doubt; beside another load; of too few steps to have a mean; beside
-    # other trials on its device
+def _judge_flags(flags: Texts) -> Mask:
+    # shape [5, n]: without a doubt; with the slowdown as the only doubt; beside another load; of too few steps to have
+    # a mean; beside other trials on its device
     codes, texts = pd.factorize(flags)
-    names = [set(str(text).split(",")) for text in texts]
-    doubts = [find_time_doubts(each) for each in names]
-    verdicts = (
-        [not each for each in doubts],
-        [each == {SLOWED_BY_OTHERS} for each in doubts],
-        [not LOADS_BESIDE.isdisjoint(each) for each in names],
-        [FEW_STEPS in each for each in names],
-        [PACKED in each for each in names],
-    )
-    sure, slowed, beside, short, shared = (np.array(each, dtype=np.bool_)[codes] for each in verdicts)
-    return sure, slowed, beside, short, shared
+    verdicts = []
+    for names in (set(str(text).split(",")) for text in texts):
+        doubts = find_time_doubts(names)
+        is_beside = not LOADS_BESIDE.isdisjoint(names)
+        verdicts.append((not doubts, doubts == {SLOWED_BY_OTHERS}, is_beside, FEW_STEPS in names, PACKED in names))
+    return np.array(verdicts, dtype=np.bool_).reshape(-1, 5)[codes].T
 
 
 def has_sure_time(rows: pd.DataFrame) -> Mask:
     """Of which rows of trials or probes the flags leave no doubt about the time; shape ``[len(rows)]``."""
-    return _judge_flags(read_text(rows, "quality_flags"))[0]
+    return np.asarray(_judge_flags(read_text(rows, "quality_flags"))[0], dtype=np.bool_)
 
 
-# ---------------------------------------------------------------------- times in frames
+# --- times in frames
 
 
 def clock_trials(done: pd.DataFrame) -> ClockedTrials:
@@ -227,33 +228,27 @@ def clock_trials(done: pd.DataFrame) -> ClockedTrials:
     )
 
 
-def read_references(probes: pd.DataFrame) -> _References:
-    """The references in a frame of probes."""
+def read_references(probes: pd.DataFrame) -> References:
     means, updates = read_numbers(probes, "step_seconds_mean"), read_numbers(probes, "update_seconds")
     nums, texts = read_numbers(probes, "num_train"), read_text(probes, "shape")
     digests, devices = read_text(probes, "shape_digest"), read_text(probes, "device")
     is_complete = read_text(probes, "outcome") == "complete"
     rows = [row for row, flags in enumerate(read_text(probes, "quality_flags")) if _is_undisturbed(flags.split(","))]
-    return _References(
-        {
-            (digests[row], devices[row]): _split_step(texts[row], means[row], updates[row], nums[row])
-            for row in rows
-            if is_complete[row] and digests[row]
-        }
-    )
+    return {
+        (digests[row], devices[row]): _split_step(texts[row], means[row], updates[row], nums[row])
+        for row in rows
+        if is_complete[row] and digests[row]
+    }
 
 
-def list_references(probes: Iterable[ProbeRecord]) -> _References:
-    """The references among ``probes``."""
-    return _References(
-        {
-            (each.shape_digest, each.device): _split_step(
-                each.shape, each.step_seconds_mean, each.update_seconds or 0.0, each.num_train or np.inf
-            )
-            for each in probes
-            if each.is_complete and each.step_seconds_mean is not None and _is_undisturbed(each.quality_flags)
-        }
-    )
+def list_references(probes: Iterable[ProbeRecord]) -> References:
+    return {
+        (probe.shape_digest, probe.device): _split_step(
+            probe.shape, probe.step_seconds_mean, probe.update_seconds or 0.0, probe.num_train or np.inf
+        )
+        for probe in probes
+        if probe.is_complete and probe.step_seconds_mean is not None and _is_undisturbed(probe.quality_flags)
+    }
 
 
 def _is_undisturbed(flags: Collection[str]) -> bool:
@@ -283,16 +278,9 @@ def apply_times(trials: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
         columns = scale_with_time({name: read_numbers(trials, name) for name in _FOLLOWING if name in trials}, factors)
     sources, errors, counts = np.full(len(trials), "", dtype=object), np.zeros(len(trials)), is_complete.copy()
     sources[is_complete], errors[is_complete], counts[is_complete] = times.sources, times.errors, times.counts
-    added = pd.DataFrame(
-        {
-            "clock_seconds": read_numbers(trials, "train_seconds"),
-            "time_source": sources,
-            "time_error": errors,
-            "time_counts": counts,
-        },
-        index=trials.index,
-    )
-    return pd.concat([trials.assign(**columns), added], axis=1)
+    clock = read_numbers(trials, "train_seconds")
+    added = {"clock_seconds": clock, "time_source": sources, "time_error": errors, "time_counts": counts}
+    return pd.concat([trials.assign(**columns), pd.DataFrame(added, index=trials.index)], axis=1)
 
 
 def scale_with_time(measured: Mapping[str, Number], factor: Number) -> dict[str, Number]:
@@ -315,7 +303,7 @@ def read_observed(name: str, done: pd.DataFrame) -> Values:
 
 
 def read_own(name: str, done: pd.DataFrame, grouping: Grouping) -> Values:
-    """As :func:`read_observed`; but a configuration of which no trial counts has the value of its first one."""
+    """As :func:`read_observed`, but where no trial of a configuration counts, the value of its first one does."""
     values, counts = read_numbers(done, name), read_counts(done)
     if not METRICS[name].is_speed or counts.all():
         return values
@@ -325,7 +313,7 @@ def read_own(name: str, done: pd.DataFrame, grouping: Grouping) -> Values:
     return np.where(counts | (~has_any & is_first), values, np.nan)
 
 
-# ---------------------------------------------------------------------- micro batches of a trial
+# --- micro batches of a trial
 
 
 def ran_micro_batches(trials: pd.DataFrame) -> Values:
@@ -347,10 +335,10 @@ def parse_shapes(probes: pd.DataFrame) -> list[dict[str, Any]]:
     return [json.loads(shape or "{}") for shape in read_text(probes, "shape")]
 
 
-# ---------------------------------------------------------------------- throughput by micro batch
+# --- throughput by micro batch
 
 _KNEE_SHARE = 0.95  # of the best throughput
-# Whose throughputs have nothing in common: a knee of all of them would be that of none.
+# Throughputs that differ in one of these have nothing in common: the knee of all together would belong to none.
 _APART = ("model.name", "model.norm", "precision.dtype", "optimizer.name")
 
 
@@ -384,7 +372,6 @@ class _ThroughputCurve(NamedTuple):
 
     @property
     def knee(self) -> int:
-        """The row of the throughput knee."""
         return find_throughput_knee(self.sizes, self.rates)
 
 
@@ -405,34 +392,3 @@ def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> _T
 
 def _name_combination(model: str, norm: str, *others: str) -> str:
     return ", ".join(filter(None, (model, f"{norm} norm" if norm else "", *others)))
-
-
-# ---------------------------------------------------------------------- clocks of published benchmarks
-
-# What each clock counts, and its source. A time that is compared with a published one must count the same phases.
-_CLOCK_MEANINGS = {
-    "algoperf": "compiling, first steps and training; no set-up, no evaluation (AlgoPerf's submission time)",
-    "airbench": "training alone; no loading, compiling, warm-up or evaluation (cifar10-airbench)",
-    "ffcv": "everything from the start to the end, evaluations included (ffcv's wall-clock)",
-}
-_COUNTED = {
-    "algoperf": ("compile_seconds", "warmup_seconds", "train_seconds"),
-    "airbench": ("train_seconds",),
-    "ffcv": ("total_seconds",),
-}
-# Phases of this program alone, which no other clock counts.
-_OURS_ALONE = ("memory_seconds", "diagnostics_seconds")
-
-
-def _sum_published_clocks(measurements: Mapping[str, float]) -> dict[str, float]:
-    """Seconds of a trial by clock, from its ``measurements`` by name of the metric table; a clock with a part that was
-    not measured is left out.
-
-    airbench also counts the evaluation at the end with test-time augmentation, which no trial runs.
-    """
-    ours = sum(measurements.get(name, 0.0) for name in _OURS_ALONE)
-    return {
-        clock: sum(measurements[name] for name in names) - (ours if clock == "ffcv" else 0.0)
-        for clock, names in _COUNTED.items()
-        if all(name in measurements for name in names)
-    }

@@ -24,6 +24,7 @@ from sweep.analysis.statistics import (
     mean_estimate,
     read_numbers,
     read_text,
+    weigh_extremes,
 )
 from sweep.analysis.tuned_batches import cross_target
 from sweep.config.metrics import format_count
@@ -250,18 +251,17 @@ def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str)
     batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
     tuned, lacks = {}, dict.fromkeys(_LACKS, 0)
     for batch in np.unique(batches):
-        known = paces[batches == batch]
-        lack = _find_lack(known, rates[batches == batch])
-        if lack:
+        of_batch = paces[batches == batch]
+        if lack := _find_lack(of_batch, rates[batches == batch]):
             lacks[lack] += 1
         else:
-            tuned[batch] = np.sort(known)[::-1]
+            tuned[batch] = np.sort(of_batch)[::-1]
     missing = "; ".join(
         f"{count} {'batch' if count == 1 else 'batches'} {lack}" for lack, count in lacks.items() if count
     )
     if len(tuned) < MIN_BATCHES:
-        found = format_count(len(tuned), "effective batch size")
-        return f"{what} at {found} whose rate was tuned; {MIN_BATCHES} are required{missing and f' ({missing})'}"
+        num_tuned = format_count(len(tuned), "effective batch size")
+        return f"{what} at {num_tuned} whose rate was tuned; {MIN_BATCHES} are required{missing and f' ({missing})'}"
     sizes = [len(known) for known in tuned.values()]
     steps = [expect_fewest(1 / known[known > 0], len(known), min(sizes)) for known in tuned.values()]
     detail = (
@@ -286,22 +286,16 @@ def _find_lack(paces: Values, rates: Values) -> str:
 
 def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:
     """The geometric mean of the fewest steps of ``num_drawn`` of the configurations that were tried; ``steps`` (shape
-    ``[k]``, ascending) belong to the ``k`` that reached the target.
-
-    The smallest of a draw without replacement is the i-th of all with probability C(n - i, m - 1) / C(n, m) (Dodge et
-    al. 2019 report the expected best of equally many trials); draws in which none reached it are left out. The ratio of
-    two successive ones is (n - i - m + 1) / (n - i); the binomials of many configurations exceed what a float holds.
-    """
-    others = num_tried - np.arange(1, len(steps))
-    weights = np.cumprod(np.concatenate(([1.0], np.maximum(others - num_drawn + 1, 0) / others)))
+    ``[k]``, ascending) belong to the ``k`` that reached the target. Draws in which none reached it are left out."""
+    weights = weigh_extremes(num_tried, num_drawn, len(steps))
     return float(np.exp(np.sum(weights * np.log(steps)) / weights.sum()))
 
 
 def _measure_paces(trials: pd.DataFrame, evaluations: pd.DataFrame) -> Values:
     # 1 / steps to the target, 0 where it was not reached; NaN where it was before the first evaluation
     targets, keys = read_numbers(trials, "config.budget.target_accuracy"), ["study", "number"]
-    wanted = trials[keys].assign(row=np.arange(len(trials)))
-    points = evaluations[[*keys, "step", "val_accuracy"]].merge(wanted, on=keys).sort_values(["row", "step"])
+    chosen = trials[keys].assign(row=np.arange(len(trials)))
+    points = evaluations[[*keys, "step", "val_accuracy"]].merge(chosen, on=keys).sort_values(["row", "step"])
     paces = np.where(read_text(trials, "outcome") == "complete", np.nan, 0.0)
     steps, accuracies = read_numbers(points, "step"), read_numbers(points, "val_accuracy")
     owners = np.asarray(points["row"], dtype=np.int64)

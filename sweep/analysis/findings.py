@@ -87,12 +87,10 @@ class Assessment(NamedTuple):
 
     @property
     def region(self) -> Region:
-        """What the claim allows."""
         return self.measurement.region or self.claim.region
 
     @property
     def is_tested(self) -> bool:
-        """Whether there is an effect with an error."""
         return self.measurement.estimate.degrees > 0
 
 
@@ -122,13 +120,13 @@ def _add_rounding(estimate: Estimate, num_images: int | None) -> Estimate:
 
 def find_verdicts(assessments: Sequence[Assessment]) -> list[Finding]:
     """The verdicts on claims whose records may be of several studies, corrected for all that are tested."""
-    judged = [assess_region(each.measurement.estimate, each.region) for each in assessments]
-    tested = np.array([each.is_tested for each in assessments], dtype=np.bool_)
+    judged = [assess_region(claim.measurement.estimate, claim.region) for claim in assessments]
+    tested = np.array([claim.is_tested for claim in assessments], dtype=np.bool_)
     corrected = np.ones(len(assessments))
     corrected[tested] = correct_holm(np.array([p for _, p in judged])[tested])
     return [
-        _make_finding(each, leaning if p <= SIGNIFICANT else "undecided", p, int(tested.sum()))
-        for each, (leaning, _), p in zip(assessments, judged, corrected.tolist(), strict=True)
+        _make_finding(claim, leaning if p <= SIGNIFICANT else "undecided", p, int(tested.sum()))
+        for claim, (leaning, _), p in zip(assessments, judged, corrected.tolist(), strict=True)
     ]
 
 
@@ -166,9 +164,9 @@ def _command_plan(records: ComparableTrials, name: str) -> str:
     return records.commands.plan_claim(name, data, {"data.root": root} if is_moved else {})
 
 
-def findings_document(found: list[Finding]) -> list[dict[str, Any]]:
+def findings_document(findings: list[Finding]) -> list[dict[str, Any]]:
     """The findings for a JSON document; what is not known is null."""
-    return [to_document(item) for item in found]
+    return [to_document(item) for item in findings]
 
 
 def find_claim(name: str) -> Claim | None:
@@ -221,20 +219,17 @@ def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | 
 
 def _write(claim: Claim, data: str, changes: Mapping[str, Any], deliberate: Sequence[str] = ()) -> str:
     design, repetitions = claim.design, count_planned(claim)
-    own = _DIGITS if data == "digits" else {}
-    base = replace_keys({"data.name": data, **_BASE, **own}, {**design.base})
+    base = replace_keys({"data.name": data, **_BASE, **(_DIGITS if data == "digits" else {})}, {**design.base})
     repeated = "seeds" if design.repeated.key == SEED else f"values of {design.repeated.key}"
     weights = ["# a file of weights of this model that was trained on other images: sweep train --save FILE"]
+    advice = [f"deliberate = {json.dumps(deliberate)}  # the design of the claim, so that no advice is due"]
     lines = [
         f"name = {json.dumps(f'claim_{claim.name}')}",
         f"question = {json.dumps(f'Is it so? {claim.statement}')}",
         f"trials = {design.count_trainings(repetitions)}  # {repetitions} {repeated}, with which the claim is settled",
         'sampler = "grid"',
         "confirm = { max_configurations = 0, seeds = 0 }",
-        *(
-            [f"deliberate = {json.dumps(deliberate)}  # the design of the claim, so that no advice is due"]
-            * bool(deliberate)
-        ),
+        *(advice * bool(deliberate)),
         "",
         "[base]",
         *(weights * ("model.weights" in base)),

@@ -42,7 +42,7 @@ _NUM_ASKED = 20  # configurations whose records are read for the number of image
 _NUM_ITERATIONS = 40
 _SMOOTHING = 1.25  # standard deviations of a single seed
 _STEPS_PER_SD = 2
-_LEAST_SD = 1e-12  # a smaller spread is that of rounding: the values are equal
+_LEAST_SD = 1e-12  # a smaller spread is due to rounding: the values are equal
 _MAX_POINTS = 241  # what is farther below the best than the grid reaches cannot be the best
 # With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled. On an idle
 # machine with other tenants it was 0.105 over 20 equal trainings.
@@ -62,8 +62,8 @@ def estimate_image_shares(correct: Mask, members: Numbers, seeds: Numbers) -> Va
         members: the configuration of each trial, from 0 to k - 1, shape ``[trials]``; each has at least one.
         seeds: the seed of each trial, shape ``[trials]``.
 
-    The covariance over images of two trials with different seeds is that of p, without bias; it is averaged over all
-    such pairs. With a single common seed, as search trials have, a part of the covariance is the seed's own: it is
+    The covariance over images of two trials with different seeds estimates that of p without bias; it is averaged over
+    all such pairs. With a single common seed, as search trials have, a part of the covariance is the seed's own: it is
     reduced to the share that it is where both are known, and taken whole (too large a variance, an outcome's own) where
     no configuration has two seeds.
     """
@@ -74,9 +74,11 @@ def estimate_image_shares(correct: Mask, members: Numbers, seeds: Numbers) -> Va
     apart = _average(covariances, other_seed, is_of)
     together = _average(covariances, 1.0 - other_seed, is_of)
     is_own = np.eye(k, dtype=np.bool_)
-    for chosen in (is_own, ~is_own):
-        share = _pooled_share(apart[chosen], together[chosen])
-        apart[chosen] = np.where(np.isfinite(apart[chosen]), apart[chosen], share * together[chosen])
+    for among in (is_own, ~is_own):
+        is_both = among & np.isfinite(apart) & np.isfinite(together)
+        total = float(together[is_both].sum())
+        share = float(np.clip(apart[is_both].sum() / total, 0.0, 1.0)) if total > 0 else 1.0
+        apart[among] = np.where(np.isfinite(apart[among]), apart[among], share * together[among])
     accuracies = (is_of.T @ correct.mean(axis=1)) / is_of.sum(axis=0)
     deviations = np.sqrt(accuracies * (1.0 - accuracies))
     is_known = deviations > 0
@@ -120,12 +122,6 @@ def _average(covariances: Values, is_counted: Values, is_of: Values) -> Values:
     return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1.0), np.nan))
 
 
-def _pooled_share(apart: Values, together: Values) -> float:
-    both = np.isfinite(apart) & np.isfinite(together)
-    total = float(together[both].sum())
-    return float(np.clip(apart[both].sum() / total, 0.0, 1.0)) if total > 0 else 1.0
-
-
 @dataclass(frozen=True)
 class _ImageErrors:
     """The errors that the choice of the evaluated images leaves in a metric: their ``covariance``; the variance
@@ -141,13 +137,13 @@ def _measure_image_errors(covariance: _ImageCovariance, centers: Values) -> _Ima
     """The image errors of configurations with these ``centers`` on the scale of the accuracy; shape ``[n]``."""
     known = np.flatnonzero(np.isfinite(centers))
     best = known[np.argsort(-centers[known], kind="stable")][:_NUM_BEST]
-    found = covariance(best)
-    between = found - np.diag(found.diagonal())
+    variances = covariance(best)
+    between = variances - np.diag(variances.diagonal())
     measured = np.flatnonzero(between.any(axis=1))  # of others it is not known which images they got right
     if len(measured) < 2:
         return _ImageErrors(covariance, 0.0, 0.0)
     common = max(float(between[np.ix_(measured, measured)].sum()) / (len(measured) * (len(measured) - 1)), 0.0)
-    return _ImageErrors(covariance, common, max(float(found.diagonal()[measured].mean()) - common, 0.0))
+    return _ImageErrors(covariance, common, max(float(variances.diagonal()[measured].mean()) - common, 0.0))
 
 
 @final
@@ -191,8 +187,8 @@ class ValidationImages:
         """Covariance, between the configurations ``rows`` (shape ``[k]``, distinct), of the error that these images
         leave in the accuracy on new ones, on the scale of angles asin(sqrt(accuracy)); shape ``[k, k]``.
 
-        All 0 where the number of images is not known. A configuration of which it is not on record which images it got
-        right has the binomial error 1 / (4 n), independent of the others': differences seem less sure than they are.
+        All 0 where the number of images is not known. Where it is not on record which images a configuration got right,
+        its error is binomial, 1 / (4 n), and independent of the others': differences seem less sure than they are.
         """
         if self.num_images is None:
             return np.zeros((len(rows), len(rows)))
@@ -208,8 +204,8 @@ class ValidationImages:
             known, members = np.unique(self._grouping.members[trials], return_inverse=True)
             seeds = read_numbers(self._done, "seed")[trials].astype(np.int64)
             order = np.argsort(rows)
-            places = order[np.searchsorted(rows, known, sorter=order)]
-            shares[np.ix_(places, places)] = estimate_image_shares(np.stack(list(read.values())), members, seeds)
+            positions = order[np.searchsorted(rows, known, sorter=order)]
+            shares[np.ix_(positions, positions)] = estimate_image_shares(np.stack(list(read.values())), members, seeds)
         return shares
 
     def _basis(self, rows: Numbers) -> Numbers:
@@ -227,9 +223,9 @@ class ValidationImages:
         missing = np.array([trial for trial in trials.tolist() if trial not in self._read], dtype=np.int64)
         studies, numbers = read_text(self._done, "study")[missing], read_numbers(self._done, "number")[missing]
         for study in sorted(set(studies.tolist())):
-            of_study = {int(numbers[place]): int(missing[place]) for place in np.flatnonzero(studies == study)}
-            found = find(study, list(of_study)) if find else {}
-            self._read |= {row: found.get(number) for number, row in of_study.items()}
+            of_study = {int(numbers[i]): int(missing[i]) for i in np.flatnonzero(studies == study)}
+            correct = find(study, list(of_study)) if find else {}
+            self._read |= {row: correct.get(number) for number, row in of_study.items()}
         return {trial: self._read[trial] for trial in trials.tolist()}
 
 
@@ -249,20 +245,17 @@ class _Prior:
     def means(self, centers: Values, errors: Values, spread: Spread) -> Values:
         """The posterior mean for each measured center, shape ``[n]``; interpolated between those of the grid's
         points, because it changes slowly."""
-        found = centers.copy()
+        means = centers.copy()
         for error in np.unique(errors):
-            chosen = errors == error
+            has_error = errors == error
             at_grid = self.posterior(self.grid, np.full(len(self.grid), error), spread) @ self.grid
-            found[chosen] = np.interp(centers[chosen], self.grid, at_grid)
-        return found
+            means[has_error] = np.interp(centers[has_error], self.grid, at_grid)
+        return means
 
 
 def _fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> _Prior | None:
-    """The prior of ``centers`` (shape ``[n]``), whose ``errors`` are in standard deviations of the ``spread``.
-
-    ``sign`` is -1 where larger is better. None without noise, or with fewer than 3
-    configurations.
-    """
+    """The prior of ``centers`` (shape ``[n]``), whose ``errors`` are in standard deviations of the ``spread``; ``sign``
+    is -1 where larger is better. None without noise, or with fewer than 3 configurations."""
     known = np.isfinite(centers) & np.isfinite(errors)
     if known.sum() < 3 or not spread.sd > _LEAST_SD:
         return None
@@ -364,9 +357,9 @@ class Posterior:
         (shape ``[k]``, distinct), which were measured on the same images, and their degrees of freedom (0: the spread
         is assumed); both of shape ``[k]``, the error 0 for ``row`` itself."""
         rows = np.union1d(others, [row])
-        covariance, place = self.covariance(rows), np.searchsorted(rows, others)
+        covariance, other = self.covariance(rows), np.searchsorted(rows, others)
         one = int(np.searchsorted(rows, row))
-        variances = covariance.diagonal()[place] + covariance[one, one] - 2.0 * covariance[one, place]
+        variances = covariance.diagonal()[other] + covariance[one, one] - 2.0 * covariance[one, other]
         of_seeds = self.spread.sd**2 * (self.errors[others] ** 2 + self.errors[row] ** 2)
         variances = np.where(others == row, 0.0, np.maximum(variances, of_seeds))
         return np.sqrt(variances), combine_degrees(self.spread.degrees, of_seeds, np.maximum(variances, of_seeds))
@@ -417,14 +410,16 @@ class Posterior:
         assert self.prior is not None
         errors, spread = self.order_errors
         is_shrunk = self.images is not None and self.images.own > 0
-        ranks = ndtr(_standardize(of_seeds + of_images if is_shrunk else of_seeds))
+        moved = of_seeds + of_images if is_shrunk else of_seeds
+        deviations = np.sqrt(np.mean(moved**2, axis=0))  # 0 where there is no error
+        ranks = ndtr(moved / np.where(deviations > 0, deviations, 1.0))
         step = self.prior.grid[1] - self.prior.grid[0]
-        for place in np.flatnonzero(self._in_reach(rows)):
-            row = rows[[place]]
+        for column in np.flatnonzero(self._in_reach(rows)):
+            row = rows[[column]]
             masses = np.cumsum(self.prior.posterior(self.centers[row], errors[row], spread)[0])
-            points = np.minimum(np.searchsorted(masses, ranks[:, place] * masses[-1]), len(masses) - 1)
-            drawn[:, place] = self.prior.grid[points] + step * (generator.random(len(drawn)) - 0.5)
-            drawn[:, place] += 0.0 if is_shrunk else of_images[:, place]
+            points = np.minimum(np.searchsorted(masses, ranks[:, column] * masses[-1]), len(masses) - 1)
+            drawn[:, column] = self.prior.grid[points] + step * (generator.random(len(drawn)) - 0.5)
+            drawn[:, column] += 0.0 if is_shrunk else of_images[:, column]
 
     def _in_reach(self, rows: Numbers) -> Mask:
         assert self.prior is not None
@@ -438,7 +433,7 @@ def fit_posterior(
     """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
     ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own.
     The times are those of :func:`sweep.analysis.costs.apply_times`: one that cannot be used for certain counts only
-    where its group has no other, and then by its uncertainty; that of a probe counts once, however many trials have it.
+    where its group has no other, and then by its uncertainty; a probe's time counts once, however many trials have it.
 
     With ``image_covariance`` the metric is an accuracy, and the posterior that on new images. Search trials share one
     seed: what it does to all of them alike is not told apart from what it does to each, and counts as the latter.
@@ -463,12 +458,6 @@ def fit_posterior(
         posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
     errors, spread = posterior.order_errors
     return replace(posterior, prior=_fit_prior(centers, errors, spread, METRICS[name].sign))
-
-
-def _standardize(errors: Values) -> Values:
-    # draws [draws, k] of mean 0 over their standard deviations; 0 where there is no error
-    deviations = np.sqrt(np.mean(errors**2, axis=0))
-    return np.asarray(errors / np.where(deviations > 0, deviations, 1.0))
 
 
 def draw_all(posteriors: Sequence[Posterior], rows: Numbers, num_draws: int, seed: int = 0) -> Values:

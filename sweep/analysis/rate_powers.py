@@ -99,7 +99,6 @@ class _Covariates(NamedTuple):
         return f", at equal {self.name_keys()}" if self.keys else ""
 
     def name_keys(self) -> str:
-        """The keys in words."""
         return ", ".join(map(key_label, self.keys))
 
 
@@ -122,8 +121,8 @@ def _find_lack(batches: Values, values: Values, settings: _Covariates, label: st
         )
     if n < needed:
         beside = f", because the fit also accounts for {settings.name_keys()}" if settings.keys else ""
-        found = format_count(n, "configuration")
-        return f"{found} in the more accurate halves of the batch sizes; {needed} are required{beside}"
+        there = format_count(n, "configuration")
+        return f"{there} in the more accurate halves of the batch sizes; {needed} are required{beside}"
     if share_explained(np.log(values), np.log(batches)[:, None]) > _MAX_SHARED:
         return f"the {label} follows the effective batch size, so that there is no best one at each batch"
     return ""
@@ -177,8 +176,8 @@ MOMENT_RATE = TunedKey(  # 1 - beta2, the weight of a step in the second moment
 
 
 def find_rule_power(name: str, rule: str) -> float:
-    """The power of the batch in the scaling rule ``rule`` of the optimizer ``name``; 0 for none, NaN for what
-    is none."""
+    """The power of the batch in the scaling rule ``rule`` of the optimizer ``name``; 0 without a rule, NaN where it is
+    unknown."""
     if rule == "auto":
         # an optimizer of a plug-in may not be in the table
         rule = OPTIMIZERS[name or "momentum"].lr_rule if (name or "momentum") in OPTIMIZERS else "sqrt"
@@ -232,15 +231,13 @@ def measure_value_power(records: ComparableTrials, values: Values) -> BatchPower
     """The power by which measured ``values`` (shape ``[configurations]``) follow the batch, at equal learning rate,
     training loss and other settings. Each configuration counts once."""
     losses = _read_last_losses(records)
-    nothing = np.zeros(len(values), dtype=np.bool_)
-    if not np.isfinite(losses).any():
-        return BatchPower(chosen=nothing, reason="no training loss is on record: the evaluations are not loaded")
     is_constant = np.isin(read_text(records.frame, "config.batch.schedule"), ["", "constant"])
     is_known = np.asarray((values > 0) & (losses > 0) & is_constant, dtype=np.bool_)
     if not is_known.any():
-        return BatchPower(
-            chosen=nothing, reason="no configuration has one effective batch size and a training loss above 0"
-        )
+        reason = "no configuration has one effective batch size and a training loss above 0"
+        if not np.isfinite(losses).any():
+            reason = "no training loss is on record: the evaluations are not loaded"
+        return BatchPower(chosen=is_known, reason=reason)
     chosen, recipe = find_main_recipe(records.frame, is_known)
     rows = np.flatnonzero(chosen)
     frame = records.frame.iloc[rows]
@@ -260,8 +257,8 @@ def _find_shared(x: Values, rates: Values, held: Values) -> str:
     # why the effect of the log batch x cannot be told from what is held equal, "" where it can
     num_batches, needed = len(np.unique(x)), 2 + held.shape[1] + _MIN_SPARE
     if num_batches < _MIN_BATCHES or len(x) < needed:
-        found = f"{format_count(len(x), 'configuration')} at {format_count(num_batches, 'effective batch size')}"
-        return f"{found}; {needed} at {_MIN_BATCHES} are required"
+        there = f"{format_count(len(x), 'configuration')} at {format_count(num_batches, 'effective batch size')}"
+        return f"{there}; {needed} at {_MIN_BATCHES} are required"
     if share_explained(x, rates) > _MAX_SHARED:
         return "the learning rate follows the effective batch size, so that their effects cannot be told apart"
     if share_explained(x, held) > _MAX_SHARED:
@@ -275,8 +272,8 @@ def _read_last_losses(records: ComparableTrials) -> Values:
     if evaluations is None or not len(evaluations):
         return np.full(len(records.frame), np.nan)
     last = evaluations.sort_values("step", kind="stable").groupby(keys, sort=False)["train_loss"].last()
-    places = pd.MultiIndex.from_frame(records.done[keys])
-    return records.grouping.medians(last.reindex(places).to_numpy(dtype=np.float64, na_value=np.nan))[0]
+    trials = pd.MultiIndex.from_frame(records.done[keys])
+    return records.grouping.medians(last.reindex(trials).to_numpy(dtype=np.float64, na_value=np.nan))[0]
 
 
 def _code_settings(frame: pd.DataFrame, ignored: Collection[str] = ()) -> _Covariates:

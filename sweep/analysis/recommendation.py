@@ -20,7 +20,7 @@ from sweep.analysis.answer import (
     ValidationSize,
     to_document,
 )
-from sweep.analysis.candidates import Candidates, choose_configuration, list_estimates, select_candidates
+from sweep.analysis.candidates import USE_TABLE, Candidates, choose_for, list_estimates, select_candidates
 from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, select_comparable
 from sweep.analysis.costs import find_longest_curve, parse_shapes
 from sweep.analysis.critical_batch import read_noise_scales
@@ -35,6 +35,7 @@ from sweep.analysis.shortfalls import (
 )
 from sweep.analysis.statements import answer_batch_size
 from sweep.analysis.statistics import Interval, Mask, Values, read_numbers, read_text
+from sweep.analysis.tuned_batches import list_models
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS, format_count, join_words
 from sweep.config.study import FEWEST_SEEDS, AnswerRules, Price
@@ -49,112 +50,8 @@ _READ = (
 _NOT_CRITICAL = (
     "it is not the critical batch, which follows from steps to a target, but was of its order in McCandlish et al. 2018"
 )
-# The value of a fact with what it holds for, or the command that would add what is missing.
-_Measured = tuple[Interval, str] | str
-
-
-def _measure_facts(candidates: Candidates, model: str) -> dict[str, Fact]:
-    """Every fact about the model ``model`` by its name; NaN and a command where the records do not suffice."""
-    return {name: _fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
-
-
-def _unknown_facts(missing: str | None) -> dict[str, Fact]:
-    """The facts of a study without a usable trial, which the command ``missing`` would add, where there is one."""
-    return {name: _fact(name, missing or "") for name in _FACTS}
-
-
-def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured:
-    # the largest that a trial or a probe ran, and the smallest that did not fit
-    records = candidates.records
-    trials = _of_model(records.trials, model)
-    sizes, outcomes = _micro_batches(trials), read_text(trials, "outcome")
-    probes = records.frames.probes
-    probes = probes[_probes_of(probes, model, set(read_text(records.done, "device")))]
-    probed, probe_outcomes = read_numbers(probes, "micro_batch"), read_text(probes, "outcome")
-    ran = np.concatenate([sizes[outcomes == "complete"], probed[probe_outcomes == "complete"]])
-    failed = np.concatenate([sizes[np.isin(outcomes, _DID_NOT_FIT)], probed[np.isin(probe_outcomes, _DID_NOT_FIT)]])
-    ran, failed = ran[np.isfinite(ran)], failed[np.isfinite(failed)]
-    if not len(ran):
-        return records.commands.probe_shapes()
-    beyond = failed[failed > ran.max()]
-    detail = f"{model}; {int(beyond.min())} did not fit" if len(beyond) else f"{model}; nothing larger was tried"
-    return _value(ran.max(), int(np.sum(ran == ran.max()))), detail
-
-
-def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
-    # by the median throughput at each micro batch
-    trials = _of_model(candidates.records.done, model)
-    curve = find_longest_curve(trials, _micro_batches(trials), read_numbers(trials, "images_per_second"))
-    if curve is None or len(curve.sizes) < 2:
-        return candidates.records.command_for_more
-    detail = f"{curve.name}; the best throughput was at {int(curve.sizes[np.argmax(curve.rates)])}"
-    if curve.knee == len(curve.sizes) - 1:
-        detail += ", the largest that ran, so the knee may be larger"
-    if curve.num_others:
-        others = format_count(curve.num_others, "other combination")
-        detail += f"; {others} of normalization, precision and optimizer left out"
-    return _value(curve.sizes[curve.knee], curve.num_trials), detail
-
-
-def _noise_scale(candidates: Candidates, model: str) -> _Measured:
-    # B_simple is an average over each training; configurations differ, so that their median has no interval
-    records = candidates.records
-    frame, scales = records.frame, read_noise_scales(records)
-    useful = records.grouping.medians(read_numbers(records.done, ACCURACY))[0] >= candidates.floor
-    is_of_model = np.asarray(read_text(frame, "config.model.name") == model, dtype=np.bool_)
-    chosen, recipe = find_main_recipe(frame, is_of_model & useful & (scales.values > 0))
-    if not chosen.any():
-        return records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
-    known, missing = scales.values[chosen], scales.describe_missing(is_of_model & useful)
-    detail = f"{recipe}: median over {format_count(len(known), 'configuration')} of a useful accuracy"
-    detail += f", {known.min():,.0f} to {known.max():,.0f}" if len(known) > 1 else ""
-    detail += f"; {missing}" if missing else ""
-    return _value(float(np.median(known)), len(known)), f"{detail}; {_NOT_CRITICAL}"
-
-
-def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
-    chosen = np.asarray(read_text(trials, "config.model.name") == model, dtype=np.bool_)
-    return trials.loc[chosen, [name for name in _READ if name in trials.columns]]
-
-
-def _probes_of(probes: pd.DataFrame, model: str, devices: set[str]) -> Mask:
-    is_of_model = [shape.get("model.name", model) == model for shape in parse_shapes(probes)]
-    is_here = [not device or device in devices for device in read_text(probes, "device")]
-    return np.array(is_of_model, dtype=np.bool_) & np.array(is_here, dtype=np.bool_)
-
-
-def _micro_batches(trials: pd.DataFrame) -> Values:
-    # the measured column holds what batch.micro = "auto" chose last
-    chosen = read_numbers(trials, "config.batch.micro")
-    return np.where(np.isfinite(chosen), chosen, read_numbers(trials, "micro_batch_size"))
-
-
-def _value(value: float, n: int) -> Interval:
-    return Interval(float(value), np.nan, np.nan, n)
-
-
-def _fact(name: str, found: _Measured) -> Fact:
-    missing = found or None if isinstance(found, str) else None
-    (value, low, high, n), detail = (_value(np.nan, 0), "") if isinstance(found, str) else found
-    _, statement, unit = _FACTS[name]
-    return Fact(
-        name=name, statement=statement, value=value, low=low, high=high, unit=unit, n=n, detail=detail, missing=missing
-    )
-
-
-# How each fact is measured, its statement and unit.
-_FACTS: dict[str, tuple[Callable[[Candidates, str], _Measured], str, str]] = {
-    "largest_micro_batch": (_largest_micro_batch, "Largest micro batch that ran", "samples"),
-    "throughput_knee": (
-        _throughput_knee, "Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples"
-    ),
-    "noise_scale": (
-        _noise_scale,
-        "Gradient noise scale B_simple = tr(S) / |G|^2: variance of the gradient over its squared norm, both averaged "
-        "over the training",
-        "samples",
-    ),
-}  # fmt: skip
+# The value of a fact, how many trials it rests on and what it holds for; or the command that would add what is missing.
+_Measured = tuple[float, int, str] | str
 
 
 def recommend(
@@ -202,11 +99,12 @@ def make_answer(
         has_ended = num_open < len(loaded.trials)
         missing = None if diagnosis and has_ended else comparable.commands.run_more(comparable.planned_trials)
         chosen, batch_size = {use: Recommendation(use=use, missing=missing) for use in uses}, None
-        facts, notes = _unknown_facts(missing), comparable.notes
+        facts, notes = {name: _state_fact(name, missing or "") for name in _FACTS}, comparable.notes
     else:
-        chosen = {use: choose_configuration(candidates, use) for use in uses}
+        chosen = {use: choose_for(candidates, USE_TABLE[use], use) for use in uses}
         batch_size = answer_batch_size(candidates, given_batch)
-        facts = _measure_facts(candidates, _model(candidates))
+        model = list_models(candidates)[0]  # facts are about the model of the most accurate candidate
+        facts = {name: _state_fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
         notes = (*comparable.notes, *_list_assumptions(candidates))
     rules = comparable.spec.answer if comparable.spec else AnswerRules()
     shortfalls = (
@@ -237,14 +135,35 @@ def make_answer(
     )
 
 
+def as_document(answer: Answer) -> dict[str, Any]:
+    """The answer as the JSON document of ``sweep recommend --json``; what is not known is null."""
+    document: dict[str, Any] = to_document(answer)
+    for item in document["configurations"]:
+        item["as_measured"] = list(item["measured"])
+        item.update(item.pop("values"), **item.pop("measured"))
+    for fact in document["facts"].values():
+        del fact["name"]
+    named = [document["batch_size"]["named"]] if document["batch_size"] else []
+    for use in (*document["uses"].values(), *named):
+        del use["use"], use["settings"]
+        use["as_measured"] = list(use["measured"])
+        use.update(
+            use.pop("values"),
+            **use.pop("measured"),
+            settled=use.pop("is_settled"),
+            front_probability=use.pop("on_front"),
+        )
+    return document
+
+
 def _price_configuration(item: Recommendation, price: Price) -> Recommendation:
     seconds = item.values.get("train_seconds")
     return item if seconds is None else replace(item, price=_price_training(seconds, price))
 
 
-def _price_batches(found: BatchAnswer, price: Price) -> BatchAnswer:
-    curve = tuple(replace(point, price=_price_training(point.seconds, price)) for point in found.curve)
-    return replace(found, named=_price_configuration(found.named, price), curve=curve)
+def _price_batches(answer: BatchAnswer, price: Price) -> BatchAnswer:
+    curve = tuple(replace(point, price=_price_training(point.seconds, price)) for point in answer.curve)
+    return replace(answer, named=_price_configuration(answer.named, price), curve=curve)
 
 
 def _price_training(seconds: Interval, price: Price) -> TrainingPrice:
@@ -261,12 +180,6 @@ def _check(limits: Limits, uses: Sequence[str]) -> None:
             raise InputError(f"{name} = {value}: must be above 0.")
     if limits.min_accuracy is not None and limits.min_accuracy > 1:
         raise InputError(f"min_accuracy = {limits.min_accuracy}: accuracies are fractions; give 0.93 for 93 %.")
-
-
-def _model(candidates: Candidates) -> str:
-    # the facts are about one model: that of the most accurate candidate
-    best = int(np.nanargmax(candidates.values(ACCURACY)))
-    return str(read_text(candidates.records.frame, "config.model.name")[candidates.rows[best]])
 
 
 def _describe_validation(records: ComparableTrials, candidates: Candidates | None) -> ValidationSize:
@@ -296,33 +209,102 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
             f"{'has' if len(candidates.rows) == 1 else 'have'} at least {FEWEST_SEEDS} fresh seeds, and "
             f"only those can be recommended. For more fresh seeds run {candidates.records.command_for_more_seeds}"
         )
-    return notes + _list_assumed(candidates)
-
-
-def _list_assumed(candidates: Candidates) -> list[str]:
     assumed = [name for name in candidates.names if candidates.records.posterior(name).is_assumed]
-    if not assumed:
-        return []
-    names = join_words([METRICS[name].label.lower() for name in assumed])
-    return [f"No configuration was trained with several seeds: the spread of {names} between seeds is assumed."]
-
-
-def as_document(answer: Answer) -> dict[str, Any]:
-    """The answer as the JSON document of ``sweep recommend --json``; what is not known is null."""
-    document: dict[str, Any] = to_document(answer)
-    for item in document["configurations"]:
-        item["as_measured"] = list(item["measured"])
-        item.update(item.pop("values"), **item.pop("measured"))
-    for fact in document["facts"].values():
-        del fact["name"]
-    named = [document["batch_size"]["named"]] if document["batch_size"] else []
-    for use in (*document["uses"].values(), *named):
-        del use["use"], use["settings"]
-        use["as_measured"] = list(use["measured"])
-        use.update(
-            use.pop("values"),
-            **use.pop("measured"),
-            settled=use.pop("is_settled"),
-            front_probability=use.pop("on_front"),
+    if assumed:
+        names = join_words([METRICS[name].label.lower() for name in assumed])
+        notes.append(
+            f"No configuration was trained with several seeds: the spread of {names} between seeds is assumed."
         )
-    return document
+    return notes
+
+
+# --- facts
+
+
+def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured:
+    # the largest that a trial or a probe ran, and the smallest that did not fit
+    records = candidates.records
+    trials = _of_model(records.trials, model)
+    sizes, outcomes = _micro_batches(trials), read_text(trials, "outcome")
+    probes = records.frames.probes
+    probes = probes[_probes_of(probes, model, set(read_text(records.done, "device")))]
+    probed, probe_outcomes = read_numbers(probes, "micro_batch"), read_text(probes, "outcome")
+    ran = np.concatenate([sizes[outcomes == "complete"], probed[probe_outcomes == "complete"]])
+    failed = np.concatenate([sizes[np.isin(outcomes, _DID_NOT_FIT)], probed[np.isin(probe_outcomes, _DID_NOT_FIT)]])
+    ran, failed = ran[np.isfinite(ran)], failed[np.isfinite(failed)]
+    if not len(ran):
+        return records.commands.probe_shapes()
+    beyond = failed[failed > ran.max()]
+    detail = f"{model}; {int(beyond.min())} did not fit" if len(beyond) else f"{model}; nothing larger was tried"
+    return float(ran.max()), int(np.sum(ran == ran.max())), detail
+
+
+def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
+    # by the median throughput at each micro batch
+    trials = _of_model(candidates.records.done, model)
+    curve = find_longest_curve(trials, _micro_batches(trials), read_numbers(trials, "images_per_second"))
+    if curve is None or len(curve.sizes) < 2:
+        return candidates.records.command_for_more
+    detail = f"{curve.name}; the best throughput was at {int(curve.sizes[np.argmax(curve.rates)])}"
+    if curve.knee == len(curve.sizes) - 1:
+        detail += ", the largest that ran, so the knee may be larger"
+    if curve.num_others:
+        others = format_count(curve.num_others, "other combination")
+        detail += f"; {others} of normalization, precision and optimizer left out"
+    return float(curve.sizes[curve.knee]), curve.num_trials, detail
+
+
+def _noise_scale(candidates: Candidates, model: str) -> _Measured:
+    # B_simple is an average over each training; configurations differ, so that their median has no interval
+    records = candidates.records
+    frame, scales = records.frame, read_noise_scales(records)
+    useful = records.grouping.medians(read_numbers(records.done, ACCURACY))[0] >= candidates.floor
+    is_of_model = np.asarray(read_text(frame, "config.model.name") == model, dtype=np.bool_)
+    chosen, recipe = find_main_recipe(frame, is_of_model & useful & (scales.values > 0))
+    if not chosen.any():
+        return records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
+    known, missing = scales.values[chosen], scales.describe_missing(is_of_model & useful)
+    detail = f"{recipe}: median over {format_count(len(known), 'configuration')} of a useful accuracy"
+    detail += f", {known.min():,.0f} to {known.max():,.0f}" if len(known) > 1 else ""
+    detail += f"; {missing}" if missing else ""
+    return float(np.median(known)), len(known), f"{detail}; {_NOT_CRITICAL}"
+
+
+def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
+    chosen = np.asarray(read_text(trials, "config.model.name") == model, dtype=np.bool_)
+    return trials.loc[chosen, [name for name in _READ if name in trials.columns]]
+
+
+def _probes_of(probes: pd.DataFrame, model: str, devices: set[str]) -> Mask:
+    is_of_model = [shape.get("model.name", model) == model for shape in parse_shapes(probes)]
+    is_here = [not device or device in devices for device in read_text(probes, "device")]
+    return np.array(is_of_model, dtype=np.bool_) & np.array(is_here, dtype=np.bool_)
+
+
+def _micro_batches(trials: pd.DataFrame) -> Values:
+    # the measured column holds what batch.micro = "auto" chose last
+    chosen = read_numbers(trials, "config.batch.micro")
+    return np.where(np.isfinite(chosen), chosen, read_numbers(trials, "micro_batch_size"))
+
+
+# How each fact is measured, its statement and unit.
+_FACTS: dict[str, tuple[Callable[[Candidates, str], _Measured], str, str]] = {
+    "largest_micro_batch": (_largest_micro_batch, "Largest micro batch that ran", "samples"),
+    "throughput_knee": (
+        _throughput_knee, "Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples"
+    ),
+    "noise_scale": (
+        _noise_scale,
+        "Gradient noise scale B_simple = tr(S) / |G|^2: variance of the gradient over its squared norm, both averaged "
+        "over the training",
+        "samples",
+    ),
+}  # fmt: skip
+
+
+def _state_fact(name: str, measured: _Measured) -> Fact:
+    _, statement, unit = _FACTS[name]
+    if isinstance(measured, str):
+        return Fact(name=name, statement=statement, value=np.nan, unit=unit, n=0, missing=measured or None)
+    value, n, detail = measured
+    return Fact(name=name, statement=statement, value=value, unit=unit, n=n, detail=detail)

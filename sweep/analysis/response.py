@@ -75,7 +75,8 @@ class GaussianProcess:
     """Fitted to ``x`` of shape ``[n, d]`` and ``y`` of shape ``[n]``; ``start`` are the hyperparameters of an earlier
     fit, which are then kept. ``errors``, shape ``[n]``, are known standard errors of single ``y``. ``deviations`` are
     what is fitted beside the smooth function: by default a noise that is independent for each ``y``. The prior of the
-    smooth function's deviation has the median ``usual_signal``, in the unit of ``y``; by default that of ``y``.
+    smooth function's deviation has the median ``usual_signal``, in the unit of ``y``; by default that
+    of ``y``.
     """
 
     def __init__(
@@ -219,9 +220,9 @@ def draw_response(
     for name in dict.fromkeys(names.tolist()):
         near = (names == name) & (estimates >= np.nanmax(estimates) - _REACH)
         if near.sum() >= _FEWEST and records.posterior(ACCURACY).spread.sd > 0:
-            found = _fit_response(records, rows[near], len(draws), generator)
-            if found is not None:
-                draws[:, near], estimates[near] = found.draws, found.estimates
+            response = _fit_response(records, rows[near], len(draws), generator)
+            if response is not None:
+                draws[:, near], estimates[near] = response.draws, response.estimates
     return Response(draws, estimates)
 
 

@@ -7,14 +7,12 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.comparable import ComparableTrials
-from sweep.analysis.statistics import Numbers, Values, most_common, read_numbers, read_text
+from sweep.analysis.statistics import Numbers, most_common, read_numbers, read_text
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.study import FEWEST_SEEDS, TRIAL_SECONDS, StudySpec
 from sweep.config.trial import Scalar
 from sweep.records.frames import Frames
 from sweep.records.messages import NOT_COUNTED
-
-_ACCURACY = "val_accuracy"  # without it nothing can be confirmed
 
 # What to do where most trials ended in this way and none is complete.
 _OUTCOME_REMEDIES = {
@@ -87,8 +85,13 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
         return f"Nothing is confirmed: {which}. Raise {'both' if len(zeros) > 1 else 'it'}, and run the study again."
     confirming = _of_phase(trials, "confirm")
     ended = confirming[read_text(confirming, "outcome") != ""]
-    reason = _explain_no_candidates(frames) or stopped.rstrip(".")
-    reasons = [reason] if reason else list(_list_reasons(spec, trials, ended))
+    searched = _of_outcome(_of_phase(trials, "search"), "complete")
+    if not len(searched):
+        reasons = ["no search trial is complete"]
+    elif not np.isfinite(read_numbers(searched, "val_accuracy")).any():
+        reasons = ["no complete trial has a validation accuracy"]
+    else:
+        reasons = [stopped.rstrip(".")] if stopped else list(_list_reasons(spec, trials, ended))
     if not reasons:
         return ""
     num_complete = len(_of_outcome(ended, "complete"))
@@ -130,7 +133,11 @@ def explain_few_seeds(records: ComparableTrials) -> str:
 def _explain_few(spec: StudySpec, trials: pd.DataFrame, counts: Numbers, numbers: Numbers) -> str:
     if spec.confirm.seeds < FEWEST_SEEDS:
         return f"confirm.seeds is {spec.confirm.seeds}"
-    numbers_of_all, seconds = read_numbers(trials, "number"), _read_seconds(trials)
+    numbers_of_all, (first, second) = (
+        read_numbers(trials, "number"),
+        (read_numbers(trials, name) for name in TRIAL_SECONDS),
+    )
+    seconds = np.where(np.isfinite(first), first, second)
     phases = read_text(trials, "phase").tolist()
     time = spec.confirm.measure_time(list(zip(phases, numbers_of_all.tolist(), seconds.tolist(), strict=True)))
     own = np.array([seconds[numbers_of_all == number][0] for number in numbers])
@@ -140,11 +147,6 @@ def _explain_few(spec: StudySpec, trials: pd.DataFrame, counts: Numbers, numbers
             f"confirm.share is {spec.confirm.share:g} of the search's time)"
         )
     return "after those seeds others were worth more, or the run ended before"
-
-
-def _read_seconds(trials: pd.DataFrame) -> Values:
-    first, second = (read_numbers(trials, name) for name in TRIAL_SECONDS)
-    return np.where(np.isfinite(first), first, second)
 
 
 def explain_search(frames: Frames) -> str:
@@ -169,13 +171,6 @@ def _of_outcome(trials: pd.DataFrame, outcome: str) -> pd.DataFrame:
     return chosen
 
 
-def _explain_no_candidates(frames: Frames) -> str:
-    done = _of_outcome(_of_phase(frames.trials, "search"), "complete")
-    if not len(done):
-        return "no search trial is complete"
-    return "" if np.isfinite(read_numbers(done, _ACCURACY)).any() else "no complete trial has a validation accuracy"
-
-
 def _list_reasons(spec: StudySpec, trials: pd.DataFrame, ended: pd.DataFrame) -> Iterator[str]:
     num_counted = _count_searched(trials)
     if num_open := len(_of_outcome(trials, "")):
@@ -197,47 +192,33 @@ def _of_phase(trials: pd.DataFrame, phase: str) -> pd.DataFrame:
 
 def suggest_remedy(bottleneck: str, values: Mapping[str, Scalar], num_processors: int) -> str:
     """What to change about a configuration of dotted ``values`` on a machine with that many processors."""
+    micro, accumulation = values.get("batch.micro"), values.get("batch.accumulation")
     if bottleneck == "data_bound":
-        return _for_data(values, num_processors)
-    known = {"launch_bound": _for_launching, "compute_bound": _for_computing, "thrashing": _for_memory}
-    return known[bottleneck](values) if bottleneck in known else ""
+        return _suggest_data(values, num_processors)
+    if bottleneck == "launch_bound":
+        parts = [f"raise batch.micro ({micro})"]
+        if isinstance(accumulation, int) and accumulation > 1:
+            parts[0] += f" and lower batch.accumulation ({accumulation})"
+        parts += ["precision.compile = true"] * (not values.get("precision.compile"))
+        return ", or ".join([*parts, "precision.cuda_graphs = true on a GPU"])
+    if bottleneck == "compute_bound":
+        is_full = values.get("precision.dtype") in ("fp32", "fp64")
+        parts = ["precision.dtype = 'bf16' where the device is fast at it"] * is_full
+        parts += [f"{key} = true" for key in ("precision.channels_last", "precision.compile") if not values.get(key)]
+        return "nothing to fix; faster: " + ", ".join([*parts, "a smaller model"])
+    if bottleneck == "thrashing":
+        parts = [f"lower batch.micro ({micro}) and raise batch.accumulation"]
+        return ", or ".join(parts + ["precision.checkpointing = true"] * (not values.get("precision.checkpointing")))
+    return ""
 
 
-def _for_data(values: Mapping[str, Scalar], num_processors: int) -> str:
+def _suggest_data(values: Mapping[str, Scalar], num_processors: int) -> str:
     workers = int(values.get("data.workers") or 0)
     if values.get("data.placement") == "host":
         more = f"raise data.workers ({workers} of {num_processors} processors)" if workers < num_processors else ""
         ahead = f"raise data.prefetch ({values['data.prefetch']})" if workers and "data.prefetch" in values else ""
         return " or ".join(filter(None, ("data.placement = 'device' where the images fit", more, ahead)))
-    augment = values.get("data.augment")
+    augment, most = values.get("data.augment"), f"data.workers up to {num_processors}"
     if augment not in (None, "none"):
-        return f"a cheaper data.augment than {augment!r}, or data.placement = 'host' with data.workers up to " + str(
-            num_processors
-        )
-    return f"images were streamed, or other processes used the host: data.workers up to {num_processors}"
-
-
-def _for_launching(values: Mapping[str, Scalar]) -> str:
-    micro, accumulation = values.get("batch.micro"), values.get("batch.accumulation")
-    parts = [f"raise batch.micro ({micro})"]
-    if isinstance(accumulation, int) and accumulation > 1:
-        parts = [f"raise batch.micro ({micro}) and lower batch.accumulation ({accumulation})"]
-    if not values.get("precision.compile"):
-        parts.append("precision.compile = true")
-    parts.append("precision.cuda_graphs = true on a GPU")
-    return ", or ".join(parts)
-
-
-def _for_computing(values: Mapping[str, Scalar]) -> str:
-    parts = []
-    if values.get("precision.dtype") in ("fp32", "fp64"):
-        parts.append("precision.dtype = 'bf16' where the device is fast at it")
-    parts += [f"{key} = true" for key in ("precision.channels_last", "precision.compile") if not values.get(key)]
-    return "nothing to fix; faster: " + ", ".join([*parts, "a smaller model"])
-
-
-def _for_memory(values: Mapping[str, Scalar]) -> str:
-    parts = [f"lower batch.micro ({values.get('batch.micro')}) and raise batch.accumulation"]
-    if not values.get("precision.checkpointing"):
-        parts.append("precision.checkpointing = true")
-    return ", or ".join(parts)
+        return f"a cheaper data.augment than {augment!r}, or data.placement = 'host' with {most}"
+    return f"images were streamed, or other processes used the host: {most}"

@@ -2,16 +2,16 @@
 settle those that are not."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
 
 from sweep.analysis.answer import BatchAnswer, Limits, Recommendation, Statement
-from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for
+from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for, compare_candidates
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
-from sweep.analysis.statistics import Interval, Mask, Values, read_numbers
+from sweep.analysis.statistics import Mask, read_numbers
 from sweep.analysis.tuned_batches import (
     BatchDraws,
     describe_model,
@@ -24,129 +24,9 @@ from sweep.analysis.tuned_batches import (
 )
 from sweep.config.metrics import format_count, format_share
 
-# A choice in words: the configuration that is named, and what limits do to the statements.
-
 _FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
-OUTSIDE = "The limits do not apply to this statement."
-
-
-def describe_use(named: Recommendation) -> str:
-    """The effective batch size to use with its micro batch, learning rate and model, as the begin of a sentence."""
-    # records of another program may lack each of the settings
-    micro, model = (named.config.get(key) for key in ("batch.micro", "model.name"))
-    settings = ("" if micro is None else f"micro batch {micro}", describe_learning_rate(named), str(model or ""))
-    return f"Use an effective batch size of {named.global_batch_size} ({', '.join(filter(None, settings))})"
-
-
-def describe_learning_rate(named: Recommendation) -> str:
-    """The learning rate of the training, and what a scaling rule made it from; "" where it is not on record."""
-    given, used = named.config.get("optimizer.lr"), named.learning_rate
-    if given is None or used is None:
-        return "" if given is None else f"learning rate {given:.3g}"
-    source = "" if f"{used:.3g}" == f"{given:.3g}" else f" scaled from {given:.3g}"
-    return f"learning rate {used:.3g}{source}"
-
-
-def _describe_length(named: Recommendation, num_steps: float) -> str:
-    """How long it was trained, as a sentence behind others, because another batch size may be the one to use
-    for another length; "" where that is not on record. ``num_steps`` may be NaN."""
-    parts = []
-    if named.num_epochs is not None:
-        parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
-    if num_steps < _FEW_STEPS:  # also false where the steps are not on record
-        steps = format_count(round(num_steps), "optimizer step")
-        parts.append(f"{steps} only: after longer trainings another batch size may be the one to use")
-    return f" The configuration was trained for {', '.join(parts)}." if parts else ""
-
-
-def _has_limits(limits: Limits) -> bool:
-    """Whether anything is limited."""
-    return any(value is not None for value in vars(limits).values())
-
-
-def _describe_eligible(candidates: Candidates, points: str) -> str:
-    """The configurations among which the fastest is named; ``points`` is the tolerance of accuracy in words."""
-    limits = candidates.limits
-    if limits.min_accuracy is not None:
-        text = f"with an accuracy of at least {_percent(limits.min_accuracy)}"
-    else:
-        text = f"that lose at most {points} against the best"
-    return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
-
-
-def _explain_exclusion(candidates: Candidates) -> str:
-    """Which limit no configuration that was tried keeps to, by the estimates; "" where one keeps to all of them."""
-    if candidates.within_limits().any():
-        return ""
-    limits, parts = candidates.limits, []
-    best = float(candidates.values(ACCURACY).max())
-    if limits.min_accuracy is not None and best < limits.min_accuracy:
-        parts.append(f"the most accurate one reaches {_percent(best)}, {_percent(limits.min_accuracy)} is required")
-    for name, limit, word, unit, scale in (
-        (SECONDS, limits.max_seconds, "fastest one takes", "s", 1.0),
-        (MEMORY, limits.max_memory_bytes, "smallest one requires", "MiB", 2.0**20),
-    ):
-        known = [value for value in candidates.values(name).tolist() if math.isfinite(value)]
-        if limit is not None and not known:
-            parts.append(f"{name} is on record for none of them")
-        elif limit is not None and min(known) > limit:
-            parts.append(f"the {word} {min(known) / scale:.3g} {unit}, the limit is {limit / scale:.3g} {unit}")
-    reason = "; ".join(parts) or "each limit can be kept, but not all at once"
-    return f"No configuration that was tried keeps to the limits: {reason}."
-
-
-def _percent(accuracy: float) -> str:
-    return f"{100 * accuracy:.4g} %"
-
-
-_MOST = 1000
-_QUANTILES = (0.025, 0.5, 0.975)
-
-
-@dataclass(frozen=True)
-class _Needed:
-    """``trainings`` with fresh seeds of the named configuration and of its closest rival together, a rough number; None
-    where no number of at most a thousand is enough, and then ``by_images`` where the reason is that the validation set
-    is too small."""
-
-    trainings: int | None
-    by_images: bool = False
-
-    def describe(self) -> str:
-        """As a clause."""
-        if self.trainings is not None:
-            return f"about {format_count(self.trainings, 'more training')} would settle it"
-        if self.by_images:
-            return (
-                "no number of seeds would settle it on these validation images; more images (data.validation_share) or "
-                "a wider answer.tolerance.accuracy would"
-            )
-        return f"more than {_MOST:,} trainings would be required"
-
-
-def estimate_needed(candidates: Candidates, place: int, rival: int, probability: float) -> _Needed:
-    """What would raise ``probability``, that of the candidate at ``place`` against the one at ``rival``, to the study's
-    confidence.
-
-    As if the difference were normal: with z(p) standard deviations between it and the limit, its variance must shrink
-    by (z(p) / z(confidence))^2. Only the seeds' part of the variance shrinks with the number of seeds.
-    """
-    confidence = candidates.rules.confidence
-    if probability >= confidence:
-        return _Needed(0)
-    if probability <= 0.5:
-        return _Needed(None)
-    posterior, rows = candidates.records.posterior(ACCURACY), candidates.rows
-    error, _ = posterior.compare(int(rows[place]), rows[[rival]])
-    of_seeds = posterior.spread.sd**2 * float(np.sum(posterior.errors[rows[[place, rival]]] ** 2))
-    share_of_images = 1.0 - min(of_seeds / max(float(error[0]) ** 2, 1e-300), 1.0)
-    shrunk = float(ndtri(probability) / ndtri(confidence)) ** 2
-    if shrunk <= share_of_images:
-        return _Needed(None, by_images=True)
-    factor = (1.0 - share_of_images) / (shrunk - share_of_images)
-    num_seeds = int(candidates.num_seeds[place] + max(candidates.num_seeds[rival], 1))
-    more = math.ceil(num_seeds * (factor - 1.0))
-    return _Needed(more) if more <= _MOST else _Needed(None)
+_MOST_TRAININGS = 1000  # more than a study of this kind would train
+_OUTSIDE = "The limits do not apply to this statement."
 
 
 def answer_batch_size(candidates: Candidates, given: int | None = None) -> BatchAnswer:
@@ -158,25 +38,25 @@ def answer_batch_size(candidates: Candidates, given: int | None = None) -> Batch
     draws = {model: draw_batches(candidates, model) for model in models}
     curve = [point for model in models for point in describe_tuned(candidates, draws[model])]
     batches = draws[chosen]
-    found = [_state_use(candidates, named)]
+    statements = [_state_use(candidates, named)]
     if len(batches.batches) > 1:
-        found += [_state_equally_good(candidates, batches), _state_largest(candidates, batches)]
-        found += _state_neighbors(candidates, batches, named)
+        statements += [_state_equally_good(candidates, batches), _state_largest(candidates, batches)]
+        statements += _state_neighbors(candidates, batches, named)
     if given is not None:
-        found.append(_state_given(candidates, batches, named, given))
+        statements.append(_state_given(candidates, batches, named, given))
     return BatchAnswer(
         named=named,
         model=chosen,
         curve=tuple(curve),
         models=tuple(describe_model(candidates, draws[model]) for model in models),
-        statements=tuple(found),
+        statements=tuple(statements),
     )
 
 
 @dataclass(frozen=True)
 class _Split:
-    """The batches of which it is known that they lose no more than the tolerance, those of which it is known that they
-    lose more than half of it, and the others; each of shape ``[b]``."""
+    """The batches that are known to lose no more than the tolerance, those that are known to lose more than half of it,
+    and the others; each of shape ``[b]``."""
 
     inside: Mask
     outside: Mask
@@ -199,42 +79,48 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
     tolerance = candidates.rules.tolerance
     if named.number is None:
         unknown = "Which batch size to use is not known yet: no eligible configuration has enough fresh seeds."
-        return Statement(
-            name="use",
-            text=_explain_exclusion(candidates) or unknown,
-            batches=(),
-            probability=0.0,
-            is_settled=False,
-            missing=named.missing,
-        )
-    text = (
-        f"{describe_use(named)}: it is the fastest, to within {format_share(tolerance.time)}, of the configurations "
-        f"{_describe_eligible(candidates, _points(tolerance.accuracy))}."
-    )
-    text += _describe_length(named, _count_steps(candidates, named))
-    needed = None if named.is_settled else _estimate_needed(candidates, named)
+        return Statement(name="use", text=_explain_exclusion(candidates) or unknown, batches=(), missing=named.missing)
+    needed, by_images = _estimate_needed(candidates, named)
     return Statement(
         name="use",
-        text=text + ("" if named.is_settled else " This is not settled yet."),
+        text=f"{describe_use(named)}: it is the fastest, to within {format_share(tolerance.time)}, of the "
+        f"configurations {_describe_eligible(candidates)}.{_describe_length(candidates, named)}"
+        + ("" if named.is_settled else " This is not settled yet."),
         batches=(int(named.global_batch_size or 0),),
         probability=named.probability,
         is_settled=named.is_settled,
-        needed=needed.describe() if needed else "",
-        missing=None if needed and needed.by_images else named.missing,  # which adds seeds
+        needed=needed,
+        missing=None if by_images else named.missing,  # which adds seeds
     )
 
 
-def _count_steps(candidates: Candidates, named: Recommendation) -> float:
-    rows = candidates.basis_of(_find_place(candidates, int(named.number or 0)))
-    steps = read_numbers(candidates.records.done, "num_steps")[rows]
-    return float(np.nanmedian(steps)) if np.isfinite(steps).any() else np.nan
+def _estimate_needed(candidates: Candidates, named: Recommendation) -> tuple[str, bool]:
+    """What would raise the probability of ``named`` against its closest rival to the study's confidence, as a clause,
+    "" where nothing is known to; and whether the validation set is too small for it.
 
-
-def _estimate_needed(candidates: Candidates, named: Recommendation) -> _Needed | None:
-    if named.number is None or named.next_best is None:
-        return None
-    place, rival = (_find_place(candidates, number) for number in (named.number, named.next_best.number))
-    return estimate_needed(candidates, place, rival, named.probability)
+    As if the difference were normal: with z(p) standard deviations between it and the limit, its variance must shrink
+    by (z(p) / z(confidence))^2. Only the seeds' part of the variance shrinks with the number of seeds.
+    """
+    if named.is_settled or named.number is None or named.next_best is None:
+        return "", False
+    too_many = f"more than {_MOST_TRAININGS:,} trainings would be required"
+    if named.probability <= 0.5:
+        return too_many, False
+    pair = [_find_candidate(candidates, number) for number in (named.number, named.next_best.number)]
+    posterior, rows = candidates.records.posterior(ACCURACY), candidates.rows[pair]
+    error, _ = posterior.compare(int(rows[0]), rows[1:])
+    of_seeds = posterior.spread.sd**2 * float(np.sum(posterior.errors[rows] ** 2))
+    share_of_images = 1.0 - min(of_seeds / max(float(error[0]) ** 2, 1e-300), 1.0)
+    shrunk = float(ndtri(named.probability) / ndtri(candidates.rules.confidence)) ** 2
+    if shrunk <= share_of_images:
+        return (
+            "no number of seeds would settle it on these validation images; more images (data.validation_share) or a "
+            "wider answer.tolerance.accuracy would"
+        ), True
+    num_seeds = int(candidates.num_seeds[pair[0]] + max(candidates.num_seeds[pair[1]], 1))
+    num_more = math.ceil(num_seeds * ((1.0 - share_of_images) / (shrunk - share_of_images) - 1.0))
+    enough = f"about {format_count(num_more, 'more training')} would settle it"
+    return enough if num_more <= _MOST_TRAININGS else too_many, False
 
 
 def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
@@ -289,10 +175,8 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
         return Statement(
             name="largest_without_loss",
             text=f"The largest effective batch size that loses no more than {points} is not known yet."
-            + (f" {OUTSIDE}" if _has_limits(candidates.limits) else ""),
+            + (f" {_OUTSIDE}" if _has_limits(candidates.limits) else ""),
             batches=(),
-            probability=0.0,
-            is_settled=False,
             missing=candidates.records.command_for_more if is_alone else candidates.records.command_for_more_seeds,
         )
     largest = int(np.flatnonzero(split.inside)[-1])
@@ -333,14 +217,14 @@ def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommend
     if named.number is None:
         return []
     position = int(np.flatnonzero(draws.batches == named.global_batch_size)[0])
-    place, found = _find_place(candidates, named.number), []
+    candidate, statements = _find_candidate(candidates, named.number), []
     for name, kind, neighbor in (("next_larger", "larger", position + 1), ("next_smaller", "smaller", position - 1)):
         if 0 <= neighbor < len(draws.batches):
             batch = int(draws.batches[neighbor])
-            costs = _compare(candidates, place, int(draws.places[neighbor]))
+            costs = _compare(candidates, candidate, int(draws.places[neighbor]))
             text = f"The next {kind} one, {batch}{costs}"
-            found.append(Statement(name=name, text=text, batches=(batch,), is_estimate=True))
-    return found
+            statements.append(Statement(name=name, text=text, batches=(batch,), is_estimate=True))
+    return statements
 
 
 def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendation, given: int) -> Statement:
@@ -356,7 +240,7 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
     elif given == named.global_batch_size:
         text = f"The given effective batch size, {given}, is the one to use."
     else:
-        costs = _compare(candidates, _find_place(candidates, named.number), int(draws.places[where[0]]))
+        costs = _compare(candidates, _find_candidate(candidates, named.number), int(draws.places[where[0]]))
         points = _points(candidates.rules.tolerance.accuracy)
         within = draws.find_within(candidates.rules.tolerance.accuracy)[:, where[0]].mean()
         text = (
@@ -366,36 +250,23 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
     return Statement(name="given", text=text, batches=(given,), is_estimate=True)
 
 
-def _find_place(candidates: Candidates, number: int) -> int:
-    return [candidates.number(place) for place in range(len(candidates.rows))].index(number)
+def _find_candidate(candidates: Candidates, number: int) -> int:
+    return [candidates.number(index) for index in range(len(candidates.rows))].index(number)
 
 
-def _compare(candidates: Candidates, place: int, other: int) -> str:
-    # what ``other`` costs against ``place``, as the end of a sentence
-    draws, n = candidates.draws, int(min(candidates.num_seeds[place], candidates.num_seeds[other]))
-    gap = _interval(candidates.values(ACCURACY, draws)[:, [other, place]], n, is_ratio=False)
-    ratios = {
-        words: _interval(candidates.values(metric, draws)[:, [other, place]], n, is_ratio=True)
-        for metric, words in ((SECONDS, "the training time"), (MEMORY, "the memory"))
-    }
-    parts = [
-        f"{value.median:.2f} times {words}{_range(f'{value.low:.2f}', f'{value.high:.2f}')}"
-        for words, value in ratios.items()
-        if np.isfinite(value.median)
-    ]
-    low, middle, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in (gap.low, gap.median, gap.high))
+def _compare(candidates: Candidates, candidate: int, other: int) -> str:
+    # what ``other`` costs against ``candidate``, as the end of a sentence
+    differences = compare_candidates(candidates, other, candidate)
+    parts = []
+    for metric, words in ((SECONDS, "the training time"), (MEMORY, "the memory")):
+        if ratio := differences.get(metric):
+            parts.append(f"{ratio.median:.2f} times {words}{_range(f'{ratio.low:.2f}', f'{ratio.high:.2f}')}")
+    middle, low, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in differences[ACCURACY][:3])
     parts.append(f"{middle} points of accuracy{_range(low, high)}")
-    is_doubtful = candidates.is_time_doubtful(place) or candidates.is_time_doubtful(other)
+    is_doubtful = candidates.is_time_doubtful(candidate) or candidates.is_time_doubtful(other)
     doubt = " The ratio of the times is doubtful: one of the two has no reliable time." if is_doubtful else ""
-    return f"{'' if n else ' (not confirmed)'}: {', '.join(parts)}.{doubt}"
-
-
-def _interval(pair: Values, n: int, *, is_ratio: bool) -> Interval:
-    # of the first against the second, shape [draws, 2]
-    if not np.isfinite(pair).all():
-        return Interval(np.nan, np.nan, np.nan, 0)
-    low, middle, high = np.quantile(pair[:, 0] / pair[:, 1] if is_ratio else pair[:, 0] - pair[:, 1], _QUANTILES)
-    return Interval(float(middle), float(low), float(high), n)
+    is_confirmed = bool(candidates.num_seeds[[candidate, other]].all())
+    return f"{'' if is_confirmed else ' (not confirmed)'}: {', '.join(parts)}.{doubt}"
 
 
 def _range(low: str, high: str) -> str:
@@ -403,7 +274,7 @@ def _range(low: str, high: str) -> str:
 
 
 def _add_remarks(candidates: Candidates, thin: Mapping[int, int]) -> str:
-    remarks = (describe_thin_batches(thin), OUTSIDE if _has_limits(candidates.limits) else "")
+    remarks = (describe_thin_batches(thin), _OUTSIDE if _has_limits(candidates.limits) else "")
     return "".join(f" {sentence}" for sentence in remarks if sentence)
 
 
@@ -412,5 +283,79 @@ def _points(accuracy: float) -> str:
     return f"{shown} {'point' if shown == '1' else 'points'} of accuracy"
 
 
-def _list(draws: BatchDraws, mask: Sequence[bool] | Mask) -> str:
-    return ", ".join(str(batch) for batch in draws.batches[np.asarray(mask)])
+def _list(draws: BatchDraws, mask: Mask) -> str:
+    return ", ".join(str(batch) for batch in draws.batches[mask])
+
+
+# --- sentences
+
+
+def describe_use(named: Recommendation) -> str:
+    """The effective batch size to use with its micro batch, learning rate and model, as the beginning of a sentence."""
+    # records of another program may lack each of the settings
+    micro, model = (named.config.get(key) for key in ("batch.micro", "model.name"))
+    settings = ("" if micro is None else f"micro batch {micro}", describe_learning_rate(named), str(model or ""))
+    return f"Use an effective batch size of {named.global_batch_size} ({', '.join(filter(None, settings))})"
+
+
+def describe_learning_rate(named: Recommendation) -> str:
+    """The learning rate of the training, and what a scaling rule made it from; "" where it is not on record."""
+    given, used = named.config.get("optimizer.lr"), named.learning_rate
+    if given is None or used is None:
+        return "" if given is None else f"learning rate {given:.3g}"
+    source = "" if f"{used:.3g}" == f"{given:.3g}" else f" scaled from {given:.3g}"
+    return f"learning rate {used:.3g}{source}"
+
+
+def _describe_length(candidates: Candidates, named: Recommendation) -> str:
+    """How long it was trained, as a sentence behind others, because another batch size may be the one to use
+    for another length; "" where that is not on record."""
+    rows = candidates.basis_of(_find_candidate(candidates, int(named.number or 0)))
+    steps = read_numbers(candidates.records.done, "num_steps")[rows]
+    num_steps = float(np.nanmedian(steps)) if np.isfinite(steps).any() else np.nan
+    parts = []
+    if named.num_epochs is not None:
+        parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
+    if num_steps < _FEW_STEPS:  # also false where the steps are not on record
+        shown = format_count(round(num_steps), "optimizer step")
+        parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
+    return f" The configuration was trained for {', '.join(parts)}." if parts else ""
+
+
+def _has_limits(limits: Limits) -> bool:
+    return any(value is not None for value in vars(limits).values())
+
+
+def _describe_eligible(candidates: Candidates) -> str:
+    # the configurations among which the fastest is named
+    limits = candidates.limits
+    if limits.min_accuracy is not None:
+        text = f"with an accuracy of at least {_percent(limits.min_accuracy)}"
+    else:
+        text = f"that lose at most {_points(candidates.rules.tolerance.accuracy)} against the best"
+    return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
+
+
+def _explain_exclusion(candidates: Candidates) -> str:
+    """Which limit no configuration that was tried keeps to, by the estimates; "" where one keeps to all of them."""
+    if candidates.within_limits().any():
+        return ""
+    limits, parts = candidates.limits, []
+    best = float(candidates.values(ACCURACY).max())
+    if limits.min_accuracy is not None and best < limits.min_accuracy:
+        parts.append(f"the most accurate one reaches {_percent(best)}, {_percent(limits.min_accuracy)} is required")
+    for name, limit, word, unit, scale in (
+        (SECONDS, limits.max_seconds, "fastest one takes", "s", 1.0),
+        (MEMORY, limits.max_memory_bytes, "smallest one requires", "MiB", 2.0**20),
+    ):
+        known = [value for value in candidates.values(name).tolist() if math.isfinite(value)]
+        if limit is not None and not known:
+            parts.append(f"{name} is on record for none of them")
+        elif limit is not None and min(known) > limit:
+            parts.append(f"the {word} {min(known) / scale:.3g} {unit}, the limit is {limit / scale:.3g} {unit}")
+    reason = "; ".join(parts) or "each limit can be kept, but not all at once"
+    return f"No configuration that was tried keeps to the limits: {reason}."
+
+
+def _percent(accuracy: float) -> str:
+    return f"{100 * accuracy:.4g} %"

@@ -12,7 +12,7 @@ import moocore
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import gammaln, nctdtr, ndtri, stdtr, stdtrit
+from scipy.special import gammaln, nctdtr, ndtri, stdtr, stdtrit  # scipy.stats takes half a second to import
 
 from sweep.config.metrics import METRICS, NoiseScale
 from sweep.config.trial import Scalar
@@ -144,9 +144,6 @@ def plain_value(value: object) -> Scalar:
     return plain if isinstance(plain, str | int | float | bool) else str(plain)
 
 
-# scipy.stats takes half a second to import, a sixth of what a report of 1,000 trials may take
-
-
 class Interval(NamedTuple):
     """A median of ``n`` values with its interval; the bounds are NaN where the spread is not known."""
 
@@ -174,7 +171,7 @@ def t_upper_tail(values: npt.ArrayLike, degrees: npt.ArrayLike) -> Values:
 
 
 def t_density(values: Values, degrees: float) -> Values:
-    """The density at each of ``values``, of the same shape; that of the normal distribution for 0 ``degrees``."""
+    """The density at each of ``values``, of the same shape; the normal density for 0 ``degrees``."""
     squares = values**2
     if degrees == 0:
         return np.asarray(np.exp(-squares / 2) / np.sqrt(2 * np.pi))
@@ -212,8 +209,8 @@ def seed_interval(
     values. With ``spread``, pooled over configurations, three seeds are enough for a useful interval and one seed
     has one; without it the values' own spread serves. Assumes that seeds scatter evenly around the truth.
 
-    ``known_variance`` is that of an error that all seeds have in common: of the images they are judged on, without
-    which the interval is of seeds on these images, or of a time that is no evidence.
+    ``known_variance`` is the variance of an error that all seeds have in common: that the images leave, without which
+    the interval is about seeds on these images, or that of an uncertain time.
     """
     known = _finite(values)
     n = len(known)
@@ -236,7 +233,7 @@ def half_width(spread: Spread, error: float, confidence: float = CONFIDENCE, kno
 
 
 def combine_degrees(degrees: float, estimated: npt.ArrayLike, total: npt.ArrayLike) -> Values:
-    """Degrees of freedom of variances ``total`` of which the part ``estimated`` has ``degrees`` and the rest is known
+    """Degrees of freedom of variances ``total`` whose part ``estimated`` has ``degrees`` and whose rest is known
     (Satterthwaite 1946, Welch 1947); of their shape, at most a million. 0 where ``degrees`` is."""
     part, whole = np.asarray(estimated, dtype=np.float64), np.asarray(total, dtype=np.float64)
     ratio = np.divide(whole, part, out=np.full(whole.shape, 1e3), where=part > 0)
@@ -323,7 +320,6 @@ class Grouping:
 
     @property
     def size(self) -> int:
-        """Number of configurations."""
         return len(self.first)
 
     @property
@@ -462,13 +458,13 @@ def fit_linear(design: Values, y: Values) -> _LinearFit | None:
     law, as an accuracy does beyond its best rate.
     """
     n, k = design.shape
-    found, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    solution, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
     if rank < k or n <= k:
         return None
     inverse = np.linalg.inv(design.T @ design)
     leverage = np.einsum("ij,jk,ik->i", design, inverse, design)
-    squares = ((y - design @ found) / np.maximum(1 - leverage, 1e-9)) ** 2
-    return _LinearFit(np.asarray(found), inverse @ (design.T * squares) @ design @ inverse, n - k)
+    squares = ((y - design @ solution) / np.maximum(1 - leverage, 1e-9)) ** 2
+    return _LinearFit(np.asarray(solution), inverse @ (design.T * squares) @ design @ inverse, n - k)
 
 
 def share_explained(x: Values, columns: Values) -> float:
@@ -493,11 +489,11 @@ def fit_curve(
         warnings.simplefilter("error", optimize.OptimizeWarning)
         try:
             limits = (-np.inf, np.inf) if bounds is None else bounds
-            found, covariance = optimize.curve_fit(law, x, y, p0=start, bounds=limits, maxfev=5000)
+            parameters, covariance = optimize.curve_fit(law, x, y, p0=start, bounds=limits, maxfev=5000)
         except (RuntimeError, ValueError, optimize.OptimizeWarning):
             return None
     errors = np.sqrt(np.diag(covariance))
-    return (found, errors) if np.isfinite(errors).all() else None
+    return (parameters, errors) if np.isfinite(errors).all() else None
 
 
 def confidence_interval(estimate: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -533,6 +529,14 @@ def _beyond(estimate: Estimate, distance: float) -> float:
     if estimate.error == 0:
         return 0.0 if distance > 0 else 1.0
     return float(t_upper_tail(distance / estimate.error, estimate.degrees))
+
+
+def weigh_extremes(num_tried: int, num_drawn: int, num_known: int) -> Values:
+    """The probabilities with which the first, second, ... of ``num_tried`` values in order is the most extreme of
+    ``num_drawn``, drawn without replacement: of the i-th C(n - i, m - 1) / C(n, m) (Dodge et al. 2019, who report the
+    expected best of equally many trials). Shape ``[num_known]``."""
+    ways = math.comb(num_tried, num_drawn)
+    return np.array([math.comb(num_tried - i, num_drawn - 1) / ways for i in range(1, num_known + 1)])
 
 
 def correct_holm(p_values: npt.ArrayLike) -> Values:

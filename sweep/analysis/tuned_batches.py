@@ -1,7 +1,7 @@
 """The batch-size curve as Shallue et al. 2019 define it: what is reached at each effective batch size when everything
 else is chosen anew for it.
 
-The answer draws the curve of the candidates of a model (:func:`draw_batches`), claims fit that of any configurations
+The answer draws the curve of a model's candidates (:func:`draw_batches`), claims fit the curve of any configurations
 (:func:`fit_batch_curve`).
 """
 
@@ -57,7 +57,7 @@ class BatchCurve:
 
 
 def _group_by_batch(sizes: Values, usable: Mask) -> dict[int, Numbers]:
-    # the places of those that are usable, by effective batch size in ascending order
+    # the rows of those that are usable, by effective batch size in ascending order
     return {int(batch): np.flatnonzero(usable & (sizes == batch)) for batch in np.unique(sizes[usable])}
 
 
@@ -114,13 +114,13 @@ def find_common_target(tuned: Values, tolerance: float) -> float:
     return math.floor(1000 * (reached - tolerance)) / 1000
 
 
-def _measure_batch_costs(candidates: Candidates, places: Numbers, target: float) -> list[_BatchCosts]:
-    """The costs of the candidates ``places`` (shape ``[b]``), each by its own trainings. Intervals are by the spread
+def _measure_batch_costs(candidates: Candidates, chosen: Numbers, target: float) -> list[_BatchCosts]:
+    """The costs of the candidates ``chosen`` (shape ``[b]``), each by its own trainings. Intervals are by the spread
     between trainings, pooled over the batches; a batch with one training has none."""
     done, evaluations = candidates.records.done, candidates.records.frames.evaluations
     tables, remarks = [], []
-    for place in places:
-        rows = candidates.basis_of(int(place))
+    for candidate in chosen:
+        rows = candidates.basis_of(int(candidate))
         curves = [_read_curve(evaluations, done.iloc[row]) for row in rows]
         ends = read_numbers(done, "num_steps")[rows]
         batch = read_numbers(done, "global_batch_size")[rows]
@@ -132,9 +132,7 @@ def _measure_batch_costs(candidates: Candidates, places: Numbers, target: float)
         if remarks[-1]:
             tables[-1][:, 2:] = np.nan
     columns = [_describe([table[:, column] for table in tables]) for column in range(5)]
-    all_steps, all_samples, steps, seen, shares = columns
-    parts = zip(all_steps, all_samples, steps, seen, shares, remarks, strict=True)
-    return [_BatchCosts(*values) for values in parts]
+    return [_BatchCosts(*values) for values in zip(*columns, remarks, strict=True)]
 
 
 def combine_ratio(value: Interval, share: Interval) -> Interval:
@@ -179,13 +177,13 @@ def _describe(values: Sequence[Values]) -> list[Interval]:
     logarithms = [np.log(np.where(each > 0, each, np.nan)) for each in values]
     groups = np.repeat(np.arange(len(values)), [len(each) for each in values])
     spread = pooled_spread(np.concatenate([np.empty(0), *logarithms]), groups)
-    found = []
+    intervals = []
     for each in logarithms:
         middle, low, high, n = seed_interval(each, spread if spread.degrees else None)
         bounds = (low, high) if n > 1 else (np.nan, np.nan)
         value, low, high = np.exp([middle, *bounds]).tolist()
-        found.append(Interval(value, low, high, n))
-    return found
+        intervals.append(Interval(value, low, high, n))
+    return intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,17 +208,17 @@ def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
     sizes = read_numbers(frame, "global_batch_size")[candidates.rows]
     usable = is_of_model & np.isfinite(sizes) & np.isfinite(drawn).all(axis=0)
     groups = _group_by_batch(sizes, usable)
-    tuned = [drawn[:, places].max(axis=1) for places in groups.values()]
+    tuned = [drawn[:, rows].max(axis=1) for rows in groups.values()]
     return BatchDraws(
         model=model,
         batches=np.array(list(groups), dtype=np.int64),
         tuned=np.stack(tuned, axis=1) if tuned else np.empty((len(drawn), 0)),
-        places=np.array([_choose_representative(candidates, places) for places in groups.values()], dtype=np.int64),
+        places=np.array([_choose_representative(candidates, rows) for rows in groups.values()], dtype=np.int64),
     )
 
 
 def list_models(candidates: Candidates) -> list[str]:
-    """The models of the candidates, that of the most accurate one first."""
+    """The models of the candidates, the model of the most accurate one first."""
     names = read_text(candidates.records.frame, "config.model.name")[candidates.rows]
     order = np.argsort(-candidates.values(ACCURACY), kind="stable")
     return list(dict.fromkeys(str(name) for name in names[order]))
@@ -235,13 +233,13 @@ def describe_tuned(candidates: Candidates, draws: BatchDraws) -> list[TunedBatch
 def describe_model(candidates: Candidates, draws: BatchDraws) -> TunedModel:
     """What the batches of one model have in common."""
     is_of_model = np.asarray(read_text(candidates.records.frame, "config.model.name") == draws.model)
-    found = measure_rate_power(candidates.records, is_of_model)
+    power = measure_rate_power(candidates.records, is_of_model)
     return TunedModel(
         model=draws.model,
         target_accuracy=_find_target(candidates, draws),
-        rate_power=Interval(*confidence_interval(found.estimate), found.estimate.n),
-        rate_detail=found.detail,
-        rate_lack=found.reason,
+        rate_power=Interval(*confidence_interval(power.estimate), power.estimate.n),
+        rate_detail=power.detail,
+        rate_lack=power.reason,
     )
 
 
@@ -249,34 +247,34 @@ def _find_target(candidates: Candidates, draws: BatchDraws) -> float:
     return find_common_target(np.median(draws.tuned, axis=0), candidates.rules.tolerance.accuracy)
 
 
-def _choose_representative(candidates: Candidates, places: Numbers) -> int:
+def _choose_representative(candidates: Candidates, of_batch: Numbers) -> int:
     # the fastest of those within the tolerance, by the estimates; of configurations with enough seeds where there are
     accuracies, seconds = candidates.values(ACCURACY), candidates.values(SECONDS)
-    nameable = places[candidates.nameable[places]]
-    among = nameable if len(nameable) else places
+    nameable = of_batch[candidates.nameable[of_batch]]
+    among = nameable if len(nameable) else of_batch
     close = among[accuracies[among] >= accuracies[among].max() - candidates.rules.tolerance.accuracy]
     order = np.lexsort((-accuracies[close], np.nan_to_num(seconds[close], nan=np.inf)))
     return int(close[order[0]])
 
 
 def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs: _BatchCosts) -> TunedBatch:
-    place, batch = int(draws.places[index]), int(draws.batches[index])
+    candidate, batch = int(draws.places[index]), int(draws.batches[index])
     frame = candidates.records.frame
-    num_seeds = int(candidates.num_seeds[place])
+    num_seeds = int(candidates.num_seeds[candidate])
     num_configurations, num_learned = _count_configurations(candidates, draws.model, batch)
-    seconds = estimate_value(candidates, place, SECONDS)
+    seconds = estimate_value(candidates, candidate, SECONDS)
     within = draws.find_within(candidates.rules.tolerance.accuracy)[:, index]
-    remarks = [*_list_remarks(candidates, place, num_configurations, num_learned), *filter(None, [costs.remark])]
+    remarks = [*_list_remarks(candidates, candidate, num_configurations, num_learned), *filter(None, [costs.remark])]
     return TunedBatch(
         model=draws.model,
         batch=batch,
-        number=candidates.number(place),
-        learning_rate=float(scaled_learning_rates(frame.iloc[[candidates.rows[place]]])[0]),
+        number=candidates.number(candidate),
+        learning_rate=float(scaled_learning_rates(frame.iloc[[candidates.rows[candidate]]])[0]),
         num_configurations=num_configurations,
         num_seeds=num_seeds,
         accuracy=describe_draws(draws.tuned[:, index], num_seeds),
         seconds=seconds,
-        memory_bytes=estimate_value(candidates, place, MEMORY),
+        memory_bytes=estimate_value(candidates, candidate, MEMORY),
         images_per_second=_find_pace(costs.num_samples, seconds),
         num_steps=costs.num_steps,
         num_samples=costs.num_samples,
@@ -307,9 +305,9 @@ def _find_pace(samples: Interval, seconds: Interval) -> Interval:
     return Interval(*values, seconds.n) if np.isfinite(values[0]) else _UNKNOWN
 
 
-def _list_remarks(candidates: Candidates, place: int, num_configurations: int, num_learned: int) -> list[str]:
+def _list_remarks(candidates: Candidates, candidate: int, num_configurations: int, num_learned: int) -> list[str]:
     remarks = []
-    rate = float(read_numbers(candidates.records.frame, f"config.{RATE}")[candidates.rows[place]])
+    rate = float(read_numbers(candidates.records.frame, f"config.{RATE}")[candidates.rows[candidate]])
     if num_configurations < _FEWEST_CONFIGURATIONS:
         few = "one configuration was" if num_configurations == 1 else f"{num_configurations} configurations were"
         remarks.append(f"too few configurations to count as tuned: only {few} tried")
@@ -318,7 +316,7 @@ def _list_remarks(candidates: Candidates, place: int, num_configurations: int, n
             f"too few configurations to count as tuned: of {num_configurations} that were tried, "
             f"{num_configurations - num_learned} were no better than chance"
         )
-    if candidates.is_time_doubtful(place):
+    if candidates.is_time_doubtful(candidate):
         remarks.append("its training time is doubtful: no trial of equal cost has a reliable one")
     spec = candidates.records.spec
     parameter = spec.space.get(RATE) if spec else None
@@ -341,19 +339,22 @@ def find_thin_batches(candidates: Candidates, draws: BatchDraws) -> dict[int, in
     counts = {int(batch): _count_configurations(candidates, draws.model, int(batch))[1] for batch in draws.batches}
     spec = candidates.records.spec
     planned = _list_batches(spec, draws.model) if spec else []
-    known = dict.fromkeys(planned, 0) | counts
-    return {batch: known[batch] for batch in sorted(known) if known[batch] < _FEWEST_CONFIGURATIONS}
+    counts = dict.fromkeys(planned, 0) | counts
+    return {batch: counts[batch] for batch in sorted(counts) if counts[batch] < _FEWEST_CONFIGURATIONS}
 
 
 def describe_thin_batches(thin: Mapping[int, int]) -> str:
     """A sentence that names ``thin`` batch sizes; empty where there is none."""
-    by_count = {count: [batch for batch, found in thin.items() if found == count] for count in set(thin.values())}
+    by_count = {
+        count: ", ".join(str(batch) for batch, learned in thin.items() if learned == count)
+        for count in sorted(set(thin.values()))
+    }
+    absent = by_count.pop(0, "")
     parts = [
-        f"{_join(by_count[count])} with {count} of at least {_FEWEST_CONFIGURATIONS} configurations"
-        for count in sorted(by_count.keys() - {0})
+        f"{batches} with {count} of at least {_FEWEST_CONFIGURATIONS} configurations"
+        for count, batches in by_count.items()
     ]
-    if absent := by_count.get(0):
-        parts.append(f"{_join(absent)} with no complete training")
+    parts += [f"{absent} with no complete training"] * bool(absent)
     return f"Not tuned enough to tell: {'; '.join(parts)}." if parts else ""
 
 
@@ -367,13 +368,13 @@ def _list_batches(spec: StudySpec, model: str) -> list[int]:
     fixed = {path: parameter.at(0.0) for path, parameter in spec.space.items() if path not in swept}
     if _MODEL in spec.space:
         fixed[_MODEL] = model
-    found: set[int] = set()
+    sizes: set[int] = set()
     for values in islice(product(*(values or () for values in ranges)), _MOST_POINTS):
         try:
-            found.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
+            sizes.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
         except InputError:  # a combination that the study refuses is not one of its batch sizes
             continue
-    return sorted(found)
+    return sorted(sizes)
 
 
 def fix_batch(candidates: Candidates, given: int) -> dict[str, object]:
@@ -385,7 +386,3 @@ def fix_batch(candidates: Candidates, given: int) -> dict[str, object]:
         return dict.fromkeys(("batch.global", "batch.micro") if is_swept or too_large else ("batch.global",), given)
     accumulates = bool((read_numbers(frame, "config.batch.accumulation") > 1).any())
     return {"batch.micro": given, "batch.accumulation": 1} if accumulates else {"batch.micro": given}
-
-
-def _join(batches: list[int]) -> str:
-    return ", ".join(str(batch) for batch in batches)

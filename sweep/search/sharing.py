@@ -74,7 +74,7 @@ def share_devices(
     configs = list_shapes(spec)
     for config in configs:
         probe = forecaster.prober.find(config) or forecaster.prober.probe(config, _PROBE_SECONDS)
-        if probe.is_complete and not list_references([probe]).seconds:  # a second one may be undisturbed
+        if probe.is_complete and not list_references([probe]):  # a second one may be undisturbed
             probe = forecaster.prober.probe(config, _PROBE_SECONDS)
         forecaster.cost_model.add(probe)
     per_device = settings.per_device or 1

@@ -18,6 +18,7 @@ from sweep.measurement.clock import (Ledger)
 from sweep.measurement.device import (describe_environment, name_device_class, time_calls)
 from sweep.measurement.host_memory import (name_storage)
 from sweep.measurement.memory import (release_memory)
+from sweep.records.quality import ALLOCATOR_RETRIES
 from sweep.records.messages import (Ending, Outcome, TrialTask)
 from sweep.records.records import (encode_correct)
 from sweep.training.auto_micro import (catch_out_of_memory)
@@ -48,10 +49,10 @@ _LEAST_HALVED = 4  # samples: batch statistics require two in each half
 _FIXED_SHARE = 0.5  # of a step that does not depend on the size of the micro batch
 
 
-def list_recipe_facts(config: TrialConfig, peak_lr: float) -> dict[str, float]:
+def list_recipe_facts(config: TrialConfig) -> dict[str, float]:
     """The values that a training begins with, as its rules have made them, by name of :mod:`sweep.config.metrics`."""
     section, rules, size = config.optimizer, config.rules, config.global_batch_size
-    facts = {"peak_learning_rate": peak_lr, "scaled_weight_decay": scale_weight_decay(section, rules, size)}
+    facts = {"scaled_weight_decay": scale_weight_decay(section, rules, size)}
     if OPTIMIZERS[section.name].has_betas:
         facts["scaled_beta2"] = scale_adam_constants(section, rules, size).beta2
     return facts

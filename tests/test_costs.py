@@ -195,7 +195,7 @@ def test_each_time_until_a_target_is_an_observation_of_its_own() -> None:
     assert made["time_counts"].tolist() == [True, True]
 
 
-# ---------------------------------------------------------------------- the answer
+# --- the answer
 
 
 def study_rows(num_disturbed: int) -> list[dict[str, Any]]:
@@ -279,7 +279,7 @@ def test_the_interval_of_a_recommended_time_contains_its_doubt() -> None:
     assert intervals[1].high / intervals[1].low > 1.4  # four times +-40 %
 
 
-# ---------------------------------------------------------------------- the search
+# --- the search
 
 
 class Machine:
@@ -385,7 +385,7 @@ def test_the_record_has_the_clocks_time_and_the_sampler_the_one_to_use(tmp_path:
         make_sampler=lambda _spec, records: Sampler(records),  # type: ignore[arg-type,return-value]
         solo_probes=Machine().solo_probes(),
     )
-    executor = InlineExecutor("cpu", WorkerProgram("test_time_evidence:disturbed", "tuner_runners:describe"))
+    executor = InlineExecutor("cpu", WorkerProgram("test_costs:disturbed", "tuner_runners:describe"))
     with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
         store.create_study(spec)
         tuner = Tuner(spec, store, executor, plan)
@@ -424,7 +424,7 @@ def test_a_sampler_leaves_out_doubtful_times_of_points_that_have_others() -> Non
     assert np.exp(alone.predict([point]).mean) == pytest.approx([9.0], rel=0.01)
 
 
-# ---------------------------------------------------------------------- reuse
+# --- reuse
 
 
 def test_accuracy_of_a_budget_in_seconds_holds_only_where_its_time_does() -> None:

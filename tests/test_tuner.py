@@ -1,5 +1,7 @@
 """The supervisor's loop over real stores and the inline executor, with trainings that end at once."""
 
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -8,22 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records_factory import make_spec, make_store
+from records_factory import make_config, make_spec, make_store
 from tuner_runners import formula
 
 from benchmarks.replay import ReplayingExecutor, SimulatedClock
 from sweep.config.study import FEWEST_SEEDS, StudySpec
-from sweep.config.trial import TrialConfig
+from sweep.config.trial import TrialConfig, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.loading import load_frames
-from sweep.records.messages import Ending, Message, TrialTask
+from sweep.records.messages import Ending, Message, Outcome, Phase, TrialTask
 from sweep.records.records import TrialRecord
 from sweep.records.store import Store, open_store
 from sweep.search.attempts import RunPlan
 from sweep.search.reuse import ReuseIndex
 from sweep.search.seeds import find_front
-from sweep.search.tuner import AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted, Tuner
+from sweep.search.tuner import (
+    AttemptEnded,
+    Event,
+    Stopped,
+    Stopping,
+    TrialEnded,
+    TrialIndex,
+    TrialReused,
+    TrialStarted,
+    Tuner,
+)
 
 
 def key_of(config: TrialConfig) -> str:
@@ -286,3 +298,89 @@ def test_times_are_not_taken_from_another_device(store: Store, spec: StudySpec) 
     found = library.find(key, {"device": "other device"}, {"val_accuracy"})
     assert found is not None
     assert set(found.ending.measurements) == {"val_accuracy"}
+
+
+# ---------------------------------------------------------------------- the index of trials
+
+
+def trial(number: int, outcome: Outcome | None, key: str = "", phase: Phase = "search") -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        phase=phase,
+        values=flatten_config(make_config(number)),
+        outcome=outcome,
+        trial_key=key or f"key{number}",
+    )
+
+
+def test_only_what_trained_or_runs_counts() -> None:
+    trials = TrialIndex([trial(0, "complete"), trial(1, "not_fitting"), trial(2, None)])
+    assert (trials.num_counted, trials.num_proposed, trials.num_points, trials.next_number) == (2, 3, 3, 3)
+    trials.put(trial(2, "diverged"))
+    trials.put(trial(3, None))
+    trials.put(trial(4, "complete", phase="confirm"))
+    assert (trials.num_counted, trials.num_proposed, trials.num_points, trials.next_number) == (3, 4, 4, 5)
+    trials.put(trial(3, "not_fitting"))
+    assert (trials.num_counted, trials.num_proposed) == (2, 4)
+    assert [record.number for record in trials.records()] == list(range(5))
+
+
+def test_a_key_is_there_from_its_first_trial_on() -> None:
+    trials = TrialIndex([])
+    assert not trials.has_key("a")
+    trials.put(trial(0, None, "a"))
+    assert trials.has_key("a")
+    trials.put(trial(0, "diverged", "a"))
+    assert trials.has_key("a")
+
+
+# ---------------------------------------------------------------------- a supervisor that is killed
+
+
+def study(trials: int = 1) -> StudySpec:
+    base = {"data.subset": 64, "budget.epochs": 40.0, "model.dropout": 0.1, "optimizer.lr": 0.02}
+    space = {"batch.micro": {"choice": [16]}}
+    return make_spec(trials=trials, base=base, space=space, confirm={"max_configurations": 0, "seeds": 0})
+
+
+def train(folder: Path, is_told: bool = False) -> Store:
+    """Runs the study in ``folder``, with a checkpoint at the end of every timed window."""
+    spec = study()
+    store = open_store(folder / "study.sqlite", create=True)
+    if store.load_spec(spec.name) is None:
+        store.create_study(spec)
+    plan = RunPlan(key_of=TrialConfig.model_dump_json, checkpoint_root=folder / "checkpoints", checkpoint_seconds=0)
+    with InlineExecutor("cpu") as executor:
+        for event in Tuner(spec, store, executor, plan).run():
+            if is_told:
+                print(event, flush=True)
+    return store
+
+
+def test_a_killed_study_goes_on_inside_its_trial(tmp_path: Path) -> None:
+    code = "import sys, pathlib, test_tuner; test_tuner.train(pathlib.Path(sys.argv[1]), True)"
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    command = [sys.executable, "-c", code, str(killed)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
+    assert child.stdout is not None
+    for line in child.stdout:
+        if "TrialAdvanced" in line and "step=48" in line:
+            break
+    child.kill()
+    child.wait(60)
+    child.stdout.close()
+    assert list((killed / "checkpoints" / "0").iterdir())
+    (tmp_path / "unbroken").mkdir()
+    with closing(train(killed)) as store, closing(train(tmp_path / "unbroken")) as unbroken:
+        (record,), (expected,) = store.trial_records("s"), unbroken.trial_records("s")
+        assert record.outcome == expected.outcome == "complete"
+        assert record.measurements["val_loss"] == expected.measurements["val_loss"]
+        assert record.measurements["num_steps"] == 160
+        curves = [
+            [(each.step, each.train_loss, each.val_loss) for each in source.evaluations("s", 0)]
+            for source in (store, unbroken)
+        ]
+        assert curves[0] == curves[1]
+        assert len(curves[0]) == 40
+    assert not list((killed / "checkpoints").iterdir())

@@ -4,7 +4,7 @@ import contextlib
 import math
 import shlex
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -116,13 +116,6 @@ def _check_run(
     return check_inputs(spec, device_type(options.executor), on_progress, may_download=may_download)
 
 
-def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
-    """Checks whether ``config`` alone can run, as :func:`_check_run` does; what its data set holds."""
-    check_executor(executor)
-    check_ranks(executor, config.distributed.world_size)
-    return _check_configs([config], [config], device_type(executor), partial(check_data, may_download=True))
-
-
 def check_inputs(
     spec: StudySpec, device_type: str, on_progress: OnProgress | None = None, *, may_download: bool = False
 ) -> DataSummary:
@@ -131,26 +124,24 @@ def check_inputs(
     Raises:
         InputError: data is missing or empty, or the device type does not have a precision or a norm.
     """
-    check = partial(check_data, on_progress=on_progress, may_download=may_download)
-    by_precision, by_inputs = spec.corners.of("precision"), spec.corners.of("data", "model", "distributed")
-    return _check_configs(by_precision, by_inputs, device_type, check)
-
-
-def _check_configs(
-    by_precision: Iterable[TrialConfig],
-    by_inputs: Iterable[TrialConfig],
-    device_type: str,
-    check: Callable[[TrialConfig], DataSummary],
-) -> DataSummary:
-    for config in by_precision:
+    for config in spec.corners.of("precision"):
         check_precision(config.precision, device_type)
     checked: dict[object, DataSummary] = {}
-    for config in by_inputs:
+    for config in spec.corners.of("data", "model", "distributed"):
         check_norm(config, device_type)
         inputs = (config.data, config.model.weights)
         if inputs not in checked:
-            checked[inputs] = check(config)
+            checked[inputs] = check_data(config, on_progress=on_progress, may_download=may_download)
     return next(iter(checked.values()))  # the images are the same for all configurations of a study
+
+
+def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
+    """Checks whether ``config`` alone can run, as :func:`_check_run` does; what its data set holds."""
+    check_executor(executor)
+    check_ranks(executor, config.distributed.world_size)
+    check_precision(config.precision, device_type(executor))
+    check_norm(config, device_type(executor))
+    return check_data(config, may_download=True)
 
 
 # ---------------------------------------------------------------------- the records of a study

@@ -1,4 +1,4 @@
-"""``sweep probe``: one shape, then its micro batches, then the cost of accumulation; each in a process of its own."""
+"""What needs no study: a probe of a shape, of its micro batches and of accumulation; and the training of one trial."""
 
 import contextlib
 import tempfile
@@ -36,9 +36,9 @@ _TIMED_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeReport:
-    """What was probed. ``search`` is None where one shape alone was requested. ``steps_per_epoch`` are of the
-    configuration, None where its images were not counted, and ``epoch_steps`` those with each micro batch that was
-    tried; ``memory_parts`` are estimated bytes of a step of the configuration."""
+    """What was probed. ``search`` is None if one shape alone was requested. ``steps_per_epoch`` is for the
+    configuration, None if its images were not counted; ``epoch_steps`` is for each micro batch that was tried;
+    ``memory_parts`` are estimated bytes of a step of the configuration."""
 
     shape: str  # JSON
     probe: ProbeRecord
@@ -62,7 +62,7 @@ class ProbeReport:
 
     @property
     def accumulation_text(self) -> str:
-        """Where accumulation is worth it; empty where that was not timed."""
+        """From which batch size on accumulation is worth it; empty if it was not timed."""
         return describe_accumulation(self.splits, self.search) if self.search else ""
 
     def document(self) -> dict[str, Any]:
@@ -177,9 +177,6 @@ def _make_plain(probe: ProbeRecord) -> dict[str, Any]:
     }
 
 
-# One trial without a study: nothing is recorded, the ending is returned.
-
-
 def train_trial(
     config: TrialConfig,
     *,
@@ -188,7 +185,7 @@ def train_trial(
     save: Path | None = None,
     on_evaluation: Callable[[Evaluation], None] | None = None,
 ) -> Ending:
-    """Trains one configuration in this process and returns how it ended, with what was measured.
+    """Trains one configuration in this process, without a study or records; returns how it ended and what was measured.
 
     ``on_evaluation`` is called with every evaluation; ``save`` is a file for the trained weights (safetensors).
 
@@ -197,7 +194,7 @@ def train_trial(
     """
     data = check_config(config, ExecutorSettings(device=device))
     if save is not None:
-        _check_writable(save)
+        _check_writable(save)  # before the training rather than after it
     limit_spinning()
     from sweep.training.ranks import launch_trial  # imports torch, which takes seconds
 
@@ -222,7 +219,6 @@ def train_trial(
 
 
 def _check_writable(file: Path) -> None:
-    # before the training rather than after it
     try:
         with tempfile.TemporaryFile(dir=file.absolute().parent):
             pass

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records_factory import make_config, make_spec, make_store
+from records_factory import make_config, make_record, make_spec, make_store
 from tuner_runners import formula
 
 from benchmarks.replay import ReplayingExecutor, SimulatedClock
 from sweep.config.study import FEWEST_SEEDS, StudySpec
-from sweep.config.trial import TrialConfig, flatten_config
+from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.loading import load_frames
@@ -64,8 +64,7 @@ def spec() -> StudySpec:
 
 @pytest.fixture
 def store(tmp_path: Path, spec: StudySpec) -> Any:
-    with closing(open_store(tmp_path / "study.sqlite", create=True)) as opened:
-        opened.create_study(spec)
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as opened:
         yield opened
 
 
@@ -156,8 +155,7 @@ def test_a_study_that_is_cut_off_goes_on_as_an_unbroken_one(store: Store, spec: 
     run(store, spec, stop_after=9)
     run(store, spec, stop_after=3)  # within the confirming trials
     run(store, spec)
-    with closing(open_store(tmp_path / "other.sqlite", create=True)) as unbroken:
-        unbroken.create_study(spec)
+    with closing(make_store(tmp_path / "other.sqlite", spec)) as unbroken:
         run(unbroken, spec)
         expected = [record.values for record in unbroken.trial_records("s")]
     cancelled = [record for record in store.trial_records("s") if record.outcome == "cancelled"]
@@ -263,8 +261,7 @@ def test_a_finite_space_ends_when_every_point_was_seen(tmp_path: Path) -> None:
     for sampler in ("grid", "tpe", "random"):
         space = {"batch.micro": {"log2": [4, 6]}, "batch.accumulation": {"choice": [1, 2]}}
         spec = make_spec(trials=20, sampler=sampler, confirm={"seeds": 0}, space=space)
-        with closing(open_store(tmp_path / f"{sampler}.sqlite", create=True)) as store:
-            store.create_study(spec)
+        with closing(make_store(tmp_path / f"{sampler}.sqlite", spec)) as store:
             events = run(store, spec)
             assert events[-1] == Stopped("every point of the space has been tried: 6 instead of 20.")
             points = {(r.config.batch.micro, r.config.batch.accumulation) for r in store.trial_records("s")}
@@ -273,8 +270,7 @@ def test_a_finite_space_ends_when_every_point_was_seen(tmp_path: Path) -> None:
 
 def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     run(store, spec)
-    with closing(open_store(tmp_path / "second.sqlite", create=True)) as second:
-        second.create_study(spec)
+    with closing(make_store(tmp_path / "second.sqlite", spec)) as second:
         library = ReuseIndex([second, store])
         events = run(
             second, spec, find_reusable=lambda key, needed: library.find(key, {"device": "test device"}, needed)
@@ -303,14 +299,8 @@ def test_times_are_not_taken_from_another_device(store: Store, spec: StudySpec) 
 # ---------------------------------------------------------------------- the index of trials
 
 
-def trial(number: int, outcome: Outcome | None, key: str = "", phase: Phase = "search") -> TrialRecord:
-    return TrialRecord(
-        number=number,
-        phase=phase,
-        values=flatten_config(make_config(number)),
-        outcome=outcome,
-        trial_key=key or f"key{number}",
-    )
+def trial(number: int, outcome: Outcome | None, phase: Phase = "search") -> TrialRecord:
+    return make_record(make_config(number), {}, number, phase=phase, outcome=outcome, trial_key=f"key{number}")
 
 
 def test_only_what_trained_or_runs_counts() -> None:
@@ -324,14 +314,8 @@ def test_only_what_trained_or_runs_counts() -> None:
     assert (trials.num_counted, trials.num_proposed) == (2, 4)
     assert [record.number for record in trials.records()] == list(range(5))
 
-
-def test_a_key_is_there_from_its_first_trial_on() -> None:
-    trials = TrialIndex([])
-    assert not trials.has_key("a")
-    trials.put(trial(0, None, "a"))
-    assert trials.has_key("a")
-    trials.put(trial(0, "diverged", "a"))
-    assert trials.has_key("a")
+    assert trials.has_key("key3")
+    assert not trials.has_key("key5")
 
 
 # ---------------------------------------------------------------------- a supervisor that is killed

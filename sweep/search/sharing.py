@@ -115,7 +115,7 @@ def _probed_values(parameter: Parameter) -> list[Scalar]:
 
 
 def _count_reserved_bytes(config: TrialConfig, forecaster: Forecaster) -> int:
-    """By the probe of ``config``: what the allocator of a GPU had taken, with the images; on a CPU what tensors hold."""
+    """What the allocator of a GPU had taken in the probe of ``config``, with the images; on a CPU what tensors hold."""
     probe = forecaster.prober.find(make_probed_config(config))
     reserved = probe.reserved_memory_bytes if probe else None
     return reserved or forecaster.cost_model.predict_peak_memory_bytes(config) or 0

@@ -26,29 +26,29 @@ TARGETS = {
 # Exponents of the effective batch sizes: small ones for accuracy, those about the throughput knee for speed.
 _EXPONENTS = {"balanced": (5, 9), "accuracy": (4, 8), "speed": (6, 10), "memory": (3, 7)}
 _FINE_TUNING = (4, 7)  # 16 to 64 is the rule of thumb; a larger one shows what it costs
-_LEAST_STEPS = 4  # of an epoch: with fewer the batch is nearly the data
-_FEW_STEPS = 10  # of an epoch, below which the number of steps is stated
-_FEW_TO_NORMALIZE = 16  # samples of a batch normalization's statistics
-_SMALL_SET, _FEW_VALIDATION = 5000, 1000  # images, below which more are held out for validation
+_LEAST_STEPS = 4  # an epoch: with fewer the batch is nearly the data
+_FEW_STEPS = 10  # an epoch: a smaller number of steps is stated
+_FEW_TO_NORMALIZE = 16  # fewer samples make the statistics of batch normalization noisy
+_SMALL_SET, _FEW_VALIDATION = 5000, 1000  # images: below both, more are held out for validation
 _RATES, _TUNING_RATES = [0.001, 0.1], [0.00001, 0.003]
 _REFERENCE = 256  # effective batch size at which these rates are usual
 _ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
 _LEAST_TOLERANCE = 0.005
-_DISAGREEMENT = 0.02  # of the validation images, about which two good configurations differ
-CONFIGURATIONS = 3  # of a batch size, with which it counts as tuned
-_NUM_NAMED = 4  # configurations that get fresh seeds: those of the batch size and of the usual uses, which often agree
-_LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # of the search's time, for fresh seeds
-_SEEN_IMAGES = 512_000  # of a training: 4,000 steps of 128 images
+_DISAGREEMENT = 0.02  # share of the validation images about which two good configurations differ
+CONFIGURATIONS = 3  # with so many a batch size counts as tuned
+_NUM_NAMED = 4  # configurations that get fresh seeds: for the batch size and the usual uses, which often agree
+_LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # time for fresh seeds, as a share of the search's
+_SEEN_IMAGES = 512_000  # in a training: 4,000 steps of 128 images
 _LEAST_EPOCHS, _MOST_EPOCHS = 3, 30
 _FEW_BATCHES, _FEWEST_BATCHES = 3, 2
-_ROOM = 1.5  # times the trainings that are expected to fit, so that the search ends by its time
+_ROOM = 1.5  # planned trainings over those that are expected to fit, so that the search ends by its time
 _MOST_TRIALS = 1000
-_MOST_OVER = 1.25  # times the budget: the least study may be expected to take so long, as its time limits end it
-_LEAST_LEFT = 0.25  # of the budget, for the study itself
-_MOST_OVERHEAD = 1.25  # times what was measured before the study: the next command may take longer for it
-PROBING_SECONDS = 10.0  # that the first probe and the estimates of memory take at least, where none is on record
+_MOST_OVER = 1.25  # expected time of the smallest study over the budget: its time limits end it
+_LEAST_LEFT = 0.25  # share of the budget for the study itself
+_MOST_OVERHEAD = 1.25  # the next command may take so much longer for what comes before the study
+PROBING_SECONDS = 10.0  # at least, for the first probe and the estimates of memory, if none is on record
 _WIDTH = 120
-_USED = 0.8  # of its share of the time, which the confirming is expected to use
+_USED = 0.8  # the part of its time that the confirming is expected to use
 _DECAY = "optimizer.weight_decay"
 
 
@@ -116,8 +116,8 @@ class Decisions:
 
 
 def list_models(answers: Answers, side: int) -> tuple[str, ...]:
-    """The models to train, the first of which is in every study: those that were named, else by the size of the images
-    a residual network and, where there is time for it, a transformer of like cost."""
+    """The models to train; the first is in every study. They are the ones that the user gave, else by the size of the
+    images a residual network and, if there is time for it, a transformer of like cost."""
     if answers.models:
         return answers.models
     models = ("resnet18", "vit_small")
@@ -285,7 +285,7 @@ def find_uses(answers: Answers) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The size of a study. ``num_trials`` are those of the search."""
+    """The size of a study. ``num_trials`` counts the search alone."""
 
     num_models: int
     num_batches: int
@@ -437,7 +437,7 @@ def _plural(items: Sized) -> str:
 
 
 class _TimeLimits(NamedTuple):
-    """Seconds that a run of the study may take, and those of its search."""
+    """Seconds that a run of the study may take, and that its search may take."""
 
     seconds: float
     search_seconds: float

@@ -128,7 +128,7 @@ class Attempt:
         }
 
     def make_ending(self, outcome: Outcome, **fields: Any) -> Ending:
-        """The ending of an attempt that the supervisor stops; ``fields`` are those of :class:`Ending`."""
+        """The ending of an attempt that the supervisor stops, with these ``fields`` of :class:`Ending`."""
         defaults = {"measurements": self.last_measurements(), "quality_flags": self.quality_flags}
         return Ending(outcome=outcome, **(defaults | fields))
 

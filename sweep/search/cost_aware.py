@@ -1,5 +1,5 @@
-"""Proposes the point with the largest expected gain per second of its predicted cost: that of hypervolume, and that of
-the tuned accuracy at its batch size.
+"""Proposes the point with the largest expected gain per second of its predicted cost: the gain of hypervolume and the
+gain of tuned accuracy at its batch size.
 
 Accuracy, and whatever else only training determines, is modeled over all swept parameters. Time and memory follow from
 the shape of a configuration: their models have no other features, and are accurate after a few measured shapes. As the
@@ -160,7 +160,7 @@ class CostAxis:
         return np.asarray(self._sign * self._scale.forward(values))
 
     def of_costs(self, costs: Floats) -> Floats:
-        """Costs (values, or minus those of a metric to be maximized) on this axis, clipped to it."""
+        """Costs (values, negative for a metric to be maximized) on this axis, clipped to it."""
         values = self._sign * costs
         return self.of_values(np.maximum(values, _LEAST) if self._scale.is_ratio else values)
 
@@ -420,7 +420,7 @@ class CostAwareSampler(Sampler):
         return points[int(order[0])]
 
     def _prices_of_names(self, points: Sequence[Point]) -> Floats:
-        """The median cost of those of ``points`` that choose the same names, shape ``[n]``: an expensive model is not
+        """The median cost of the ``points`` that choose the same names, shape ``[n]``: an expensive model is not
         tried twice without a reason."""
         prices: dict[str, list[float]] = defaultdict(list)
         names = [make_point_key({path: point[path] for path in self._names}) for point in points]
@@ -481,8 +481,8 @@ class CostAwareSampler(Sampler):
     def _curve_gains(
         self, points: list[Point], complete: list[TrialRecord], costs: Floats, prediction: GaussianPrediction
     ) -> Floats:
-        """The gains of the tuned accuracy as a share of the axis, like those of hypervolume; ``costs`` belong to the
-        ``complete`` trials."""
+        """The gains of the tuned accuracy as a share of the axis, as for hypervolume; ``costs`` belong to the ``complete``
+        trials."""
         axis = prediction.axis
         tried = axis.of_costs(costs)
         least_useful = float(axis.of_costs(costs.min(keepdims=True) + ACCURACY_MARGIN)[0])

@@ -110,7 +110,7 @@ def _read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None
 
 
 def find_worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
-    """The worst value of each objective among complete ``records``; that of its metric where there is none."""
+    """The worst value of each objective among complete ``records``; if there is none, the worst of its metric."""
     rows = [values for record in records if record.outcome == "complete" and (values := _read_objectives(record, spec))]
     return _pick_worst(rows, spec) if rows else [METRICS[name].worst for name in spec.objectives]
 
@@ -185,7 +185,7 @@ class Mirror:
         self._has_warned = False
 
     def add(self, records: Iterable[TrialRecord]) -> None:
-        """Appends those of ``records`` that are ended search trials to those that wait to be written."""
+        """Appends the ended search trials among ``records`` to what waits to be written."""
         self._waiting.extend(each for each in records if each.phase == "search" and each.outcome is not None)
 
     def write_next(self) -> None:

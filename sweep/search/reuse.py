@@ -63,7 +63,7 @@ def list_reuse_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def open_reuse_index(own: Store | None, root: Path, own_file: Path | None, more: Sequence[Path]) -> "ReuseIndex":
-    """Opens the records to take trials from: the study's own, those of all studies under ``root`` except ``own_file``,
+    """Opens the records to take trials from: the study's own, all studies under ``root`` except ``own_file``,
     and ``more`` (study folders or roots). A study under the root that cannot be read is left out, with a warning.
 
     Raises:
@@ -157,7 +157,7 @@ class EarlierResult:
 
 def read_earlier(source: str, spec: StudySpec) -> list[EarlierResult]:
     """The results at ``source`` (a folder, file or URL, with a study's name after a #) in the space of ``spec`` that
-    were made with its base; their values are converted to those of the study.
+    were made with its base, with their values converted to the study's.
 
     Raises:
         InputError: nothing is there, it cannot be read, or nothing of it fits the study; the message has the most

@@ -6,7 +6,7 @@ Then each further seed goes where it is expected to make the answer's statements
 half of the time belongs to the question of the batch size until that is settled. The confirming ends when every
 statement is settled, when the time is spent, or when no seed is worth anything.
 
-The probabilities are those of the answer itself, so that what stops the confirming is what the user reads.
+The answer itself gives the probabilities, so that what stops the confirming is what the user reads.
 """
 
 from collections import Counter
@@ -146,7 +146,7 @@ class SearchEnd:
         return True
 
     def decide(self, frames: Frames, expected_gain: float) -> None:
-        """Sets :attr:`reason`; ``expected_gain`` is that of the sampler (:meth:`Sampler.estimate_gain`)."""
+        """Sets :attr:`reason`; the sampler gives the ``expected_gain`` (:meth:`Sampler.estimate_gain`)."""
         self.reason = ""
         if expected_gain > _LEAST_GAIN * self._spec.answer.tolerance.accuracy:
             return
@@ -262,7 +262,7 @@ def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: St
 
 
 def measure_confirm_time(records: Sequence[TrialRecord], spec: StudySpec) -> ConfirmTime:
-    """The time for confirming trials after those of ``records``."""
+    """The time for confirming trials after the trials of ``records``."""
     return spec.confirm.measure_time([(each.phase, _point_of(each, spec), _price(each)) for each in records])
 
 
@@ -271,9 +271,9 @@ def _price(record: TrialRecord) -> float:
 
 
 def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
-    """The candidates that the answer would name and that lack seeds for it, as far as the time suffices: that of the
-    batch size first, then those of the other uses, the cheapest first. While that of the batch size ``is_alone``, of
-    the others only those that take little of the time. Where nothing can be named yet, one in any case."""
+    """The candidates that the answer would name and that lack seeds for it, as far as the time suffices: first the one
+    for the batch size, then the other uses, the cheapest first. While the batch size ``is_alone``, another use gets
+    seeds only if they take little of the time. If nothing can be named yet, one candidate gets seeds in any case."""
     chosen: list[int] = []
     left, named = state.time.left, _list_named(state)
     for row in named:

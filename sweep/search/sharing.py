@@ -22,7 +22,7 @@ from sweep.search.study_forecast import Forecaster, select_shapes
 
 _MAX_PROBES = 64  # of one study
 _MAX_PER_DEVICE = 16
-_MAX_POINTS = 4096  # of the space, of which the shapes are listed
+_MAX_POINTS = 4096  # points of the space whose shapes are listed
 _PROBE_SECONDS = 1.0
 _PROBED = frozenset({"train_seconds", "peak_memory_bytes"})
 

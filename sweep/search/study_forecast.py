@@ -41,7 +41,7 @@ _Probe = Callable[[TrialConfig, float], ProbeRecord]
 _USED, _DEVIATION = 0.71, 0.24
 _NUM_DRAWS = 4000
 _SEED = 20_260_101
-_LEVELS = (0.05, 0.5, 0.95)  # of a 90 % interval and its median
+_LEVELS = (0.05, 0.5, 0.95)  # a 90 % interval and its median
 # Mean and deviation of the degree t to which a sampler prefers slow configurations (see :func:`draw_sums`),
 # without and with speed as an objective; from the replays. Fixed sequences prefer none.
 _LEANS = {
@@ -51,10 +51,10 @@ _LEANS = {
     "tpe": ((-1.4, 0.4), (-1.6, 0.3)),
 }
 _NO_LEAN = ((0.0, 0.3), (0.0, 0.3))
-# Mean of the share of the search's time that pruning saves once it can judge, roughly an exponential one; from 32
-# replays of 25 to 110 trials, of which none saved more than 0.55.
+# Mean of the share of the search's time that pruning saves once it can judge, roughly exponentially distributed; from
+# 32 replays of 25 to 110 trials. None saved more than 0.55.
 _PRUNED, _MOST_PRUNED = 0.22, 0.6
-_MIN_TO_TARGET = 0.05  # of a training until a target accuracy, as a share of its cap
+_MIN_TO_TARGET = 0.05  # the shortest training until a target accuracy, as a share of its cap
 # How far predictions may be off for all trials alike, as the standard deviation of the logarithm: by the speed of the
 # machine and between the probed sizes; where another model was probed, by nearly a factor of two.
 _SPREAD, _GUESS_SPREAD = 0.1, 0.6
@@ -63,7 +63,7 @@ FACTOR, WIDTH = 1.21, 1.26
 
 _FIXED_SEQUENCES = frozenset({"qmc", "random", "grid"})
 _MAX_EXACT = 512  # proposals of a fixed sequence that are listed one by one
-_NUM_SAMPLED = 128  # points that represent those of an adaptive sampler
+_NUM_SAMPLED = 128  # points that represent an adaptive sampler's
 
 _ESTIMATING_SECONDS = 10.0  # for estimates of memory, which take about half a second each
 _MAX_PROBES = 16
@@ -160,8 +160,8 @@ class SampleCosts:
     search_seconds: Floats
     confirm_seconds: Floats
     num_trials: int
-    share_guessed: float  # of the sample, whose seconds are those of another kind or a far size
-    is_cap: bool  # the seconds are those of trainings that may reach their target sooner
+    share_guessed: float  # share of the sample whose seconds follow from another kind or a far size
+    is_cap: bool  # the trainings may reach their target sooner
 
 
 def predict_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> SampleCosts | None:

@@ -113,7 +113,7 @@ class TrialIndex:
         self.num_changes = 0  # what was derived from the records is valid as long as this is the same
         self.num_counted = 0  # search trials that are running, or that were trained or reused
         self.num_proposed = 0  # search trials; a configuration that was tried again counts once
-        self.num_enqueued = 0  # those of the proposed trials that were made by hand
+        self.num_enqueued = 0  # proposed trials that were made by hand
         for record in records:
             self.put(record)
 

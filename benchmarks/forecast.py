@@ -29,7 +29,7 @@ from sweep.executors.table import ExecutorSettings
 from sweep.records.inputs import PROBE, digest_code
 from sweep.search import study_forecast
 from sweep.search.session import Options, Session, open_session
-from sweep.search.study_forecast import Floats, PlannedTrials, StudyCosts, collect_costs, estimate_remaining_work
+from sweep.search.study_forecast import Floats, RemainingWork, SampleCosts, list_remaining, predict_costs
 
 ROOT = Path("runs/forecast_error")
 NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
@@ -154,8 +154,8 @@ def _has_images(study: PlannedStudy) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFigures:
-    """Of one study. ``costs`` are what its total was drawn from, ``trials`` one row for each that ran: phase, outcome,
-    predicted seconds, seconds that it took."""
+    """Of one study. Its total was drawn from ``work`` and ``costs``; ``trials`` has one row for each that ran: phase,
+    outcome, predicted seconds, seconds that it took."""
 
     study: str
     total_seconds: float  # from the end of the forecast
@@ -163,6 +163,7 @@ class StudyFigures:
     low_seconds: float
     high_seconds: float
     probing_seconds: float
+    work: dict[str, Any]
     costs: dict[str, Any]
     trials: list[tuple[str, str, float, float]]
 
@@ -200,9 +201,9 @@ def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
         options = Options(root=Path(folder), executor=executor, reuse=False, plugin=PLUGIN if is_cifar else None)
         with open_session(spec, options) as session:
             forecast = session.forecast()
-            work = estimate_remaining_work(session.spec, PlannedTrials(), session.forecaster.slots)
+            work = list_remaining(session.spec, session.forecaster.slots)
             is_known = np.ones(len(work.sample), dtype=np.bool_)
-            costs = collect_costs(work, session.forecaster.cost_model, is_known)
+            costs = predict_costs(work, session.forecaster.cost_model, is_known)
             began = time.perf_counter()
             with contextlib.closing(session.run()) as events:
                 for _ in events:
@@ -216,6 +217,7 @@ def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
         low_seconds=forecast.expected_total_seconds_low or 0.0,
         high_seconds=forecast.expected_total_seconds_high or 0.0,
         probing_seconds=forecast.probing_seconds,
+        work={name: value for name, value in vars(work).items() if name not in ("sample", "reused")},
         costs={name: np.asarray(value).tolist() for name, value in vars(costs).items()},
         trials=trials,
     )
@@ -236,7 +238,7 @@ def replay_forecast(figures: StudyFigures) -> Floats:
     costs: dict[str, Any] = {
         name: np.array(value) if isinstance(value, list) else value for name, value in figures.costs.items()
     }
-    return study_forecast.draw_study_seconds(StudyCosts(**costs))
+    return study_forecast.draw_study_seconds(RemainingWork(sample=(), **figures.work), SampleCosts(**costs))
 
 
 # ---------------------------------------------------------------------- the benchmark
@@ -272,7 +274,7 @@ def _summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
     inside = sum(one.is_inside for one in found)
     is_met = _COVERAGE[0] <= inside / len(found) <= _COVERAGE[1]
     goal = f"goal: {_COVERAGE[0]:.0%} to {_COVERAGE[1]:.0%}" + ("" if is_met else ", missed")
-    material = ("costs", "trials")
+    material = ("work", "costs", "trials")
     return {
         "coverage": f"the 90 % interval holds {inside} of {len(found)} totals ({goal})",
         "is_coverage_met": is_met,

@@ -27,7 +27,7 @@ from sweep.records.loading import load_frames
 from sweep.records.messages import Heartbeat, Progress
 from sweep.records.store import open_store
 from sweep.search import study_forecast
-from sweep.search.study_forecast import StudyCosts, draw_sums
+from sweep.search.study_forecast import SampleCosts, draw_sums
 
 DESIGN = """
 name = "small"
@@ -195,13 +195,11 @@ def test_messages_are_stretched_with_heartbeats_between_them(tmp_path: Path) -> 
 def figures(total: float) -> StudyFigures:
     """Of a study of 20 trials of which each takes 10 seconds."""
     ten = np.full(4, 10.0)
-    costs = StudyCosts(
-        search_seconds=ten, confirm_seconds=ten, num_trials=20, least_confirm=0, most_confirm=0, is_exact=True,
-        share_guessed=0.0,
-    )  # fmt: skip
+    costs = SampleCosts(search_seconds=ten, confirm_seconds=ten, num_trials=20, share_guessed=0.0, is_cap=False)
+    work = {"num_trials": 20, "most_confirm": 0, "is_exact": True}
     lists = {name: np.asarray(value).tolist() for name, value in vars(costs).items()}
     known = {"expected_seconds": 200.0, "low_seconds": 170.0, "high_seconds": 240.0, "probing_seconds": 1.0}
-    return StudyFigures(study="made", total_seconds=total, costs=lists, trials=[], **known)
+    return StudyFigures(study="made", total_seconds=total, work=work, costs=lists, trials=[], **known)
 
 
 def test_studies_of_both_parts_differ_and_have_every_shape() -> None:

@@ -418,7 +418,7 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
         (signal.SIGINT, 130, "interrupted"),
         pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
         pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, -9, "supervisor_lost", marks=pytest.mark.slow),  # test_continuation has it too
+        pytest.param(signal.SIGKILL, -9, "supervisor_lost", marks=pytest.mark.slow),  # test_tuner has it too
     ],
 )
 def test_an_interrupted_study_leaves_no_process_and_goes_on(

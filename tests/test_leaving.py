@@ -24,7 +24,7 @@ from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialT
 from sweep.records.records import TrialRecord
 from sweep.records.store import Store, open_store
 from sweep.search.shutdown import Shutdown, shutdown_on_signals
-from sweep.search.study_forecast import PlannedTrials, estimate_remaining_work
+from sweep.search.study_forecast import list_remaining
 from sweep.search.tuner import AttemptEnded, Stopped, Stopping
 from sweep.training.processes import SUPERVISOR_LINK
 from sweep.training.trial import run_trial
@@ -282,5 +282,5 @@ def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:
         TrialRecord(number=0, phase="search", values=values, outcome="complete"),
         TrialRecord(number=1, phase="search", values=values),
     ]
-    outlook = estimate_remaining_work(spec, PlannedTrials(records), slots=1)
+    outlook = list_remaining(spec, 1, records)
     assert (outlook.num_trials, len(outlook.sample), outlook.is_exact) == (4, 4, True)

@@ -19,6 +19,8 @@ from sweep.config.errors import InputError
 from sweep.config.space import pick_grid_point
 from sweep.records.messages import TrialTask
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> RecordedTable:

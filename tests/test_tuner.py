@@ -1,5 +1,7 @@
 """The supervisor's loop over real stores and the inline executor, with trainings that end at once."""
 
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records_factory import make_spec, make_store
+from records_factory import make_config, make_record, make_spec, make_store
 from tuner_runners import formula
 
 from benchmarks.replay import ReplayingExecutor, SimulatedClock
@@ -17,13 +19,23 @@ from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.loading import load_frames
-from sweep.records.messages import Ending, Message, TrialTask
+from sweep.records.messages import Ending, Message, Outcome, Phase, TrialTask
 from sweep.records.records import TrialRecord
 from sweep.records.store import Store, open_store
 from sweep.search.attempts import RunPlan
 from sweep.search.reuse import ReuseIndex
 from sweep.search.seeds import find_front
-from sweep.search.tuner import AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted, Tuner
+from sweep.search.tuner import (
+    AttemptEnded,
+    Event,
+    Stopped,
+    Stopping,
+    TrialEnded,
+    TrialIndex,
+    TrialReused,
+    TrialStarted,
+    Tuner,
+)
 
 
 def key_of(config: TrialConfig) -> str:
@@ -52,8 +64,7 @@ def spec() -> StudySpec:
 
 @pytest.fixture
 def store(tmp_path: Path, spec: StudySpec) -> Any:
-    with closing(open_store(tmp_path / "study.sqlite", create=True)) as opened:
-        opened.create_study(spec)
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as opened:
         yield opened
 
 
@@ -144,8 +155,7 @@ def test_a_study_that_is_cut_off_goes_on_as_an_unbroken_one(store: Store, spec: 
     run(store, spec, stop_after=9)
     run(store, spec, stop_after=3)  # within the confirming trials
     run(store, spec)
-    with closing(open_store(tmp_path / "other.sqlite", create=True)) as unbroken:
-        unbroken.create_study(spec)
+    with closing(make_store(tmp_path / "other.sqlite", spec)) as unbroken:
         run(unbroken, spec)
         expected = [record.values for record in unbroken.trial_records("s")]
     cancelled = [record for record in store.trial_records("s") if record.outcome == "cancelled"]
@@ -251,8 +261,7 @@ def test_a_finite_space_ends_when_every_point_was_seen(tmp_path: Path) -> None:
     for sampler in ("grid", "tpe", "random"):
         space = {"batch.micro": {"log2": [4, 6]}, "batch.accumulation": {"choice": [1, 2]}}
         spec = make_spec(trials=20, sampler=sampler, confirm={"seeds": 0}, space=space)
-        with closing(open_store(tmp_path / f"{sampler}.sqlite", create=True)) as store:
-            store.create_study(spec)
+        with closing(make_store(tmp_path / f"{sampler}.sqlite", spec)) as store:
             events = run(store, spec)
             assert events[-1] == Stopped("every point of the space has been tried: 6 instead of 20.")
             points = {(r.config.batch.micro, r.config.batch.accumulation) for r in store.trial_records("s")}
@@ -261,8 +270,7 @@ def test_a_finite_space_ends_when_every_point_was_seen(tmp_path: Path) -> None:
 
 def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     run(store, spec)
-    with closing(open_store(tmp_path / "second.sqlite", create=True)) as second:
-        second.create_study(spec)
+    with closing(make_store(tmp_path / "second.sqlite", spec)) as second:
         library = ReuseIndex([second, store])
         events = run(
             second, spec, find_reusable=lambda key, needed: library.find(key, {"device": "test device"}, needed)
@@ -286,3 +294,77 @@ def test_times_are_not_taken_from_another_device(store: Store, spec: StudySpec) 
     found = library.find(key, {"device": "other device"}, {"val_accuracy"})
     assert found is not None
     assert set(found.ending.measurements) == {"val_accuracy"}
+
+
+# ---------------------------------------------------------------------- the index of trials
+
+
+def trial(number: int, outcome: Outcome | None, phase: Phase = "search") -> TrialRecord:
+    return make_record(make_config(number), {}, number, phase=phase, outcome=outcome, trial_key=f"key{number}")
+
+
+def test_only_what_trained_or_runs_counts() -> None:
+    trials = TrialIndex([trial(0, "complete"), trial(1, "not_fitting"), trial(2, None)])
+    assert (trials.num_counted, trials.num_proposed, trials.num_points, trials.next_number) == (2, 3, 3, 3)
+    trials.put(trial(2, "diverged"))
+    trials.put(trial(3, None))
+    trials.put(trial(4, "complete", phase="confirm"))
+    assert (trials.num_counted, trials.num_proposed, trials.num_points, trials.next_number) == (3, 4, 4, 5)
+    trials.put(trial(3, "not_fitting"))
+    assert (trials.num_counted, trials.num_proposed) == (2, 4)
+    assert [record.number for record in trials.records()] == list(range(5))
+
+    assert trials.has_key("key3")
+    assert not trials.has_key("key5")
+
+
+# ---------------------------------------------------------------------- a supervisor that is killed
+
+
+def study(trials: int = 1) -> StudySpec:
+    base = {"data.subset": 64, "budget.epochs": 40.0, "model.dropout": 0.1, "optimizer.lr": 0.02}
+    space = {"batch.micro": {"choice": [16]}}
+    return make_spec(trials=trials, base=base, space=space, confirm={"max_configurations": 0, "seeds": 0})
+
+
+def train(folder: Path, is_told: bool = False) -> Store:
+    """Runs the study in ``folder``, with a checkpoint at the end of every timed window."""
+    spec = study()
+    store = open_store(folder / "study.sqlite", create=True)
+    if store.load_spec(spec.name) is None:
+        store.create_study(spec)
+    plan = RunPlan(key_of=TrialConfig.model_dump_json, checkpoint_root=folder / "checkpoints", checkpoint_seconds=0)
+    with InlineExecutor("cpu") as executor:
+        for event in Tuner(spec, store, executor, plan).run():
+            if is_told:
+                print(event, flush=True)
+    return store
+
+
+def test_a_killed_study_goes_on_inside_its_trial(tmp_path: Path) -> None:
+    code = "import sys, pathlib, test_tuner; test_tuner.train(pathlib.Path(sys.argv[1]), True)"
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    command = [sys.executable, "-c", code, str(killed)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
+    assert child.stdout is not None
+    for line in child.stdout:
+        if "TrialAdvanced" in line and "step=48" in line:
+            break
+    child.kill()
+    child.wait(60)
+    child.stdout.close()
+    assert list((killed / "checkpoints" / "0").iterdir())
+    (tmp_path / "unbroken").mkdir()
+    with closing(train(killed)) as store, closing(train(tmp_path / "unbroken")) as unbroken:
+        (record,), (expected,) = store.trial_records("s"), unbroken.trial_records("s")
+        assert record.outcome == expected.outcome == "complete"
+        assert record.measurements["val_loss"] == expected.measurements["val_loss"]
+        assert record.measurements["num_steps"] == 160
+        curves = [
+            [(each.step, each.train_loss, each.val_loss) for each in source.evaluations("s", 0)]
+            for source in (store, unbroken)
+        ]
+        assert curves[0] == curves[1]
+        assert len(curves[0]) == 40
+    assert not list((killed / "checkpoints").iterdir())

@@ -1,7 +1,7 @@
 """The decisions of the guide: the study that answers the user's question, its size within a budget, and its file.
 
-Imports neither torch nor Optuna, so that the questions appear at once. What is counted and measured for the decisions
-is in :mod:`sweep.search.guided_study`."""
+This module imports neither torch nor Optuna, so that the questions appear at once; :mod:`sweep.search.guided_study`
+counts and measures."""
 
 import json
 import textwrap
@@ -26,30 +26,29 @@ TARGETS = {
 # Exponents of the effective batch sizes: small ones for accuracy, those about the throughput knee for speed.
 _EXPONENTS = {"balanced": (5, 9), "accuracy": (4, 8), "speed": (6, 10), "memory": (3, 7)}
 _FINE_TUNING = (4, 7)  # 16 to 64 is the rule of thumb; a larger one shows what it costs
-_LEAST_STEPS = 4  # of an epoch: with fewer the batch is nearly the data
-_FEW_STEPS = 10  # of an epoch, below which the number of steps is stated
-_FEW_TO_NORMALIZE = 16  # samples of a batch normalization's statistics
-_SMALL_SET, _FEW_VALIDATION = 5000, 1000  # images, below which more are held out for validation
+_LEAST_STEPS = 4  # an epoch: with fewer the batch is nearly the data
+_FEW_STEPS = 10  # an epoch: a smaller number of steps is stated
+_FEW_TO_NORMALIZE = 16  # fewer samples make the statistics of batch normalization noisy
+_SMALL_SET, _FEW_VALIDATION = 5000, 1000  # images: below both, more are held out for validation
 _RATES, _TUNING_RATES = [0.001, 0.1], [0.00001, 0.003]
 _REFERENCE = 256  # effective batch size at which these rates are usual
 _ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
 _LEAST_TOLERANCE = 0.005
-_DISAGREEMENT = 0.02  # of the validation images, about which two good configurations differ
-CONFIGURATIONS = 3  # of a batch size, with which it counts as tuned
-_NUM_NAMED = 4  # configurations that get fresh seeds: those of the batch size and of the usual uses, which often agree
-_LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # of the search's time, for fresh seeds
-_SEEN_IMAGES = 512_000  # of a training: 4,000 steps of 128 images
+_DISAGREEMENT = 0.02  # share of the validation images about which two good configurations differ
+CONFIGURATIONS = 3  # with so many a batch size counts as tuned
+_NUM_NAMED = 4  # configurations that get fresh seeds: for the batch size and the usual uses, which often agree
+_LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # time for fresh seeds, as a share of the search's
+_SEEN_IMAGES = 512_000  # in a training: 4,000 steps of 128 images
 _LEAST_EPOCHS, _MOST_EPOCHS = 3, 30
 _FEW_BATCHES, _FEWEST_BATCHES = 3, 2
-_ROOM = 1.5  # times the trainings that are expected to fit, so that the search ends by its time
+_ROOM = 1.5  # planned trainings over those that are expected to fit, so that the search ends by its time
 _MOST_TRIALS = 1000
-_MOST_OVER = 1.25  # times the budget: the least study may be expected to take so long, as its time limits end it
-_LEAST_LEFT = 0.25  # of the budget, for the study itself
-_MOST_OVERHEAD = 1.25  # times what was measured before the study: the next command may take longer for it
-PROBING_SECONDS = 10.0  # that the first probe and the estimates of memory take at least, where none is on record
-_PriceStudy = Callable[["Size"], float | None]
+_MOST_OVER = 1.25  # expected time of the smallest study over the budget: its time limits end it
+_LEAST_LEFT = 0.25  # share of the budget for the study itself
+_MOST_OVERHEAD = 1.25  # the next command may take so much longer for what comes before the study
+PROBING_SECONDS = 10.0  # at least, for the first probe and the estimates of memory, if none is on record
 _WIDTH = 120
-_USED = 0.8  # of its share of the time, which the confirming is expected to use
+_USED = 0.8  # the part of its time that the confirming is expected to use
 _DECAY = "optimizer.weight_decay"
 
 
@@ -117,8 +116,8 @@ class Decisions:
 
 
 def list_models(answers: Answers, side: int) -> tuple[str, ...]:
-    """The models to train, the first of which is in every study: those that were named, else by the size of the images
-    a residual network and, where there is time for it, a transformer of like cost."""
+    """The models to train; the first is in every study. They are the ones that the user gave, else by the size of the
+    images a residual network and, if there is time for it, a transformer of like cost."""
     if answers.models:
         return answers.models
     models = ("resnet18", "vit_small")
@@ -128,7 +127,7 @@ def list_models(answers: Answers, side: int) -> tuple[str, ...]:
 
 
 def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = None) -> Decisions:
-    """The study for ``answers`` where ``facts`` hold and the user set the keys ``fixed``."""
+    """The study for ``answers``, given ``facts`` and the keys ``fixed`` that the user set."""
     models = list_models(answers, facts.side)
     usual, notes = _choose_batches(answers, facts, fixed or {})
     batches = tuple(sorted({*usual, *([answers.batch] if answers.batch else [])}))
@@ -138,6 +137,23 @@ def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = Non
     given = _split_given(answers, facts, max(counts))
     smallest = min(usual) // answers.num_devices // min(counts)
     least_micro = min(smallest, largest_micro, given.micro if given else largest_micro)
+    num_steps = ceil(facts.num_train / max(batches))
+    if num_steps < _FEW_STEPS:
+        notes.append(
+            f"{facts.num_train:,} training images at an effective batch size of {max(batches)} are "
+            f"{format_count(num_steps, 'optimizer step')} an epoch: a lower accuracy there may come from few steps."
+        )
+    error = sqrt(_DISAGREEMENT / max(facts.num_validation, 1))
+    tolerance = Setting(
+        "answer.tolerance.accuracy",
+        round(max(_LEAST_TOLERANCE, round(2 * error / _LEAST_TOLERANCE) * _LEAST_TOLERANCE), 3),
+        f"on {facts.num_validation:,} validation images a difference of two accuracies has a standard error of about "
+        f"{100 * error:.1f} points",
+    )
+    tuned = f"at an effective batch size of {_REFERENCE}; every batch size is tuned"
+    rates = Setting("optimizer.lr", {"log": _RATES}, tuned)
+    if answers.weights:
+        rates = Setting("optimizer.lr", {"log": _TUNING_RATES}, "10 to 100 times below those from scratch")
     return Decisions(
         models=models,
         models_reason="as it was given" if answers.models else "by the size of the images",
@@ -145,24 +161,25 @@ def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = Non
         num_devices=answers.num_devices,
         largest_micro=largest_micro,
         accumulation=accumulation,
-        study=(_decide_tolerance(facts),),
+        study=(tolerance,),
         base=(
             *list_data_settings(answers, facts),
             *_decide_model(answers, facts, models, least_micro),
-            *_decide_recipe(),
+            Setting("optimizer.name", "adamw", "one optimizer for residual networks and transformers"),
+            Setting("rules.lr", "auto", "the learning rate follows the effective batch size"),
+            Setting("rules.reference_batch", _REFERENCE, "the effective batch size that learning rates are given for"),
+            Setting("schedule.name", "cosine", "it ends near 0, whatever the number of epochs"),
+            Setting("schedule.warmup", 0.1, "larger batches have higher rates, which a warm-up reaches step by step"),
         ),
-        space=(
-            _decide_rates(answers),
-            Setting("optimizer.weight_decay", {"log": [0.0001, 0.1]}, "it is tuned with the learning rate"),
-        ),
+        space=(rates, Setting(_DECAY, {"log": [0.0001, 0.1]}, "it is tuned with the learning rate")),
         given=given,
         best_batch=facts.best_batch,
-        notes=(*notes, *_note_few_steps(facts, max(batches))),
+        notes=tuple(notes),
     )
 
 
 def _find_count(fixed: Mapping[str, Any], key: str) -> int | None:
-    # what is no count is refused where the study is built
+    # What is no count is refused when the study is built.
     value = fixed.get(key)
     return value if type(value) is int and value > 0 else None
 
@@ -188,15 +205,6 @@ def _choose_batches(answers: Answers, facts: Facts, fixed: Mapping[str, Any]) ->
     return tuple(answers.num_devices * 2 ** (exponent - shared) for exponent in exponents), notes
 
 
-def _note_few_steps(facts: Facts, batch: int) -> Iterator[str]:
-    num_steps = ceil(facts.num_train / batch)
-    if num_steps < _FEW_STEPS:
-        yield (
-            f"{facts.num_train:,} training images at an effective batch size of {batch} are "
-            f"{format_count(num_steps, 'optimizer step')} an epoch: a lower accuracy there may come from few steps."
-        )
-
-
 def _choose_accumulation(answers: Answers, facts: Facts, usual: tuple[int, ...], fixed: int | None) -> Setting:
     largest = max(usual) // answers.num_devices
     if fixed is not None:
@@ -209,7 +217,7 @@ def _choose_accumulation(answers: Answers, facts: Facts, usual: tuple[int, ...],
             {"choice": counts},
             f"more than {facts.largest_micro} samples do not fit at once: larger effective batch sizes are accumulated",
         )
-    # each of them divides a given batch size, so that all products stay within the range
+    # Each count divides a given batch size, so that all products stay within the range.
     shared = (answers.batch or 0) // answers.num_devices
     counts = [count for count in _ACCUMULATIONS if count * min(usual) <= max(usual) and shared % count == 0]
     if answers.target == "memory" and len(counts) > 1:
@@ -229,17 +237,6 @@ def _split_given(answers: Answers, facts: Facts, most_accumulated: int) -> _Give
     while per_device % count:
         count += 1
     return _GivenBatch(answers.batch, per_device // count, count)
-
-
-def _decide_tolerance(facts: Facts) -> Setting:
-    error = sqrt(_DISAGREEMENT / max(facts.num_validation, 1))
-    tolerance = max(_LEAST_TOLERANCE, round(2 * error / _LEAST_TOLERANCE) * _LEAST_TOLERANCE)
-    return Setting(
-        "answer.tolerance.accuracy",
-        round(tolerance, 3),
-        f"on {facts.num_validation:,} validation images a difference of two accuracies has a standard error of about "
-        f"{100 * error:.1f} points",
-    )
 
 
 def list_data_settings(answers: Answers, facts: Facts) -> Iterator[Setting]:
@@ -278,23 +275,8 @@ def _decide_model(answers: Answers, facts: Facts, models: tuple[str, ...], least
         yield Setting("precision.dtype", "bf16", "on a GPU 16-bit steps usually take less time and memory")
 
 
-def _decide_recipe() -> Iterator[Setting]:
-    yield Setting("optimizer.name", "adamw", "one optimizer for residual networks and transformers")
-    yield Setting("rules.lr", "auto", "the learning rate follows the effective batch size")
-    yield Setting("rules.reference_batch", _REFERENCE, "the effective batch size that learning rates are given for")
-    yield Setting("schedule.name", "cosine", "it ends near 0, whatever the number of epochs")
-    yield Setting("schedule.warmup", 0.1, "larger batches have higher rates, which a warm-up reaches step by step")
-
-
-def _decide_rates(answers: Answers) -> Setting:
-    if answers.weights:
-        return Setting("optimizer.lr", {"log": _TUNING_RATES}, "10 to 100 times below those from scratch")
-    reason = f"at an effective batch size of {_REFERENCE}; every batch size is tuned"
-    return Setting("optimizer.lr", {"log": _RATES}, reason)
-
-
 def find_uses(answers: Answers) -> tuple[str, ...]:
-    """The uses of the answer that are about the target; of fine-tuning the highest accuracy comes first."""
+    """The uses of the answer that are about the target; for fine-tuning the highest accuracy comes first."""
     target = "distributed" if answers.num_devices > 1 and answers.target == "speed" else answers.target
     if not answers.weights:
         return (target,)
@@ -303,7 +285,7 @@ def find_uses(answers: Answers) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The size of a study. ``num_trials`` are those of the search."""
+    """The size of a study. ``num_trials`` counts the search alone."""
 
     num_models: int
     num_batches: int
@@ -382,38 +364,37 @@ def name_sufficient_budget(overhead_seconds: float, study_seconds: float) -> str
     return round_up_duration(least)
 
 
-def choose_size(full: Size, budget_seconds: float, price: _PriceStudy, overhead_seconds: float = 0.0) -> Size:
-    """The largest size whose forecast time is within ``budget_seconds``, which are left of a longer budget after
-    ``overhead_seconds``. What time is left goes to epochs that were left out, then to more trainings. ``price`` gives
-    the seconds of a study without time limits.
+def choose_size(
+    full: Size, budget_seconds: float, price: Callable[[Size], float | None], overhead_seconds: float = 0.0
+) -> Size:
+    """The largest size whose forecast time is within ``budget_seconds``, the rest of a longer budget after
+    ``overhead_seconds``. Time that is left goes to epochs that were left out, then to more trainings. ``price`` gives
+    the seconds of a study without time limits, None if nothing could be probed: then only the time limits hold.
 
     Raises:
-        InputError: the smallest one is not.
+        InputError: the smallest size takes longer.
     """
-    chosen, seconds = full, 0.0
-    for chosen in list_sizes(full):
-        found = price(chosen)
-        if found is None:  # nothing could be probed, so that only the time limits hold
+    size, seconds = full, 0.0
+    for size in list_sizes(full):
+        priced = price(size)
+        if priced is None:
             return find_usual_size(full)
-        seconds = found
+        seconds = priced
         if seconds <= budget_seconds:
             break
     if seconds > _MOST_OVER * budget_seconds:
         raise InputError(
-            f"--budget: the smallest study, {format_count(chosen.num_trials, 'training')} of "
-            f"{format_count(chosen.epochs, 'epoch')} and {FEWEST_SEEDS} fresh seeds, is forecast to take "
+            f"--budget: the smallest study, {format_count(size.num_trials, 'training')} of "
+            f"{format_count(size.epochs, 'epoch')} and {FEWEST_SEEDS} fresh seeds, is forecast to take "
             f"{seconds:,.0f} s; {max(budget_seconds, 0.0):,.0f} s are left of the budget. Give --budget "
             f"{name_sufficient_budget(overhead_seconds, seconds)} or more, a smaller model (--model), or fewer images "
             "(--set data.subset=N)."
         )
-    return _spend_rest(chosen, full, budget_seconds / seconds if seconds else 1.0)
-
-
-def _spend_rest(size: Size, full: Size, ratio: float) -> Size:
+    ratio = budget_seconds / seconds if seconds else 1.0
     epochs = min(max(int(size.epochs * ratio), size.epochs), full.epochs)
     left = max(ratio * size.epochs / epochs, 1.0)
-    trials = min(ceil(_ROOM * left * size.num_trials), _MOST_TRIALS)
-    return replace(size, epochs=epochs, num_trials=max(trials, size.num_trials))
+    num_trials = min(ceil(_ROOM * left * size.num_trials), _MOST_TRIALS)
+    return replace(size, epochs=epochs, num_trials=max(num_trials, size.num_trials))
 
 
 def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
@@ -424,18 +405,18 @@ def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
         return batches
     others = [batch for batch in batches if batch != given]
     num_others = max(num_batches - (given is not None), 1)
-    places = [0.5] if num_others == 1 else [index / (num_others - 1) for index in range(num_others)]
-    chosen = {others[round(place * (len(others) - 1))] for place in places}
+    shares = [0.5] if num_others == 1 else [index / (num_others - 1) for index in range(num_others)]
+    kept = {others[round(share * (len(others) - 1))] for share in shares}
     best = decisions.best_batch
-    if best in others and best not in chosen:
-        chosen -= {min(chosen, key=lambda batch: abs(log2(batch / best)))}
-        chosen |= {best}
-    return tuple(batch for batch in batches if batch in chosen or batch == given)
+    if best in others and best not in kept:
+        kept -= {min(kept, key=lambda batch: abs(log2(batch / best)))}
+        kept |= {best}
+    return tuple(batch for batch in batches if batch in kept or batch == given)
 
 
 def describe_left_out(size: Size, full: Size, decisions: Decisions, fixed: Collection[str] = ()) -> list[str]:
-    """What a study of ``size`` lacks of the ``full`` one, for lack of time; the keys ``fixed`` are as they were
-    given."""
+    """What a study of ``size`` lacks of the ``full`` one, for lack of time, apart from the keys ``fixed`` that the user
+    set."""
     kept = pick_batches(decisions, size.num_batches)
     missing = [batch for batch in decisions.batches if batch not in kept]
     models = decisions.models[size.num_models : full.num_models]
@@ -456,7 +437,7 @@ def _plural(items: Sized) -> str:
 
 
 class _TimeLimits(NamedTuple):
-    """Seconds that a run of the study may take, and those of its search."""
+    """Seconds that a run of the study may take, and that its search may take."""
 
     seconds: float
     search_seconds: float
@@ -482,13 +463,13 @@ class StudyDraft:
 
 def write_study(draft: StudyDraft, head: Sequence[str] = ()) -> str:
     """The study as TOML, below a comment of the lines ``head``."""
-    study, base, space = ({each.key: each for each in part} for part in (_study(draft), _base(draft), _space(draft)))
+    study, base, space = ({each.key: each for each in table} for table in (_study(draft), _base(draft), _space(draft)))
     for key, value in draft.changes.items():
-        part = study if key.partition(".")[0] in StudySpec.model_fields else base
         for fixed in (key, *find_rivals(key)):
             base.pop(fixed, None)
             space.pop(fixed, None)
-        part[key] = Setting(key, value, "as it was given")
+        table = study if key.partition(".")[0] in StudySpec.model_fields else base
+        table[key] = Setting(key, value, "as it was given")
     if draft.decisions.given:
         point = {key: _pick_first(draft.decisions, setting) for key, setting in space.items()}
         study["first"] = Setting("first", [point], "the batch size that was given is tried in any case")
@@ -526,51 +507,40 @@ def _base(draft: StudyDraft) -> Iterator[Setting]:
     if size.num_models == 1:
         yield Setting("model.name", decisions.models[0], decisions.models_reason)
     yield from decisions.base
-    yield Setting("budget.epochs", size.epochs, _explain_epochs(draft))
-
-
-def _explain_epochs(draft: StudyDraft) -> str:
     reason = "passes over the training images"
-    if draft.limits is None or draft.size.epochs == draft.full_epochs:
-        return reason
-    allowed = "a single one" if draft.size.epochs == 1 else "so many"
-    return f"{reason}: the time allows {allowed} of {draft.full_epochs}"
+    if draft.limits is not None and size.epochs != draft.full_epochs:
+        allowed = "a single one" if size.epochs == 1 else "so many"
+        reason = f"{reason}: the time allows {allowed} of {draft.full_epochs}"
+    yield Setting("budget.epochs", size.epochs, reason)
 
 
 def _space(draft: StudyDraft) -> Iterator[Setting]:
-    decisions, size = draft.decisions, draft.size
+    decisions, size, given = draft.decisions, draft.size, draft.decisions.given
     if size.num_models > 1:
         models = list(decisions.models[: size.num_models])
         yield Setting("model.name", {"choice": models}, decisions.models_reason)
-    batches = pick_batches(decisions, size.num_batches)
-    yield Setting("batch.micro", {"choice": _list_micro(decisions, batches)}, _explain_micro(decisions, batches))
-    counts = {*decisions.accumulation.value["choice"], *([decisions.given.accumulation] if decisions.given else [])}
+    batches, counts = pick_batches(decisions, size.num_batches), decisions.accumulation.value["choice"]
+    # A given batch size has a split of its own.
+    shared = [batch for batch in batches if not given or batch != given.batch]
+    micros = {max(batch // decisions.num_devices // min(counts), 1) for batch in shared}
+    micros = {min(micro, decisions.largest_micro) for micro in micros} | ({given.micro} if given else set())
+    devices = f" over {decisions.num_devices} devices" if decisions.num_devices > 1 else ""
+    reason = f"effective batch sizes of {batches[0]} to {batches[-1]}{devices}"
     if len(counts) > 1:
-        yield decisions.accumulation._replace(value={"choice": sorted(counts)})
+        reason = f"times the accumulation they are the effective batch sizes{devices}"
+    yield Setting("batch.micro", {"choice": sorted(micros)}, reason)
+    counts = sorted({*counts, *([given.accumulation] if given else [])})
+    if len(counts) > 1:
+        yield decisions.accumulation._replace(value={"choice": counts})
     yield from (each for each in decisions.space if each.key != _DECAY or size.tunes_decay)
-
-
-def _list_micro(decisions: Decisions, batches: Sequence[int]) -> list[int]:
-    # a given batch size has a split of its own
-    least, given = min(decisions.accumulation.value["choice"]), decisions.given
-    sizes = {max(batch // decisions.num_devices // least, 1) for batch in batches if not given or batch != given.batch}
-    own = {given.micro} if given else set()
-    return sorted({min(size, decisions.largest_micro) for size in sizes} | own)
-
-
-def _explain_micro(decisions: Decisions, batches: Sequence[int]) -> str:
-    where = f" over {decisions.num_devices} devices" if decisions.num_devices > 1 else ""
-    if len(decisions.accumulation.value["choice"]) > 1:
-        return f"times the accumulation they are the effective batch sizes{where}"
-    return f"effective batch sizes of {batches[0]} to {batches[-1]}{where}"
 
 
 def _pick_first(decisions: Decisions, setting: Setting) -> Any:
     assert decisions.given is not None
-    own = {"batch.micro": decisions.given.micro, _ACCUMULATION: decisions.given.accumulation}
+    split = {"batch.micro": decisions.given.micro, _ACCUMULATION: decisions.given.accumulation}
     form, values = next(iter(setting.value.items()))
     usual = values[0] if form == "choice" else float(f"{sqrt(values[0] * values[1]):.2g}")
-    return own.get(setting.key, usual)
+    return split.get(setting.key, usual)
 
 
 def _write(settings: Iterable[Setting]) -> Iterator[str]:
@@ -580,15 +550,15 @@ def _write(settings: Iterable[Setting]) -> Iterator[str]:
         if len(line + comment) <= _WIDTH:
             yield line + comment
             continue
-        yield from (f"# {part}" for part in textwrap.wrap(setting.reason, _WIDTH - 2))
+        yield from (f"# {comment}" for comment in textwrap.wrap(setting.reason, _WIDTH - 2))
         yield line
 
 
 def _write_value(value: Any) -> str:
     if isinstance(value, dict):
         keys = [key if key.isidentifier() else json.dumps(key) for key in value]
-        parts = [f"{key} = {_write_value(each)}" for key, each in zip(keys, value.values(), strict=True)]
-        return f"{{ {', '.join(parts)} }}"
+        items = [f"{key} = {_write_value(item)}" for key, item in zip(keys, value.values(), strict=True)]
+        return f"{{ {', '.join(items)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_write_value, value))}]"
     if isinstance(value, str):

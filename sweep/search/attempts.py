@@ -37,22 +37,25 @@ from sweep.search.sampler import Sampler
 from sweep.search.samplers import make_sampler
 from sweep.search.shutdown import Shutdown
 
-# What a run of a study requires besides the study.
+_MAX_RETRIES = 3  # of one trial, over all runs of the study
+_POLL_SECONDS = 0.5  # a listener may redraw this often; messages of a trial are returned at once
+_NEVER = float("inf")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """How trials get their content keys, where reusable ones are looked up, the limits and the folders of a run."""
+    """What a run requires besides the study: content keys, reusable trials, limits and folders. Deadlines are by the
+    ``clock``."""
 
     key_of: Callable[[TrialConfig], str]
-    # of a content key and the metrics that the trial must have
+    # Called with a content key and the metrics that the trial must have.
     find_reusable: Callable[[str, frozenset[str]], ReusableTrial | None] = lambda _key, _required: None
-    deadline: float = float("inf")  # by the clock
-    search_deadline: float = float("inf")  # of the search alone, by the clock
+    deadline: float = _NEVER
+    search_deadline: float = _NEVER  # of the search alone
     clock: Callable[[], float] = time.monotonic  # another one where time is simulated
     make_sampler: Callable[[StudySpec, Sequence[TrialRecord]], Sampler] = make_sampler
     prior: Sequence[TrialRecord] = ()  # of other studies: the sampler learns from them, and they are never recorded
-    # the images that a trial must read
+    # The images that a trial must read.
     expect_data: Callable[[TrialConfig], ExpectedData | None] = lambda _config: None
     device: str = "auto"
     plugin: str | None = None
@@ -79,23 +82,18 @@ class RunPlan:
         return None if self.checkpoint_root is None else str((self.checkpoint_root / str(number)).absolute())
 
 
-_MAX_RETRIES = 3  # of one trial, over all runs of the study
-_POLL_SECONDS = 0.5  # a listener may redraw this often; messages of a trial are returned at once
-_NEVER = float("inf")
-
-
 @dataclass(kw_only=True)
 class Attempt:
-    """One that is running. Times are by the clock of the plan."""
+    """A running attempt. Times are by the clock of the plan."""
 
     record: TrialRecord
     number: int  # from 1
     started: float
     limit_seconds: float = _NEVER
-    faults: tuple[str, ...] = ()  # of the machine, that ended earlier attempts
+    faults: tuple[str, ...] = ()  # faults of the machine that ended earlier attempts
     memory_limit_bytes: int | None = None
     last_evaluation: Evaluation | None = None
-    first_step: int | None = None  # that it reported, at the end of its setup
+    first_step: int | None = None  # the step that it reported at the end of its setup
     has_advanced: bool = False  # by one step or more
     last_message_at: float = 0.0  # in seconds of listening, of all attempts together
     quality_flags: tuple[str, ...] = ()  # of its record, whatever its end
@@ -130,7 +128,7 @@ class Attempt:
         }
 
     def make_ending(self, outcome: Outcome, **fields: Any) -> Ending:
-        """The ending of an attempt that the supervisor stops; ``fields`` are those of :class:`Ending`."""
+        """The ending of an attempt that the supervisor stops, with these ``fields`` of :class:`Ending`."""
         defaults = {"measurements": self.last_measurements(), "quality_flags": self.quality_flags}
         return Ending(outcome=outcome, **(defaults | fields))
 
@@ -147,7 +145,7 @@ class Attempts:
         self._spec, self._store, self._executor, self._plan = spec, store, executor, plan
         self._running: dict[int, Attempt] = {}
         self._listened_seconds = 0.0
-        # no limit is reached before: by the clock of the plan, and in seconds of listening
+        # No limit is reached before these: by the clock of the plan, and in seconds of listening.
         self._first_limit, self._first_stall = _NEVER, _NEVER
 
     def __len__(self) -> int:
@@ -226,7 +224,7 @@ class Attempts:
         """Closes an attempt on record, and its trial with it; None where the trial stays open for another attempt."""
         attempt = self._running[number]
         is_lost = ending.cause in FAULTS_OF_THE_MACHINE
-        # an attempt that left before it was preempted got the signal before the supervisor did
+        # An attempt that left before it was preempted got the signal before the supervisor did.
         if ending.cause == LEFT or (is_lost and (attempt.preempt_cause or len(attempt.faults) < _MAX_RETRIES)):
             self._close(attempt, attempt.preempt_cause or ending.cause)
             return None
@@ -236,7 +234,8 @@ class Attempts:
         if ending.environment:
             self._store.keep_environment(self._spec.name, ending.environment)
         with self._store.transaction():
-            self._close(attempt, ending.cause or _summarize_crash(ending))
+            crash = ending.error.splitlines()[0][:200] if ending.outcome == "crashed" and ending.error else ""
+            self._close(attempt, ending.cause or crash)
             self._store.finish_trial(self._spec.name, number, ending)
         return ending
 
@@ -262,10 +261,9 @@ class Attempts:
 
     def _wait_seconds(self) -> float:
         now = self._plan.clock()
-        moments = [self._first_limit]
-        if now < self._plan.deadline:  # after the deadline each attempt has its own time limit
-            moments.append(self._plan.deadline)
-        return max(0.0, min([_POLL_SECONDS, *(moment - now for moment in moments)]))
+        # After the deadline of the plan each attempt has its own time limit.
+        deadline = self._plan.deadline if now < self._plan.deadline else _NEVER
+        return max(0.0, min(_POLL_SECONDS, self._first_limit - now, deadline - now))
 
     def _make_task(self, record: TrialRecord, memory_limit_bytes: int | None) -> TrialTask:
         return TrialTask(
@@ -282,11 +280,7 @@ class Attempts:
         )
 
 
-def _summarize_crash(ending: Ending) -> str:
-    return ending.error.splitlines()[0][:200] if ending.outcome == "crashed" and ending.error else ""
-
-
-# Checks before a study and after each trial that there is disk space for what the study will write.
+# ---------------------------------------------------------------------- disk space
 
 _NUM_CHECKPOINTS = 3  # of a trial: the last two are kept while a third is written
 _AMPLE_BYTES = 8 << 30  # with so much free space the size of a checkpoint is not estimated
@@ -295,7 +289,8 @@ _BYTES_PER_PARAMETER = 16  # the parameter, two moments of an optimizer, an aver
 
 @final
 class DiskSpace:
-    """The space that ``folder`` requires for ``num_trials`` more trials, ``num_slots`` of them at a time."""
+    """Checks, before a study and after each trial, the disk space in ``folder`` for ``num_trials`` more trials,
+    ``num_slots`` of them at a time."""
 
     def __init__(self, folder: Path, num_trials: int, num_slots: int, checkpoint_bytes: Callable[[], int]) -> None:
         self._folder = folder

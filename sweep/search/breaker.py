@@ -5,7 +5,7 @@ Trials that crashed so are tried again, under new numbers, when the study is ope
 
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple, final
 
@@ -17,12 +17,12 @@ from sweep.records.store import Store
 
 _SAME_CRASHES = 2  # a second crash with the same message is no accident
 _SAME_FAILURES = 5  # lost attempts, or infeasible trials
-# This many of one infeasible outcome stop the study anywhere in the space. Fewer do so only if the lower half of the
-# range has failed too: the first points of a wide range may all be too large by chance.
+# So many trials with one infeasible outcome stop the study anywhere in the space. Fewer do so only if the lower half of
+# the range has failed too: the first points of a wide range may all be too large by chance.
 _MANY_FAILURES = 15
 _MIN_REFUSED = 50
 _REFUSED_SHARE = 3  # times the number of trials of the study
-_NEVER_ENDED = frozenset({None, "not_fitting", "cancelled"})  # outcomes of trials of which nothing can be said
+_NEVER_ENDED = frozenset({None, "not_fitting", "cancelled"})  # these outcomes tell nothing about a trial
 _MAX_LINES = 8  # of a message that is quoted
 _FRAME = re.compile(r'Traceback| *File ".*", line \d+, in ')  # the beginning of a traceback may have been cut off
 # What differs between two crashes of one reason: paths of temporary files, addresses and digests, numbers.
@@ -60,8 +60,8 @@ class CircuitBreaker:
     def __init__(self, spec: StudySpec, *, has_complete: bool) -> None:
         self._spec = spec
         self._has_complete = has_complete
-        self._kind = ""  # of the latest failures, all alike
-        self._error = ""  # of the latest crash
+        self._kind = ""  # the kind of the latest failures, all alike
+        self._error = ""  # the message of the latest crash
         self._failed: list[TrialConfig] = []
         self._refused: list[str] = []
 
@@ -118,44 +118,40 @@ class RepeatedCrashes(NamedTuple):
     to_repeat: tuple[TrialRecord, ...] = ()  # one for each configuration that was not tried again yet
 
 
-def _find_repeated_crashes(records: Sequence[TrialRecord], find_cause: Callable[[int], str]) -> RepeatedCrashes:
-    """Two or more crashes alike at the end of the ``records``; and those that were at the end once and were tried
-    again: a later trial of the same phase has their configuration.
+def list_repeated_crashes(store: Store, study: str, records: Sequence[TrialRecord]) -> RepeatedCrashes:
+    """Two or more crashes alike at the end of the ``records``, which the next run of the study tries again; and those
+    that were at the end once and were tried again: a later trial of the same phase has their configuration."""
 
-    ``find_cause`` returns the cause of the last attempt at the trial of a number.
-    """
+    def crash_kind(record: TrialRecord) -> str:
+        return _failure_kind(record.ending) if record.outcome == "crashed" else ""
+
+    def is_lost(record: TrialRecord) -> bool:
+        last_cause, _ = next(reversed(store.attempts(study, record.number)), ("", None))
+        return last_cause in FAULTS_OF_THE_MACHINE
+
+    def identify(record: TrialRecord) -> str:
+        return repr((record.phase, sorted(record.values.items())))
+
     launched = [each for each in records if each.outcome not in _NEVER_ENDED and not each.reused_from]
-    rows = [list(row) for kind, row in groupby(launched, key=_crash_kind) if kind]
-    rows = [row for row in rows if len(row) >= _SAME_CRASHES and not _is_lost(row, find_cause)]
+    rows = [list(row) for kind, row in groupby(launched, key=crash_kind) if kind]
+    rows = [row for row in rows if len(row) >= _SAME_CRASHES and not any(map(is_lost, row))]
     if not rows:
         return RepeatedCrashes()
-    latest = {_identify(each): each.number for each in records}  # only now, because it takes long for many trials
+    latest = {identify(each): each.number for each in records}  # only now, because it takes long for many trials
     alike = [
         each
         for row in rows
-        if row[-1] is launched[-1] or any(latest[_identify(member)] > row[-1].number for member in row)
+        if row[-1] is launched[-1] or any(latest[identify(member)] > row[-1].number for member in row)
         for each in row
     ]
     return RepeatedCrashes(
         numbers=frozenset(each.number for each in alike),
-        to_repeat=tuple(each for each in alike if latest[_identify(each)] == each.number),
+        to_repeat=tuple(each for each in alike if latest[identify(each)] == each.number),
     )
 
 
-def _identify(record: TrialRecord) -> str:
-    return repr((record.phase, sorted(record.values.items())))
-
-
-def _is_lost(row: Sequence[TrialRecord], find_cause: Callable[[int], str]) -> bool:
-    return any(find_cause(each.number) in FAULTS_OF_THE_MACHINE for each in row)
-
-
-def _crash_kind(record: TrialRecord) -> str:
-    return _failure_kind(record.ending) if record.outcome == "crashed" else ""
-
-
 def _failure_kind(ending: Ending) -> str:
-    """Equal for failures alike; empty for an ending that is none of those counted."""
+    """Equal for failures alike; empty for an ending that is not counted."""
     if ending.outcome != "crashed":
         return ending.outcome if ending.outcome in _INFEASIBLE else ""
     if ending.cause in FAULTS_OF_THE_MACHINE:
@@ -177,8 +173,3 @@ def _shorten(message: str) -> str:
     lines = message.splitlines() or ["without a message"]
     shown = lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "  ...", lines[-1]]
     return "\n".join(shown).rstrip(".")
-
-
-def list_repeated_crashes(store: Store, study: str, records: Sequence[TrialRecord]) -> RepeatedCrashes:
-    """Those of ``records`` that crashed in the same way, whose next run tries them again."""
-    return _find_repeated_crashes(records, lambda number: next(reversed(store.attempts(study, number)), ("", None))[0])

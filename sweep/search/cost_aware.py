@@ -1,5 +1,5 @@
-"""Proposes the point with the largest expected gain per second of its predicted cost: that of hypervolume, and that of
-the tuned accuracy at its batch size.
+"""Proposes the point with the largest expected gain per second of its predicted cost: the gain of hypervolume and the
+gain of tuned accuracy at its batch size.
 
 Accuracy, and whatever else only training determines, is modeled over all swept parameters. Time and memory follow from
 the shape of a configuration: their models have no other features, and are accurate after a few measured shapes. As the
@@ -46,8 +46,8 @@ from sweep.search.seeds import collect_costs
 _BATCH = ("batch.micro", "batch.accumulation", "batch.global")
 Values = Mapping[str, Any]
 _Feature = Callable[[Values], list[float]]
-_NUM_PLACES = 4096
-_MAX_OPEN = 800  # places that are used: more would be more exact than the predictions are
+_NUM_SAMPLES = 4096  # of the space of objectives
+_MAX_OPEN = 800  # undominated samples that are used: more would be more exact than the predictions are
 _LEAST = 1e-300  # a lower bound of all seconds and bytes
 _REACH = 0.1  # how far beyond the best and the worst of each objective, as a share of their range
 _GROWTH = 1.15  # hyperparameters are fitted again when the number of points has grown by this factor
@@ -56,7 +56,7 @@ WINDOW = 300  # trials that the models are fitted on: the cost grows with the cu
 _SLACK = 50
 _NUM_FIRST = 3  # proposals before the models are used
 _MAX_SHAPES = 100  # whose cost is predicted from probes
-_CHOICE = 16  # quasi-random points, of which a first proposal is the one nearest to the center
+_CHOICE = 16  # quasi-random points among which a first proposal is the one nearest to the center
 _LEAST_CHANCE = 1e-9  # of being feasible
 _CURIOSITY = 1e-9  # weight of uncertainty, as a share of the hypervolume: below any other improvement
 
@@ -91,7 +91,7 @@ class Encoding:
         return _table(points, self._of_cost)
 
     def group(self, values: Values) -> tuple[str, int]:
-        """The model of a point and the power of two next to its effective batch size: its place on the curves."""
+        """The model of a point and the power of two next to its effective batch size: its position on the curves."""
         return str(values.get("model.name", self._base["model.name"])), round(math.log2(self._batch(values)[1]))
 
     def _accuracy_batch(self, values: Values) -> list[float]:
@@ -160,13 +160,13 @@ class CostAxis:
         return np.asarray(self._sign * self._scale.forward(values))
 
     def of_costs(self, costs: Floats) -> Floats:
-        """Costs (values, or minus those of a metric to be maximized) on this axis, clipped to it."""
+        """Costs (values, negative for a metric to be maximized) on this axis, clipped to it."""
         values = self._sign * costs
         return self.of_values(np.maximum(values, _LEAST) if self._scale.is_ratio else values)
 
-    def costs(self, places: Floats) -> Floats:
-        """The costs at places on this axis."""
-        return np.asarray(self._sign * self._scale.backward(self._sign * places))
+    def costs(self, positions: Floats) -> Floats:
+        """The costs at positions on this axis."""
+        return np.asarray(self._sign * self._scale.backward(self._sign * positions))
 
     @property
     def _scale(self) -> Scale:
@@ -202,24 +202,23 @@ class UndominatedSpace:
         low, high = np.minimum(costs.min(axis=0), reach[:, 0]), np.maximum(costs.max(axis=0), reach[:, 1])
         spread = np.where(high > low, high - low, np.maximum(np.abs(high), 1e-12))
         low, high = low - _REACH * spread, high + _REACH * spread
-        shares = qmc.Sobol(costs.shape[1], rng=seed).random(_NUM_PLACES)
-        places = low + shares * (high - low)
-        taken = np.zeros(len(places), dtype=np.bool_)
+        samples = low + qmc.Sobol(costs.shape[1], rng=seed).random(_NUM_SAMPLES) * (high - low)
+        is_dominated = np.zeros(len(samples), dtype=np.bool_)
         for row in costs:
-            taken |= (row <= places).all(axis=1)
-        is_open = np.flatnonzero(~taken)
-        self._weight = max(len(is_open), 1) / _NUM_PLACES
-        self._places = places[is_open[:_MAX_OPEN]]
+            is_dominated |= (row <= samples).all(axis=1)
+        is_open = np.flatnonzero(~is_dominated)
+        self._weight = max(len(is_open), 1) / _NUM_SAMPLES
+        self._samples = samples[is_open[:_MAX_OPEN]]
 
     def gains(self) -> Floats:
         """Expected gain of each candidate, as a share of the sampled space; shape ``[k]``."""
-        predictions = self._predictions
-        if not len(self._places):
-            return np.zeros(len(predictions[0].mean))
-        chance = np.ones((len(predictions[0].mean), len(self._places)))
-        for index, prediction in enumerate(predictions):
-            places = prediction.axis.of_costs(self._places[:, index])
-            chance *= ndtr((places[None] - prediction.mean[:, None]) / prediction.deviation[:, None])
+        num_candidates = len(self._predictions[0].mean)
+        if not len(self._samples):
+            return np.zeros(num_candidates)
+        chance = np.ones((num_candidates, len(self._samples)))
+        for index, prediction in enumerate(self._predictions):
+            samples = prediction.axis.of_costs(self._samples[:, index])
+            chance *= ndtr((samples[None] - prediction.mean[:, None]) / prediction.deviation[:, None])
         return np.asarray(self._weight * chance.mean(axis=1))
 
 
@@ -259,7 +258,7 @@ class Surrogate:
             if not points:
                 self._model = None
                 return False
-            errors = self._axis_errors(usable)
+            errors = self._axis_errors(usable)  # predictions count as exact
             self.fit_to(points, costs, np.append(errors, np.zeros(len(points) - len(errors))))
         return self._model is not None
 
@@ -286,10 +285,10 @@ class Surrogate:
         number = _last_fit(len(features))
         if number != self._num_fitted or self._hyperparameters is None:
             self._num_fitted = number
-            first = _merged(features[:number], costs[:number], errors[:number])
-            self._hyperparameters = GaussianProcess(first[0], first[1], errors=first[2]).parameters
-        rows, means, known = _merged(features, costs, errors)
-        self._model = GaussianProcess(rows, means, self._hyperparameters, known)
+            rows, means, deviations = _merged(features[:number], costs[:number], errors[:number])
+            self._hyperparameters = GaussianProcess(rows, means, errors=deviations).parameters
+        rows, means, deviations = _merged(features, costs, errors)
+        self._model = GaussianProcess(rows, means, self._hyperparameters, deviations)
 
     def predict(self, points: Sequence[Values]) -> GaussianPrediction:
         """The prediction at these points; only after a fit."""
@@ -298,18 +297,18 @@ class Surrogate:
 
     def _is_usable(self, record: TrialRecord) -> bool:
         value = record.measurements.get(self._name)
-        is_known = value is not None and bool(np.isfinite(self.axis.of_values(np.array([float(value)]))[0]))
-        if not np.isfinite(record.errors.get(self._name, 0.0)):
+        if value is None or not np.isfinite(record.errors.get(self._name, 0.0)):
             return False
-        # a pruned trial has a likely final accuracy, but its time is not that of a whole training
-        return is_known and (record.outcome == "complete" or (record.outcome == "pruned" and not self.of_shape))
+        # A pruned trial has a likely final accuracy, but its time is not the time of a whole training.
+        is_whole = record.outcome == "complete" or (record.outcome == "pruned" and not self.of_shape)
+        return is_whole and bool(np.isfinite(self.axis.of_values(np.array([float(value)]))[0]))
 
     def _axis_errors(self, usable: Sequence[TrialRecord]) -> Floats:
-        # standard errors of what was extrapolated, 0 of what was measured
+        """Standard errors on the axis of the values that were extrapolated; those that were measured have 0."""
         values = np.array([float(record.measurements[self._name]) for record in usable])
         errors = np.array([record.errors.get(self._name, 0.0) for record in usable])
         middle = self.axis.of_values(values)
-        # the larger side: on the other one the scale may end
+        # The larger side counts, because on the other one the scale may end.
         sides = [np.abs(self.axis.of_values(values + side * errors) - middle) for side in (-1.0, 1.0)]
         return np.asarray(np.nanmax(sides, axis=0)) if len(usable) else np.empty(0)
 
@@ -327,24 +326,24 @@ def _last_fit(number: int) -> int:
 
 
 def _merged(features: Floats, costs: Floats, errors: Floats) -> tuple[Floats, Floats, Floats]:
-    # the mean of equal points and its error; where some were measured, those alone
-    rows, places = np.unique(features, axis=0, return_inverse=True)
-    places = places.ravel()
+    """Distinct points, the mean of each and its error. If some values of a point were measured, only these count."""
+    rows, inverse = np.unique(features, axis=0, return_inverse=True)
+    inverse = inverse.ravel()
     is_measured = errors == 0
-    with_any = np.bincount(places, is_measured) > 0
-    weights = np.where(with_any[places], is_measured, True).astype(np.float64)
-    counts = np.bincount(places, weights)
-    variances = np.bincount(places, weights * errors**2)
-    return rows, np.bincount(places, weights * costs) / counts, np.sqrt(variances) / counts
+    has_measured = np.bincount(inverse, is_measured) > 0
+    weights = np.where(has_measured[inverse], is_measured, True).astype(np.float64)
+    counts = np.bincount(inverse, weights)
+    variances = np.bincount(inverse, weights * errors**2)
+    return rows, np.bincount(inverse, weights * costs) / counts, np.sqrt(variances) / counts
 
 
 def find_curve_gains(
-    groups: Sequence[Hashable], prediction: GaussianPrediction, known: dict[Hashable, float], least_useful: float
+    groups: Sequence[Hashable], prediction: GaussianPrediction, best: dict[Hashable, float], least_useful: float
 ) -> Floats:
     """The expected improvement of each of k candidates over the best of its group, on the axis of ``prediction``; shape
-    ``[k]``. ``known`` holds the lowest place on the axis of each group that was tried, ``least_useful`` the place below
-    which an improvement counts."""
-    limits = np.array([min(known.get(group, least_useful), least_useful) for group in groups])
+    ``[k]``. ``best`` holds the lowest position on the axis of each group that was tried, ``least_useful`` the position
+    below which an improvement counts."""
+    limits = np.array([min(best.get(group, least_useful), least_useful) for group in groups])
     deviations = np.maximum(prediction.deviation, 1e-12)
     distances = (limits - prediction.mean) / deviations
     density = np.exp(-0.5 * distances**2) / np.sqrt(2.0 * np.pi)
@@ -353,10 +352,8 @@ def find_curve_gains(
 
 @final
 class CostAwareSampler(Sampler):
-    """See the module. The first proposals are near the center of the space.
-
-    ``predict`` gives seconds and bytes of configurations whose shapes were probed.
-    """
+    """The first proposals are near the center of the space, later ones follow the models. ``predict`` gives seconds and
+    bytes of configurations whose shapes were probed."""
 
     def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> None:
         self._spec, self._encoding = spec, Encoding(spec)
@@ -399,12 +396,12 @@ class CostAwareSampler(Sampler):
         return self._gain
 
     def propose(self, index: int) -> dict[str, Any] | None:
-        # the other cores are busy with trials; threads that wait for them take longer than a single one
+        # The other cores are busy with trials; threads that wait for them take longer than a single one.
         with self._threads.limit(limits=1):
-            chosen = self._first(index) or self._best(index)
-        if chosen is not None:
-            self._seen.add(make_point_key(chosen))
-        return chosen
+            point = self._first(index) or self._best(index)
+        if point is not None:
+            self._seen.add(make_point_key(point))
+        return point
 
     def _point(self, record: TrialRecord) -> Point:
         return {path: record.values[path] for path in self._spec.space}
@@ -415,15 +412,15 @@ class CostAwareSampler(Sampler):
         if index >= _NUM_FIRST:
             return None
         numbers = range(index * _CHOICE, (index + 1) * _CHOICE)
-        left = [point for point in map(self._quasi_random, numbers) if make_point_key(point) not in self._seen]
-        if not left:
+        points = [point for point in map(self._quasi_random, numbers) if make_point_key(point) not in self._seen]
+        if not points:
             return None
-        # the extremes of a space are seldom good
-        order = np.lexsort((self._distances(left), self._prices_of_names(left), self._turns(left)))
-        return left[int(order[0])]
+        # Near the center, because the extremes of a space are seldom good.
+        order = np.lexsort((self._distances(points), self._prices_of_names(points), self._turns(points)))
+        return points[int(order[0])]
 
     def _prices_of_names(self, points: Sequence[Point]) -> Floats:
-        """The median cost of those of ``points`` that choose the same names, shape ``[n]``: an expensive model is not
+        """The median cost of the ``points`` that choose the same names, shape ``[n]``: an expensive model is not
         tried twice without a reason."""
         prices: dict[str, list[float]] = defaultdict(list)
         names = [make_point_key({path: point[path] for path in self._names}) for point in points]
@@ -475,30 +472,30 @@ class CostAwareSampler(Sampler):
             predictions.append(self._learners[name].predict(points))
         gains = UndominatedSpace(costs, predictions, self._spec.seed + index).gains()
         if ACCURACY in self._spec.objectives:
-            place = self._spec.objectives.index(ACCURACY)
-            gains = gains + self._curve_gains(points, complete, costs[:, place], predictions[place])
-        # where hardly any improvement is left, the most uncertain point comes first
+            column = self._spec.objectives.index(ACCURACY)
+            gains = gains + self._curve_gains(points, complete, costs[:, column], predictions[column])
+        # If hardly any improvement is left, the most uncertain point comes first.
         unknown = predictions[0].deviation
         return np.asarray(gains + _CURIOSITY * unknown / unknown.max())
 
     def _curve_gains(
         self, points: list[Point], complete: list[TrialRecord], costs: Floats, prediction: GaussianPrediction
     ) -> Floats:
-        # as a share of the axis, like the gains of hypervolume; ``costs`` are those of the complete trials
+        """The gains of the tuned accuracy as a share of the axis, as for hypervolume; ``costs`` belong to the ``complete``
+        trials."""
         axis = prediction.axis
         tried = axis.of_costs(costs)
         least_useful = float(axis.of_costs(costs.min(keepdims=True) + ACCURACY_MARGIN)[0])
-        known: dict[Hashable, float] = {}
-        for record, place in zip(complete, tried.tolist(), strict=True):
+        best: dict[Hashable, float] = {}
+        for record, position in zip(complete, tried.tolist(), strict=True):
             group = self._encoding.group(self._point(record))
-            known[group] = min(place, known.get(group, np.inf))
+            best[group] = min(position, best.get(group, np.inf))
         reach = axis.of_costs(prediction.reach)
         span = max(float(tried.max()), float(reach.max())) - min(float(tried.min()), float(reach.min()))
         groups = [self._encoding.group(point) for point in points]
-        improvements = find_curve_gains(groups, prediction, known, least_useful)
-        best = tried.min() - np.array([0.0, improvements.max()])
-        self._gain = float(-np.diff(axis.costs(best))[0])
-        return improvements / (len({*groups, *known}) * max(span, 1e-12))
+        improvements = find_curve_gains(groups, prediction, best, least_useful)
+        self._gain = float(-np.diff(axis.costs(tried.min() - np.array([0.0, improvements.max()])))[0])
+        return improvements / (len({*groups, *best}) * max(span, 1e-12))
 
     def _prices(self, points: Sequence[Point]) -> Floats:
         for name in TRIAL_SECONDS:

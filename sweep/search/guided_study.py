@@ -1,4 +1,4 @@
-"""Counts images and devices, measures times and memory, and makes the study of the guide from them."""
+"""The guide at work: it counts images and devices, probes times and memory, and makes the study from them."""
 
 import math
 import time
@@ -57,17 +57,17 @@ def find_best_batch(root: Path, digest: str) -> int | None:
             frames = load_frames(file.parent, evaluations=True)
             if frames.data is None or frames.data.digest != digest:
                 continue
-            found = recommend(frames, uses=()).batch_size
+            answer = recommend(frames, uses=()).batch_size
         except (InputError, StoreError):  # it cannot be read, or holds nothing that can be compared
             continue
-        if found is not None and found.named.global_batch_size is not None:
-            return found.named.global_batch_size
+        if answer is not None and answer.named.global_batch_size is not None:
+            return answer.named.global_batch_size
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuideTask:
-    """What the guide is to make a study of: the ``answers``, the name of the study, the time that it may take from
+    """What the guide makes a study of: the ``answers``, the name of the study, the seconds that it may take from
     ``began`` on (by ``time.monotonic``; None: as long as it requires), and keys that are set over all others."""
 
     name: str
@@ -98,35 +98,35 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
     """
     apply_changes({}, dict(task.changes))  # refuses what no command line can set
     check_ranks(task.options.executor, task.answers.num_devices)
-    own = {key: value for key, value in task.changes.items() if key.startswith("data.")}
+    changes = {key: value for key, value in task.changes.items() if key.startswith("data.")}
     facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
-    if task.answers.data == "imagefolder" and "data.image_size" not in own:
+    if task.answers.data == "imagefolder" and "data.image_size" not in changes:
         facts = replace(facts, image_size=_USUAL_SIDE)
-    facts, data = _look(task, facts, own, on_progress)
+    facts, data = _look(task, facts, changes, on_progress)
     if task.answers.batch is not None and task.budget_seconds is not None:  # others may have to be left out
         facts = replace(facts, best_batch=find_best_batch(task.options.root, data.digest))
     if len(data.sizes) == 1 and facts.image_size is not None:
         width, _, height = next(iter(data.sizes)).partition(" x ")
         if width == height and int(width) <= 2 * _USUAL_SIDE:
             facts = replace(facts, image_size=None, side=int(width))
-    if not is_small(facts) or "data.validation_share" in own:
+    if not is_small(facts) or "data.validation_share" in changes:
         return facts, data
     try:
-        return _look(task, replace(facts, has_own_validation=False), own, on_progress)
+        return _look(task, replace(facts, has_own_validation=False), changes, on_progress)
     except InputError:  # the set has a validation split of its own, which takes no share
         return facts, data
 
 
 def _look(
-    task: GuideTask, facts: Facts, own: Mapping[str, Any], on_progress: OnProgress | None
+    task: GuideTask, facts: Facts, changes: Mapping[str, Any], on_progress: OnProgress | None
 ) -> tuple[Facts, DataSummary]:
-    base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(own)
+    base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(changes)
     spec = build_study({"name": task.name, "base": base}, "the data set")
     data = check_study_data(spec, on_progress)
-    known = find_facts(spec.config({}).data)
-    num_train = known.num_train if data.num_train is None else data.num_train
-    num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, where it is not there yet
-    return replace(facts, side=known.shape.side, num_train=num_train, num_validation=num_validation), data
+    declared = find_facts(spec.config({}).data)
+    num_train = declared.num_train if data.num_train is None else data.num_train
+    num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, if it is not there yet
+    return replace(facts, side=declared.shape.side, num_train=num_train, num_validation=num_validation), data
 
 
 def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = None) -> GuidedStudy:
@@ -135,59 +135,60 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
     Raises:
         InputError: what is requested cannot run here, or the budget is too short.
     """
-    alone = decide(replace(task.answers, num_devices=1), facts, task.changes)  # a probe is of one device
-    widest = _build(task, _draft(task, alone, find_full_size(alone, facts.num_train)))
+    budget = task.budget_seconds
+    decisions = decide(replace(task.answers, num_devices=1), facts, task.changes)  # a probe is of one device
+    full = find_full_size(decisions, facts.num_train)
+    widest = _build(task, _draft(task, decisions, full))
     if task.answers.weights:
         _check_weights(widest)
-    options = replace(task.options, timeout_seconds=task.budget_seconds)
     opened = time.monotonic()
+    options = replace(task.options, timeout_seconds=budget)
     with open_session(widest, options, preview=True, on_progress=on_progress) as session:
         forecaster = session.forecaster
+
+        def price(size: Size) -> float | None:
+            return forecaster.estimate_seconds(_build(task, replace(draft, size=size)))
+
         reserve = _OPENINGS * (time.monotonic() - opened)
-        full = find_full_size(alone, facts.num_train)
-        if task.budget_seconds is not None:  # before time is spent on probes
+        draft = _draft(task, decisions, full)
+        if budget is not None:  # before time is spent on probes
             probing = 0.0 if forecaster.prober.list_valid() else PROBING_SECONDS
-            least = _price_smallest(task, _draft(task, alone, full), full, forecaster)
-            _find_time_left(task, task.budget_seconds, reserve + probing, least)
+            _find_time_left(task, budget, reserve + probing, price([*list_sizes(full)][-1]))
         session.forecast()
         largest = _find_largest_micro(session.spec, forecaster)
         decisions = decide(task.answers, replace(facts, largest_micro=largest), task.changes)
         full = find_full_size(decisions, facts.num_train)
         draft = _draft(task, decisions, find_usual_size(full))
-        if task.budget_seconds is not None:
-            least = _price_smallest(task, draft, full, forecaster)
-            left = _find_time_left(task, task.budget_seconds, reserve, least)
-            draft = _fit_time(task, draft, full, left, forecaster)
-        left_out = describe_left_out(draft.size, full, decisions, task.changes)
-        text = write_study(draft, _head(task, draft))
+        if budget is not None:
+            left = _find_time_left(task, budget, reserve, price([*list_sizes(full)][-1]))
+            size = choose_size(full, left, price, budget - left)
+            draft = replace(draft, size=size, limits=split_time(left, size), full_epochs=full.epochs)
+        head = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."]
+        if budget is not None and draft.limits is not None:
+            spent = budget - draft.limits.seconds
+            head.append(f"Of a budget of {budget:.0f} s, {spent:.0f} s are for the images, probes and the report.")
         spec = _build(task, draft)
-        limit = math.inf if draft.limits is None else draft.limits.seconds
-        forecast = forecaster.forecast_other(spec, limit)
         return GuidedStudy(
             spec=spec,
-            text=text,
-            forecast=forecast,
+            text=write_study(draft, head),
+            forecast=forecaster.forecast_other(spec, math.inf if draft.limits is None else draft.limits.seconds),
             data=session.data,
             notes=decisions.notes,
-            left_out=tuple(left_out),
+            left_out=tuple(describe_left_out(draft.size, full, decisions, task.changes)),
         )
 
 
 def _check_weights(spec: StudySpec) -> None:
-    # a probe takes no weights, so that only crashed trials would show that they are another model's
+    # A probe takes no weights, so only crashed trials would show that they are another model's.
     from sweep.training.models.build import build_model  # imports torch, which takes seconds
 
     config = spec.corners.first
     build_model(config.model, find_facts(config.data).shape)
 
 
-def _price_smallest(task: GuideTask, draft: StudyDraft, full: Size, forecaster: Forecaster) -> float | None:
-    *_, smallest = list_sizes(full)
-    return forecaster.estimate_seconds(_build(task, replace(draft, size=smallest)))
-
-
 def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float, least: float | None) -> float:
-    # for the study itself, by now; the smallest one is expected to take ``least`` seconds, None where that is unknown
+    """Seconds of the budget for the study itself, by now. ``reserve`` seconds are for what comes besides it; the
+    smallest study is expected to take ``least`` seconds, None if that is unknown."""
     spent = time.monotonic() - task.began
     if is_too_little(budget_seconds, spent + reserve):
         left = max(budget_seconds - spent - reserve, 0.0)
@@ -201,14 +202,6 @@ def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float, leas
             f"{remedy}."
         )
     return budget_seconds - spent - reserve
-
-
-def _fit_time(task: GuideTask, draft: StudyDraft, full: Size, seconds: float, forecaster: Forecaster) -> StudyDraft:
-    def price(size: Size) -> float | None:
-        return forecaster.estimate_seconds(_build(task, replace(draft, size=size)))
-
-    size = choose_size(full, seconds, price, (task.budget_seconds or seconds) - seconds)
-    return replace(draft, size=size, limits=split_time(seconds, size), full_epochs=full.epochs)
 
 
 def _draft(task: GuideTask, decisions: Decisions, size: Size) -> StudyDraft:
@@ -250,7 +243,7 @@ def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
 
 
 def _accumulate(spec: StudySpec, micro: int, most: int) -> dict[str, int]:
-    # a micro batch below the most is accumulated, and the gradients that are kept for it require memory of their own
+    # A micro batch below the most is accumulated, and the gradients that are kept for it require memory of their own.
     is_accumulated = micro < most and "batch.accumulation" not in spec.base
     return {"batch.micro": micro} | ({"batch.accumulation": 2} if is_accumulated else {})
 
@@ -265,11 +258,3 @@ def _refuse_too_large(
                 f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give {remedy} or smaller "
                 "images (--set data.image_size=N)."
             )
-
-
-def _head(task: GuideTask, draft: StudyDraft) -> list[str]:
-    lines, budget = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."], task.budget_seconds
-    if draft.limits is None or budget is None:
-        return lines
-    spent = budget - draft.limits.seconds
-    return [*lines, f"Of a budget of {budget:.0f} s, {spent:.0f} s are for the images, probes and the report."]

@@ -1,4 +1,6 @@
-"""Converts the space and the records to Optuna: distributions, parameters, finished trials."""
+"""Optuna's view of a study: the space and the records in its terms, and a copy of the trials in its tables.
+
+The copy, in the database of the records, is for optuna-dashboard alone; this program never reads it."""
 
 import contextlib
 import json
@@ -68,7 +70,7 @@ def to_optuna_params(space: Space, values: Mapping[str, Scalar]) -> dict[str, An
 def _to_optuna(path: str, parameter: Parameter, value: Scalar) -> Scalar:
     if parameter.choice is not None:
         for choice in parameter.choice:
-            # True does not match 1, although Python calls them equal; 1.0 does, because a field of floats records 1 so
+            # True does not match 1, although Python calls them equal. 1.0 does: a field of floats records 1 like that.
             if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                 return choice
         raise ValueError(f"{path}: {value!r} is none of {parameter.choice}")
@@ -84,7 +86,7 @@ def _to_optuna(path: str, parameter: Parameter, value: Scalar) -> Scalar:
 
 def _within(path: str, value: float, bounds: tuple[float, ...], whole: bool) -> float:
     low, high = bounds
-    # exp(log(low)) may be less than low by a rounding error
+    # A rounding error may make exp(log(low)) less than low.
     nearest = min(max(value, low), high)
     if not math.isclose(nearest, value, rel_tol=1e-9, abs_tol=1e-12):
         raise ValueError(f"{path}: {value!r} is outside [{low}, {high}]")
@@ -108,7 +110,7 @@ def _read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None
 
 
 def find_worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
-    """The worst value of each objective among complete ``records``; that of its metric where there is none."""
+    """The worst value of each objective among complete ``records``; if there is none, the worst of its metric."""
     rows = [values for record in records if record.outcome == "complete" and (values := _read_objectives(record, spec))]
     return _pick_worst(rows, spec) if rows else [METRICS[name].worst for name in spec.objectives]
 
@@ -131,45 +133,31 @@ def make_frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) 
     """
     if record.outcome is None:
         raise ValueError(f"trial {record.number} still runs")
-    state, values, constraint = _convert_outcome(record, spec, worst)
+    objectives = _read_objectives(record, spec)
+    state, values, constraint = TrialState.FAIL, None, None
+    if record.outcome in INFEASIBLE:
+        state, values, constraint = TrialState.COMPLETE, list(worst), 1.0
+    elif record.outcome == "pruned":
+        state, constraint = TrialState.PRUNED, 0.0
+    elif record.outcome == "complete" and objectives is not None:
+        state, values, constraint = TrialState.COMPLETE, objectives, 0.0
+    attributes = {_NUMBER_ATTRIBUTE: record.number, "outcome": record.outcome, "phase": record.phase}
+    attributes["seed"] = record.values.get("seed")
+    if record.outcome in INFEASIBLE:
+        attributes["placeholder_values"] = True
+    if record.reused_from:
+        attributes["reused_from"] = record.reused_from
     return create_trial(
         state=state,
         values=values,
         params=to_optuna_params(spec.space, record.values),
         distributions=make_distributions(spec.space),
-        user_attrs=_list_attributes(record),
+        user_attrs=attributes,
         constraints=None if constraint is None else {_CONSTRAINT: constraint},
     )
 
 
-def _convert_outcome(
-    record: TrialRecord, spec: StudySpec, worst: list[float]
-) -> tuple[TrialState, list[float] | None, float | None]:
-    if record.outcome in INFEASIBLE:
-        return TrialState.COMPLETE, list(worst), 1.0
-    if record.outcome == "pruned":
-        return TrialState.PRUNED, None, 0.0
-    values = _read_objectives(record, spec)
-    if record.outcome != "complete" or values is None:
-        return TrialState.FAIL, None, None
-    return TrialState.COMPLETE, values, 0.0
-
-
-def _list_attributes(record: TrialRecord) -> dict[str, Any]:
-    attributes: dict[str, Any] = {
-        _NUMBER_ATTRIBUTE: record.number,
-        "outcome": record.outcome,
-        "phase": record.phase,
-        "seed": record.values.get("seed"),
-    }
-    if record.outcome in INFEASIBLE:
-        attributes["placeholder_values"] = True
-    if record.reused_from:
-        attributes["reused_from"] = record.reused_from
-    return attributes
-
-
-# Writes a copy of the records to Optuna's tables in the same database, for optuna-dashboard alone.
+# ---------------------------------------------------------------------- the copy in Optuna's tables
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 30.0  # after a failure
@@ -197,7 +185,7 @@ class Mirror:
         self._has_warned = False
 
     def add(self, records: Iterable[TrialRecord]) -> None:
-        """Appends those of ``records`` that are ended search trials to those that wait to be written."""
+        """Appends the ended search trials among ``records`` to what waits to be written."""
         self._waiting.extend(each for each in records if each.phase == "search" and each.outcome is not None)
 
     def write_next(self) -> None:
@@ -290,9 +278,9 @@ def open_read_only(url: str) -> RDBStorage:
     finally:
         engine.dispose()
     try:
-        # no pool: its connections could not be closed where the constructor fails
+        # Without a pool, because its connections could not be closed if the constructor fails.
         return RDBStorage(url=url, engine_kwargs={**options, "poolclass": NullPool}, skip_table_creation=True)
-    except RuntimeError:  # the tables have another layout than those of the installed version
+    except RuntimeError:  # the tables are not in the layout of the installed version
         raise InputError(
             f"{hide_credentials(url)}: another version of Optuna made what is to be browsed; bring it up to date by "
             "`optuna storage upgrade --storage URL`."

@@ -57,7 +57,7 @@ class CurveFamily:
         if not np.isfinite(costs).all() or not len(costs):
             return
         known = np.array([*shares[:-1], 1.0])
-        # a curve has no value before its first evaluation
+        # A curve has no value before its first evaluation.
         row = np.where(self._shares >= known[0] - 1e-9, np.interp(self._shares, known, costs), np.nan)
         self._costs = np.vstack([self._costs, row])[-_NUM_CURVES:]
         self._roughness = [*self._roughness, _measure_roughness(known, np.asarray(costs))][-_NUM_CURVES:]
@@ -95,21 +95,18 @@ class CurveFamily:
         """Standard deviation of an end between seeds, as far as single curves show it: how much they vary towards
         their end and, for a share, the binomial error of counting it on as many samples as its resolution implies."""
         roughness = float(np.sqrt(np.mean(np.square(self._roughness)))) if self._roughness else 0.0
-        return float(np.hypot(roughness, self._counting()))
-
-    def _counting(self) -> float:
-        ends = np.unique(np.round(self._costs[:, -1], 9))
-        if not self._is_share or len(ends) < 2:
-            return 0.0
-        middle = float(np.clip(np.median(np.abs(ends)), 0.0, 1.0))
-        return float(np.sqrt(middle * (1.0 - middle) * np.diff(ends).min()))
+        ends, counting = np.unique(np.round(self._costs[:, -1], 9)), 0.0
+        if self._is_share and len(ends) > 1:
+            middle = float(np.clip(np.median(np.abs(ends)), 0.0, 1.0))
+            counting = float(np.sqrt(middle * (1.0 - middle) * np.diff(ends).min()))
+        return float(np.hypot(roughness, counting))
 
     def _known_at(self, share: float) -> tuple[Values, Values] | None:
-        # costs at the share and at the end of the curves that reach back to it; None where these are too few
-        place = min(max(share, 0.0), 1.0) * (_GRID - 1)
-        low = int(place)
+        """Costs at the share and at the end, of the curves that reach back to it; None if these are too few."""
+        position = min(max(share, 0.0), 1.0) * (_GRID - 1)
+        low = int(position)
         high = min(low + 1, _GRID - 1)
-        at = self._costs[:, low] + (place - low) * (self._costs[:, high] - self._costs[:, low])
+        at = self._costs[:, low] + (position - low) * (self._costs[:, high] - self._costs[:, low])
         known = np.isfinite(at)
         return (at[known], self._costs[known, -1]) if known.sum() >= NUM_NEAREST else None
 
@@ -120,7 +117,7 @@ def _nearest_gains(at: Values, ends: Values, cost: float) -> Values:
 
 
 def _measure_roughness(shares: Values, costs: Values) -> float:
-    # how far evaluations of the last third are from the line between their neighbors
+    """How far evaluations of the last third are from the line between their neighbors."""
     late = costs[shares >= 2.0 / 3.0]
     if len(late) < 3:
         return 0.0
@@ -178,24 +175,9 @@ class _RunningCurves:
         return self.costs[name][-1]
 
 
-@final
-class _Rungs:
-    """Which trials are ahead at each rung: asynchronous successive halving (Li et al. 2020, arXiv:1810.05934) ranked by
-    dominance (Schmucker et al. 2021, arXiv:2106.12639)."""
-
-    def __init__(self) -> None:
-        self._rows: list[list[list[float]]] = [[] for _ in _RUNGS]
-
-    def record_costs(self, curves: _RunningCurves, row: list[float]) -> None:
-        """Records the costs of a trial (``row``, NaN where unknown) at each rung that its last evaluation reached."""
-        while curves.num_rungs < len(_RUNGS) and curves.shares[-1] >= _RUNGS[curves.num_rungs]:
-            rows = self._rows[curves.num_rungs]
-            rows.append(row)
-            curves.num_rungs += 1
-            curves.is_ahead = _is_ahead(np.array(rows))
-
-
 def _is_ahead(rows: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bool:
+    """Whether the last of ``rows`` is ahead of the others at a rung: asynchronous successive halving (Li et al. 2020,
+    arXiv:1810.05934) ranked by dominance (Schmucker et al. 2021, arXiv:2106.12639)."""
     ranks = front_rank(rows)
     if ranks[-1] <= 0:  # on the front, or without a rank because a cost is unknown
         return True
@@ -210,14 +192,14 @@ class FrontPruner:
         self._objectives = list(objectives)
         followed = [name for name in self._objectives if name in _CURVES] + [SECONDS]
         self._families = {name: CurveFamily(is_share=name == "val_accuracy") for name in followed}
-        self._rungs = _Rungs()
+        self._rungs: list[list[list[float]]] = [[] for _ in _RUNGS]  # costs of the trials that reached each rung
         self._curves: dict[int, _RunningCurves] = {}
         self._progress: dict[int, Progress] = {}
         self._likely_ends: dict[int, tuple[dict[str, float | int], dict[str, float]]] = {}  # with their errors
         self._memory: dict[str, float] = {}  # by cost key, as measured
         self._device = ""
         self._rivals = np.empty((0, len(self._objectives)))
-        # between trials of equal time and memory the other objectives decide, however noisy their measurement
+        # Between trials of equal time and memory the other objectives decide, however noisy their measurement.
         self._judged = [index for index, name in enumerate(self._objectives) if name in _CURVES]
         self._peers: dict[str, Values] = defaultdict(lambda: np.empty((0, len(self._judged))))
 
@@ -257,14 +239,16 @@ class FrontPruner:
             self._curves[record.number] = _RunningCurves(key=_make_cost_key(record.config))
         curves = self._curves[record.number]
         curves.add(share, evaluation)
-        if curves.shares:
-            self._rungs.record_costs(curves, self._row(record.number, curves))
-        return curves if curves.shares else None
-
-    def _row(self, number: int, curves: _RunningCurves) -> list[float]:
+        if not curves.shares:
+            return None
         costs = {name: curves.last(name) for name in curves.costs}
-        costs[MEMORY] = self._memory_of(number, curves.key)
-        return [costs[name] for name in self._objectives]
+        costs[MEMORY] = self._memory_of(record.number, curves.key)
+        while curves.num_rungs < len(_RUNGS) and curves.shares[-1] >= _RUNGS[curves.num_rungs]:
+            rung = self._rungs[curves.num_rungs]
+            rung.append([costs[name] for name in self._objectives])  # NaN if unknown
+            curves.num_rungs += 1
+            curves.is_ahead = _is_ahead(np.array(rung))
+        return curves
 
     def _best_ends(self, number: int, curves: _RunningCurves) -> Values:
         share = curves.shares[-1]

@@ -1,8 +1,8 @@
-"""Takes trials of equal content key from earlier records instead of training them again.
+"""Earlier records: trials of equal content key replace a training, and other results teach a sampler (--warm-start).
 
-With an equal key, accuracy holds on any device, memory on the same device class, and time there too where its quality
-flags leave no doubt, or its undisturbed windows are known. With a budget in seconds accuracy depends on the speed of
-the training, and holds only where time does. A quality flag is taken over with the trial.
+With an equal key, accuracy holds on any device, memory on the same device class, and time there too if its quality
+flags leave no doubt or its undisturbed windows are known. With a budget in seconds accuracy depends on the speed of
+the training, so it holds only where time does. A quality flag is taken over with the trial.
 """
 
 import csv
@@ -30,7 +30,7 @@ from sweep.config.trial import find_rivals, flatten_config
 from sweep.records.database import store_path
 from sweep.records.files import cells_of, is_export
 from sweep.records.loading import load_frames, records_of_frame
-from sweep.records.messages import OUTCOMES, Ending, Evaluation, Outcome
+from sweep.records.messages import OUTCOMES, Ending, Outcome
 from sweep.records.quality import SLOWED_BY_OTHERS, find_time_doubts
 from sweep.records.records import CONFIG_PREFIX, ReusableTrial, TrialRecord
 from sweep.records.schema import VERSIONS
@@ -48,22 +48,22 @@ def list_study_files(root: Path) -> list[Path]:
 
 
 def list_reuse_files(paths: Sequence[Path]) -> list[Path]:
-    """The store files for ``--reuse``: of each path that of the study there, or those of the studies under it.
+    """The store files for ``--reuse``: for each path the study there, or the studies under it.
 
     Raises:
         InputError: a path holds no study.
     """
     files: list[Path] = []
     for path in paths:
-        found = [path / "study.sqlite"] if (path / "study.sqlite").exists() else list_study_files(path)
-        if not found:
+        of_path = [path / "study.sqlite"] if (path / "study.sqlite").exists() else list_study_files(path)
+        if not of_path:
             raise InputError(f"--reuse {path}: no study there; give a study's folder or a folder of studies.")
-        files.extend(found)
+        files.extend(of_path)
     return files
 
 
 def open_reuse_index(own: Store | None, root: Path, own_file: Path | None, more: Sequence[Path]) -> "ReuseIndex":
-    """Opens the records to take trials from: the study's own, those of all studies under ``root`` except ``own_file``,
+    """Opens the records to take trials from: the study's own, all studies under ``root`` except ``own_file``,
     and ``more`` (study folders or roots). A study under the root that cannot be read is left out, with a warning.
 
     Raises:
@@ -93,12 +93,14 @@ class ReuseIndex:
         """A trial of that key that has every ``required`` metric valid on ``machine``, or None."""
         names = set(required)
         for store in self._stores:
-            found = store.find_by_key(key)
-            if found is None:
+            trial = store.find_by_key(key)
+            if trial is None:
                 continue
-            ending = keep_portable(found.ending, machine, is_timed=found.is_timed)
+            ending, evaluations = keep_portable(trial.ending, machine, is_timed=trial.is_timed), trial.evaluations
+            if not _is_same_machine(trial.ending, machine):
+                evaluations = tuple(replace(each, train_seconds=math.nan) for each in evaluations)
             if names <= ending.measurements.keys():
-                return replace(found, ending=ending, evaluations=_portable_curve(found, machine))
+                return replace(trial, ending=ending, evaluations=evaluations)
         return None
 
     def close(self) -> None:
@@ -108,11 +110,11 @@ class ReuseIndex:
 
 
 def keep_portable(ending: Ending, machine: Mapping[str, Any], *, is_timed: bool = False) -> Ending:
-    """The part of ``ending`` that holds on ``machine``, of which ``device`` and the facts of its environment are given.
+    """The part of ``ending`` that holds on ``machine``, a mapping with ``device`` and the facts of its environment.
 
-    On the device class where it was measured, with the same driver, libraries and power limit, that is everything,
-    without times that are in doubt; elsewhere, what does not depend on the device. Of a trial
-    whose budget was in seconds (``is_timed``) nothing else does, because a slower training takes fewer steps.
+    On the device class where it was measured, with the same driver, libraries and power limit, everything holds
+    except times in doubt; elsewhere, what does not depend on the device. If the budget of the trial was in seconds
+    (``is_timed``), nothing else does, because a slower training takes fewer steps.
     """
     is_same = _is_same_machine(ending, machine)
     doubts = find_time_doubts(ending.quality_flags)
@@ -133,17 +135,11 @@ def _is_same_machine(ending: Ending, machine: Mapping[str, Any]) -> bool:
     return bool(ending.device == machine["device"] and all(facts[name] == machine[name] for name in known))
 
 
-def _portable_curve(found: ReusableTrial, machine: Mapping[str, Any]) -> tuple[Evaluation, ...]:
-    if _is_same_machine(found.ending, machine):
-        return found.evaluations
-    return tuple(replace(evaluation, train_seconds=math.nan) for evaluation in found.evaluations)
-
-
-# Earlier results that a sampler can learn from: those that fit a study, and what of them holds on its device.
+# ---------------------------------------------------------------------- results that a sampler learns from
 
 # Keys that change no measurement of a training, or only by chance.
 _IRRELEVANT = frozenset({"seed", "data.root", "data.workers", "data.prefetch", "data.placement"})
-# due to the configuration on every device
+# Outcomes that the configuration causes on every device.
 _PORTABLE_OUTCOMES = frozenset({"complete", "pruned", "diverged", "target_missed"})
 _OWN_OUTCOMES = _PORTABLE_OUTCOMES | {"out_of_memory", "not_fitting", "timed_out"}
 
@@ -155,28 +151,33 @@ class EarlierResult:
     values: Mapping[str, Any]
     outcome: str
     measurements: Mapping[str, float | int]
-    device: str | None = None  # where it was measured; None: unknown, and taken to be that of the study
+    device: str | None = None  # where it was measured; None: unknown, and taken for the device of the study
     quality_flags: tuple[str, ...] = ()
 
 
-def _select_fitting(results: Iterable[EarlierResult], spec: StudySpec, place: str) -> list[EarlierResult]:
-    """The results in the study's space that were made with its base, their values converted to those of the study.
+def read_earlier(source: str, spec: StudySpec) -> list[EarlierResult]:
+    """The results at ``source`` (a folder, file or URL, with a study's name after a #) in the space of ``spec`` that
+    were made with its base, with their values converted to the study's.
 
     Raises:
-        InputError: there is none; the message has the most frequent reasons.
+        InputError: nothing is there, it cannot be read, or nothing of it fits the study; the message has the most
+            frequent reasons.
     """
-    first = flatten_config(spec.corners.first)
-    base = {path: value for path, value in first.items() if _must_agree(path, spec)}
+    where, _, study = source.partition("#")
+    base = {path: value for path, value in flatten_config(spec.corners.first).items() if _must_agree(path, spec)}
     fitting: list[EarlierResult] = []
     reasons: Counter[str] = Counter()
-    for result in results:
+    for result in _read_source(where, study or None, spec):
         try:
             fitting.append(_fit(result, base, spec))
         except ValueError as error:
             reasons[str(error)] += 1
     if not fitting:
         why = ", ".join(f"{reason} ({count} trials)" for reason, count in reasons.most_common(3)) or "it has no trials"
-        raise InputError(f"--warm-start {place}: nothing there that this study can learn from: {why}. Leave it out.")
+        raise InputError(
+            f"--warm-start {hide_credentials(source)}: nothing there that this study can learn from: {why}. Leave it "
+            "out."
+        )
     return fitting
 
 
@@ -186,7 +187,7 @@ def _must_agree(path: str, spec: StudySpec) -> bool:
 
 
 def _fit(result: EarlierResult, base: Mapping[str, Any], spec: StudySpec) -> EarlierResult:
-    """Raises ``ValueError`` with the reason where the result is not of this study's space or base."""
+    """Raises ``ValueError`` with the reason if the result is not of this study's space or base."""
     if missing := [path for path in spec.space if result.values.get(path) is None]:
         raise ValueError(f"{missing[0]} is missing")
     values = {path: _restore_int(parameter, result.values[path]) for path, parameter in spec.space.items()}
@@ -198,7 +199,7 @@ def _fit(result: EarlierResult, base: Mapping[str, Any], spec: StudySpec) -> Ear
 
 
 def _restore_int(parameter: Parameter, value: Any) -> Any:
-    # a column with missing cells holds integers as floats
+    # A column with missing cells holds integers as floats.
     is_integer = parameter.log2 is not None or parameter.int_ is not None
     return int(value) if is_integer and isinstance(value, float) and value.is_integer() else value
 
@@ -207,7 +208,7 @@ def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device
     """The results as search trials with negative numbers, for a sampler to learn from.
 
     Time, memory and what did not fit are taken over from the same ``device`` only, and time only as
-    :func:`~sweep.search.reuse.keep_portable` states.
+    :func:`keep_portable` states.
     """
     records: list[TrialRecord] = []
     for result in results:
@@ -221,21 +222,92 @@ def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device
             quality_flags=result.quality_flags,
         )
         is_timed = {**spec.base, **result.values}.get("budget.seconds") is not None
-        kept = keep_portable(ending, {"device": device}, is_timed=is_timed)
-        record = TrialRecord(
-            number=-1 - len(records),
-            phase="search",
-            values={**result.values, "seed": spec.seed},
-            outcome=kept.outcome,
-            measurements=kept.measurements,
-            device=kept.device,
-            quality_flags=kept.quality_flags,
-        )
-        records.append(record)
+        values = {**result.values, "seed": spec.seed}
+        record = TrialRecord(number=-1 - len(records), phase="search", values=values)
+        records.append(record.with_ending(keep_portable(ending, {"device": device}, is_timed=is_timed)))
     return records
 
 
-# Finished trials of a study in a storage of Optuna, as earlier results.
+# ---------------------------------------------------------------------- the sources of earlier results
+
+_TABLES = (".parquet", ".csv")
+
+
+def _read_source(where: str, study: str | None, spec: StudySpec) -> Iterable[EarlierResult]:
+    path = None if "://" in where else Path(where)
+    if path is not None and path.suffix in _TABLES:
+        return _read_table(path, spec)
+    if path is not None and path.is_dir():
+        files = [] if is_export(path) else list_study_files(path)
+        return [result for file in (files or [path]) for result in _read_records(str(file), study)]
+    return _read_records(where, study) if _holds_records(where) else _read_storage(_make_url(where), study, spec)
+
+
+def _make_url(where: str) -> str:
+    return where if "://" in where else f"sqlite:///{Path(where).resolve()}"
+
+
+def _holds_records(where: str) -> bool:
+    path = store_path(where)
+    if path is not None and not path.is_file():
+        raise InputError(
+            f"--warm-start {hide_credentials(where)}: nothing is there; give a study, an export, a table or a "
+            "storage URL."
+        )
+    try:
+        engine = create_engine(_make_url(where), hide_parameters=True)
+        try:
+            return inspect(engine).has_table(VERSIONS.name)
+        finally:
+            engine.dispose()
+    except (SQLAlchemyError, ModuleNotFoundError) as error:
+        cause = getattr(error, "orig", None) or error
+        raise InputError(f"--warm-start: the database cannot be opened: {cause}.") from None
+
+
+def _read_records(where: str, study: str | None) -> list[EarlierResult]:
+    return [
+        EarlierResult(
+            values=record.values,
+            outcome=record.outcome or "running",
+            measurements=record.measurements,
+            device=record.device,
+            quality_flags=record.quality_flags,
+        )
+        for record in records_of_frame(load_frames(where, study).trials)
+    ]
+
+
+def _read_table(path: Path, spec: StudySpec) -> Iterator[EarlierResult]:
+    try:
+        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except FileNotFoundError:
+        raise InputError(f"--warm-start {path}: the file is not there.") from None
+    except (OSError, ValueError, UnicodeDecodeError, csv.Error, pd.errors.ParserError) as error:
+        raise InputError(f"--warm-start {path}: cannot be read: {error}.") from None
+    columns = {str(name).removeprefix(CONFIG_PREFIX): cells_of(frame[name]) for name in frame}
+    if missing := [key for key in spec.space if key not in columns]:
+        raise InputError(f"--warm-start {path}: it has no column {missing[0]}, which this study varies.")
+    if not any(name in columns for name in spec.objectives):
+        raise InputError(f"--warm-start {path}: it has no column of an objective ({', '.join(spec.objectives)}).")
+    for cells in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, cells, strict=True))
+        outcome = row.get("outcome") or "complete"
+        if outcome not in OUTCOMES:
+            raise InputError(f"--warm-start {path}: {describe_unknown('outcome', str(outcome), OUTCOMES)}")
+        yield EarlierResult(
+            values={name: value for name, value in row.items() if value is not None},
+            outcome=outcome,
+            measurements={name: _check_number(row[name], name, path) for name in METRICS if row.get(name) is not None},
+            device=row.get("device"),
+            quality_flags=tuple(filter(None, str(row.get("quality_flags") or "").split(","))),
+        )
+
+
+def _check_number(value: Any, name: str, path: Path) -> float | int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"--warm-start {path}: {name} = {value!r} is no number.")
+    return value
 
 
 def _read_storage(url: str, study: str | None, spec: StudySpec) -> list[EarlierResult]:
@@ -245,7 +317,7 @@ def _read_storage(url: str, study: str | None, spec: StudySpec) -> list[EarlierR
         InputError: no storage of Optuna, no such study, or objectives of another number or direction.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = _open(url)
+    storage = _open_storage(url)
     try:
         loaded = optuna.load_study(study_name=_choose_study(storage, study, url), storage=storage)
         names, keys = _match_metrics(loaded, spec), _match_keys(spec)
@@ -256,9 +328,9 @@ def _read_storage(url: str, study: str | None, spec: StudySpec) -> list[EarlierR
         storage.engine.dispose()
 
 
-def _open(url: str) -> RDBStorage:
+def _open_storage(url: str) -> RDBStorage:
     try:
-        # both skipped, because they would write tables into a database of another program
+        # Both are skipped, because they would write tables into a database of another program.
         options = {"poolclass": NullPool}  # so that no connection is left open, whatever fails
         storage = RDBStorage(url, options, skip_table_creation=True, skip_compatibility_check=True)
         storage.get_all_studies()
@@ -318,102 +390,3 @@ def _convert(trial: FrozenTrial, names: Sequence[str], keys: Mapping[str, tuple[
     measured = zip(names, trial.values or (), strict=False)
     measurements = {name: value for name, value in measured if name in METRICS}
     return EarlierResult(values=values, outcome="complete", measurements=measurements)
-
-
-# ``--warm-start``: reads earlier results from each kind of place.
-
-_TABLES = (".parquet", ".csv")
-
-
-def read_earlier(place: str, spec: StudySpec) -> list[EarlierResult]:
-    """The results at ``place`` that ``spec`` can learn from.
-
-    Raises:
-        InputError: nothing is there, it cannot be read, or nothing of it fits the study.
-    """
-    where, _, study = place.partition("#")
-    return _select_fitting(_read_place(where, study or None, spec), spec, hide_credentials(place))
-
-
-def _read_place(where: str, study: str | None, spec: StudySpec) -> Iterable[EarlierResult]:
-    path = None if "://" in where else Path(where)
-    if path is not None and path.suffix in _TABLES:
-        return _read_table(path, spec)
-    if path is not None and path.is_dir():
-        files = [] if is_export(path) else list_study_files(path)
-        return [result for place in (files or [path]) for result in _read_records(str(place), study)]
-    return _read_records(where, study) if _holds_records(where) else _read_storage(_make_url(where), study, spec)
-
-
-def _make_url(where: str) -> str:
-    return where if "://" in where else f"sqlite:///{Path(where).resolve()}"
-
-
-def _holds_records(where: str) -> bool:
-    path = store_path(where)
-    if path is not None and not path.is_file():
-        raise InputError(
-            f"--warm-start {hide_credentials(where)}: nothing is there; give a study, an export, a table or a "
-            "storage URL."
-        )
-    try:
-        engine = create_engine(_make_url(where), hide_parameters=True)
-        try:
-            return inspect(engine).has_table(VERSIONS.name)
-        finally:
-            engine.dispose()
-    except (SQLAlchemyError, ModuleNotFoundError) as error:
-        cause = getattr(error, "orig", None) or error
-        raise InputError(f"--warm-start: the database cannot be opened: {cause}.") from None
-
-
-def _read_records(where: str, study: str | None) -> list[EarlierResult]:
-    return [
-        EarlierResult(
-            values=record.values,
-            outcome=record.outcome or "running",
-            measurements=record.measurements,
-            device=record.device,
-            quality_flags=record.quality_flags,
-        )
-        for record in records_of_frame(load_frames(where, study).trials)
-    ]
-
-
-def _read_table(path: Path, spec: StudySpec) -> Iterator[EarlierResult]:
-    frame = _load_frame(path)
-    columns = {str(name).removeprefix(CONFIG_PREFIX): cells_of(frame[name]) for name in frame}
-    if missing := [key for key in spec.space if key not in columns]:
-        raise InputError(f"--warm-start {path}: it has no column {missing[0]}, which this study varies.")
-    if not any(name in columns for name in spec.objectives):
-        raise InputError(f"--warm-start {path}: it has no column of an objective ({', '.join(spec.objectives)}).")
-    for cells in zip(*columns.values(), strict=True):
-        yield _parse_row(dict(zip(columns, cells, strict=True)), path)
-
-
-def _parse_row(row: Mapping[str, Any], path: Path) -> EarlierResult:
-    outcome = row.get("outcome") or "complete"
-    if outcome not in OUTCOMES:
-        raise InputError(f"--warm-start {path}: {describe_unknown('outcome', str(outcome), OUTCOMES)}")
-    return EarlierResult(
-        values={name: value for name, value in row.items() if value is not None},
-        outcome=outcome,
-        measurements={name: _check_number(row[name], name, path) for name in METRICS if row.get(name) is not None},
-        device=row.get("device"),
-        quality_flags=tuple(filter(None, str(row.get("quality_flags") or "").split(","))),
-    )
-
-
-def _check_number(value: Any, name: str, path: Path) -> float | int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"--warm-start {path}: {name} = {value!r} is no number.")
-    return value
-
-
-def _load_frame(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except FileNotFoundError:
-        raise InputError(f"--warm-start {path}: the file is not there.") from None
-    except (OSError, ValueError, UnicodeDecodeError, csv.Error, pd.errors.ParserError) as error:
-        raise InputError(f"--warm-start {path}: cannot be read: {error}.") from None

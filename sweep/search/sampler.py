@@ -37,12 +37,11 @@ class CandidatePoints:
         self._grid = [pick_grid_point(spec.space, index) for index in range(size or 0)] if is_small else None
 
     def at(self, index: int, best: Sequence[Mapping[str, Any]], seen: set[str]) -> list[Point]:
-        """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`make_point_key`); near ``best``
-        where the space is not a small grid. Empty when there is no point left."""
-        if self._grid is None:
-            drawn = {make_point_key(point): point for point in self._draw(index, best)}
-            return [point for key, point in drawn.items() if key not in seen]
-        return [point for point in self._grid if make_point_key(point) not in seen]
+        """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`make_point_key`), some of them
+        near ``best`` unless the space is a small grid. Empty if there is no point left."""
+        points = self._draw(index, best) if self._grid is None else self._grid
+        by_key = {make_point_key(point): point for point in points}
+        return [point for key, point in by_key.items() if key not in seen]
 
     def _draw(self, index: int, best: Sequence[Mapping[str, Any]]) -> list[Point]:
         rng = np.random.default_rng((self._seed, index))
@@ -64,10 +63,10 @@ def _is_number(value: object) -> bool:
 
 
 def _moved(center: np.ndarray[tuple[int], np.dtype[np.float64]], rng: np.random.Generator) -> Any:
-    # along one parameter or two, because a good point seldom improves by changing all of them at once
+    # Along one parameter or two, because a good point seldom improves by changing all of them at once.
     moved = center.copy()
-    for place in rng.integers(len(center), size=rng.integers(1, 3)):
-        moved[place] += rng.normal(0.0, _STEP)
+    for axis in rng.integers(len(center), size=rng.integers(1, 3)):
+        moved[axis] += rng.normal(0.0, _STEP)
     return np.clip(moved, 0.0, np.nextafter(1.0, 0.0))
 
 
@@ -129,17 +128,17 @@ class PointSampler(Sampler):
 
 
 def select_window(records: list[TrialRecord], spec: StudySpec, size: int = WINDOW) -> list[TrialRecord]:
-    """At most ``size`` records in their order: the front (of a large one an even spread), the latest half, and an even
+    """At most ``size`` records in their order: the front (an even spread of a large one), the latest half, and an even
     spread of the rest."""
     if len(records) <= size:
         return records
     complete, costs = collect_costs(records, spec.objectives)
     front = [record.number for record, keep in zip(complete, non_dominated(costs), strict=True) if keep]
-    chosen = {record.number for record in records[-(size // 2) :]} | _spread(front, size // 4)
-    rest = [record.number for record in records if record.number not in chosen]
-    chosen |= _spread(rest, size - len(chosen))
-    return [record for record in records if record.number in chosen]
+    kept = {record.number for record in records[-(size // 2) :]} | _spread(front, size // 4)
+    rest = [record.number for record in records if record.number not in kept]
+    kept |= _spread(rest, size - len(kept))
+    return [record for record in records if record.number in kept]
 
 
 def _spread(numbers: Sequence[int], count: int) -> set[int]:
-    return {numbers[int(place)] for place in np.linspace(0, len(numbers) - 1, min(count, len(numbers)))}
+    return {numbers[int(index)] for index in np.linspace(0, len(numbers) - 1, min(count, len(numbers)))}

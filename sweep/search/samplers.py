@@ -1,7 +1,7 @@
-"""The samplers by name.
+"""The samplers by name: Optuna's, and a search of its own for each batch size.
 
-Grid, random and quasi-random points are functions of their index. Every proposal
-is seeded by the study's seed and the trial's number, so a resumed study proposes what an uninterrupted one would.
+Grid, random and quasi-random points are functions of their index. Every proposal is seeded by the study's seed and the
+trial's number, so a resumed study proposes what an uninterrupted one would.
 """
 
 from collections import defaultdict
@@ -104,7 +104,8 @@ def _key(params: dict[str, Any]) -> str:
 
 @final
 class _RetuningSampler(Sampler):
-    """See the module. ``make`` gives the sampler of one combination for a study that varies the other parameters."""
+    """Each combination of batch parameters, in turn, gets a sampler of its own for the other parameters, which ``make``
+    makes for a study of these alone."""
 
     def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], make: _Maker) -> None:
         self._spec, self._make = spec, make

@@ -2,12 +2,11 @@
 
 One search trial is one seed, and the best of many noisy trials owes its rank to chance in part, so the answer names
 only configurations with fresh seeds. First those that the answer would name get the fewest seeds with which it may.
-Then each further seed goes where it is expected to make the answer's statements most certain per second
-(:mod:`sweep.search.seeds`). The first half of the time belongs to the question of the batch size
-until that is settled. It ends when every statement is settled, when the time is spent, or when no seed is worth
-anything.
+Then each further seed goes where it is expected to make the answer's statements most certain per second. The first
+half of the time belongs to the question of the batch size until that is settled. The confirming ends when every
+statement is settled, when the time is spent, or when no seed is worth anything.
 
-The probabilities are those of the answer itself, so that what stops the confirming is what the user reads.
+The answer itself gives the probabilities, so that what stops the confirming is what the user reads.
 """
 
 from collections import Counter
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
+from scipy.special import ndtri
 
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import BATCH_SIZE, USE_TABLE, Candidates, Use, find_right, pick_surest, select_candidates
@@ -37,8 +37,9 @@ _LEAST_SHARE = 0.5  # of the planned search trials
 _STEPS = 10  # between them and all how often it is looked at
 _LEAST_GAIN = 0.25  # of the tolerance of accuracy: what one more trial must be expected to gain
 _USES = (BATCH_SIZE, *USE_TABLE.values())
-_HEADLINE_SHARE = 0.5  # of the time for confirming, which the batch size has alone until it is settled
-_LITTLE = 0.1  # of the time for confirming: the first seeds of another use that take no more do not wait
+# Shares of the time for confirming: the batch size has the first alone until it is settled; the first seeds of another
+# use do not wait if they take no more than the second.
+_HEADLINE_SHARE, _LITTLE = 0.5, 0.1
 _ALIKE = 0.02  # probabilities that differ by less are equal for the choice of the first seeds
 _FACTORS = (1, 3, 9)  # numbers of seeds that are considered at once, times the fewest
 _LEAST_WORTH = 0.001  # of a squared probability
@@ -50,15 +51,15 @@ class _Decision:
     have enough fresh seeds for an action, -1 for none, shape ``[actions]``; and the weight of the statement."""
 
     right: Mask
-    places: Numbers
+    rows: Numbers
     weight: float
 
 
 def _list_decisions(candidates: Candidates, uses: Sequence[Use], batches: BatchDraws | None) -> list[_Decision]:
     """The statements that are not settled: which candidate each of ``uses`` names, and of each of ``batches`` whether
     it is as good as the best."""
-    found = [decision for use in uses if (decision := _decide_use(candidates, use)) is not None]
-    return found + (_decide_batches(candidates, batches) if batches else [])
+    decisions = [decision for use in uses if (decision := _decide_use(candidates, use)) is not None]
+    return decisions + (_decide_batches(candidates, batches) if batches else [])
 
 
 def _decide_use(candidates: Candidates, use: Use) -> _Decision | None:
@@ -67,8 +68,8 @@ def _decide_use(candidates: Candidates, use: Use) -> _Decision | None:
     named = probabilities[candidates.nameable]
     if not (probabilities > 0).any() or (len(named) and named.max() >= candidates.rules.confidence):
         return None
-    places = np.argsort(-probabilities, kind="stable")[:_MOST_ACTIONS]
-    return _Decision(right[:, places], places.astype(np.int64), _HEADLINE_WEIGHT if use is BATCH_SIZE else 1.0)
+    rows = np.argsort(-probabilities, kind="stable")[:_MOST_ACTIONS]
+    return _Decision(right[:, rows], rows.astype(np.int64), _HEADLINE_WEIGHT if use is BATCH_SIZE else 1.0)
 
 
 def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[_Decision]:
@@ -85,52 +86,42 @@ def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[_Decisi
     ]
 
 
-def _measure_worth(candidates: Candidates, decisions: Sequence[_Decision], place: int, num_seeds: int) -> float:
-    """By how much ``num_seeds`` more seeds of the candidate at ``place``, with which it may be named, are expected to
+def _measure_worth(candidates: Candidates, decisions: Sequence[_Decision], row: int, num_seeds: int) -> float:
+    """By how much ``num_seeds`` more seeds of the candidate at ``row``, with which it may be named, are expected to
     raise the squared probabilities of the ``decisions``, summed with their weights; at least 0."""
-    weights = _weight_draws(candidates, place, num_seeds)
+    weights = _weight_draws(candidates, row, num_seeds)
     is_nameable = candidates.nameable
     is_nameable_then = is_nameable.copy()
-    is_nameable_then[place] = True
+    is_nameable_then[row] = True
     worth = 0.0
     for decision in decisions:
         then = weights @ decision.right
-        # of the same results, so that a seed which changes no choice is worth exactly nothing
-        now = _best(then.mean(axis=0, keepdims=True), decision.places, is_nameable)
-        then = _best(then, decision.places, is_nameable_then)
+        # From the same results, so that a seed which changes no choice is worth exactly nothing.
+        now = _best(then.mean(axis=0, keepdims=True), decision.rows, is_nameable)
+        then = _best(then, decision.rows, is_nameable_then)
         worth += decision.weight * max(float((then**2).mean() - (now**2).mean()), 0.0)
     return worth
 
 
-def _best(probabilities: Values, places: Numbers, is_nameable: Mask) -> Values:
-    # of the actions that may be taken, shape [results]; 0 where there is none
-    is_open = (places < 0) | is_nameable[places]
+def _best(probabilities: Values, rows: Numbers, is_nameable: Mask) -> Values:
+    """The highest probability of an action that may be taken, shape ``[results]``; 0 if there is none."""
+    is_open = (rows < 0) | is_nameable[rows]
     return np.asarray(np.where(is_open, probabilities, 0.0).max(axis=1))
 
 
-def _weight_draws(candidates: Candidates, place: int, num_seeds: int) -> Values:
-    # of each draw given each possible result; shape [results, draws], rows that sum to 1
-    drawn = candidates.values(ACCURACY, candidates.draws)[:, place]
-    level = float(np.clip(candidates.values(ACCURACY)[place], 1e-4, 1 - 1e-4))
-    # d accuracy = slope * d angle, the scale of the spread
+def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
+    """The weight of each draw given each possible result, shape ``[results, draws]``; each row sums to 1."""
+    drawn = candidates.values(ACCURACY, candidates.draws)[:, row]
+    level = float(np.clip(candidates.values(ACCURACY)[row], 1e-4, 1 - 1e-4))
+    # The spread is on the scale of the angle: d accuracy = slope * d angle.
     noise = candidates.records.posterior(ACCURACY).spread.sd * 2 * np.sqrt(level * (1 - level)) / np.sqrt(num_seeds)
-    if not noise > 0:
-        noise = 1e-6
-    order = np.argsort(drawn)
-    middles = drawn[order[((np.arange(_NUM_RESULTS) + 0.5) / _NUM_RESULTS * len(drawn)).astype(np.int64)]]
-    results = middles + noise * np.random.default_rng(_SEED).permutation(_NORMAL)
+    noise = noise if noise > 0 else 1e-6
+    shares = (np.arange(_NUM_RESULTS) + 0.5) / _NUM_RESULTS
+    middles = np.sort(drawn)[(shares * len(drawn)).astype(np.int64)]
+    results = middles + noise * np.random.default_rng(_SEED).permutation(ndtri(shares))
     distances = (results[:, None] - drawn[None, :]) / noise
     weights = np.exp(-0.5 * (distances**2 - (distances**2).min(axis=1, keepdims=True)))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-
-def _normal_quantiles(count: int) -> Values:
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri((np.arange(count) + 0.5) / count))
-
-
-_NORMAL = _normal_quantiles(_NUM_RESULTS)
 
 
 @final
@@ -155,7 +146,7 @@ class SearchEnd:
         return True
 
     def decide(self, frames: Frames, expected_gain: float) -> None:
-        """Sets :attr:`reason`; ``expected_gain`` is that of the sampler (:meth:`Sampler.estimate_gain`)."""
+        """Sets :attr:`reason`; the sampler gives the ``expected_gain`` (:meth:`Sampler.estimate_gain`)."""
         self.reason = ""
         if expected_gain > _LEAST_GAIN * self._spec.answer.tolerance.accuracy:
             return
@@ -168,10 +159,10 @@ class SearchEnd:
 
 
 def _is_settled(candidates: Candidates) -> bool:
-    # as if all had enough fresh seeds, which the confirming sees to
+    # As if all had enough fresh seeds: the confirming provides them.
     enough = replace(candidates, num_seeds=np.full(len(candidates.rows), FEWEST_SEEDS))
     batches = draw_batches(enough, list_models(enough)[0])
-    return not _list_decisions(enough, (BATCH_SIZE, *USE_TABLE.values()), batches)
+    return not _list_decisions(enough, _USES, batches)
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -197,7 +188,7 @@ def find_front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> lis
 
 @dataclass(frozen=True, kw_only=True)
 class _State:
-    """What the confirming has done and may still do: by place among the candidates the search trial, the offsets of the
+    """What the confirming has done and may still do: by row among the candidates the search trial, the offsets of the
     seeds that were begun, and the seconds of a training; and the time for confirming."""
 
     candidates: Candidates
@@ -207,21 +198,21 @@ class _State:
     seconds: Values
     time: ConfirmTime
 
-    def missing(self, place: int) -> int:
+    def missing(self, row: int) -> int:
         """The seeds that a candidate still requires to be named."""
-        return max(FEWEST_SEEDS - len(self.begun[place]), 0)
+        return max(FEWEST_SEEDS - len(self.begun[row]), 0)
 
-    def is_allowed(self, place: int) -> bool:
+    def is_allowed(self, row: int) -> bool:
         """Whether a candidate may have another seed by the limits of the study."""
         confirm = self.spec.confirm
         num_begun = sum(bool(offsets) for offsets in self.begun)
-        is_one = bool(self.begun[place]) or num_begun < confirm.max_configurations
-        return is_one and len(self.begun[place]) < confirm.seeds
+        is_one = bool(self.begun[row]) or num_begun < confirm.max_configurations
+        return is_one and len(self.begun[row]) < confirm.seeds
 
-    def make_config(self, place: int) -> TrialConfig:
+    def make_config(self, row: int) -> TrialConfig:
         """The training of a candidate with its next seed."""
-        offset = next(number for number in range(1, 10**6) if number not in self.begun[place])
-        return self.searched[place].config.model_copy(update={"seed": self.spec.seed + offset})
+        offset = next(number for number in range(1, 10**6) if number not in self.begun[row])
+        return self.searched[row].config.model_copy(update={"seed": self.spec.seed + offset})
 
 
 def list_confirmations(frames: Frames, records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
@@ -246,18 +237,18 @@ def rank_confirmations(candidates: Candidates, records: Sequence[TrialRecord], s
         first = _rank_by_worth(state, headline, batches)
     if not first:
         first = _rank_by_worth(state, _list_decisions(candidates, _USES, batches), batches)
-    return [state.make_config(place) for place in first]
+    return [state.make_config(row) for row in first]
 
 
 def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: StudySpec) -> _State:
     by_number = {record.number: record for record in records}
-    searched = [by_number[candidates.number(place)] for place in range(len(candidates.rows))]
-    places = {_point_of(record, spec): place for place, record in enumerate(searched)}
+    searched = [by_number[candidates.number(row)] for row in range(len(candidates.rows))]
+    rows = {_point_of(record, spec): row for row, record in enumerate(searched)}
     begun: list[set[int]] = [set() for _ in searched]
     for record in (record for record in records if record.phase == "confirm"):
-        place = places.get(_point_of(record, spec))
-        if place is not None:
-            begun[place].add(record.config.seed - spec.seed)
+        row = rows.get(_point_of(record, spec))
+        if row is not None:
+            begun[row].add(record.config.seed - spec.seed)
     seconds = np.array([_price(record) for record in searched])
     usual = float(np.nanmedian(seconds)) if np.isfinite(seconds).any() else 1.0
     return _State(
@@ -271,7 +262,7 @@ def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: St
 
 
 def measure_confirm_time(records: Sequence[TrialRecord], spec: StudySpec) -> ConfirmTime:
-    """The time for confirming trials after those of ``records``."""
+    """The time for confirming trials after the trials of ``records``."""
     return spec.confirm.measure_time([(each.phase, _point_of(each, spec), _price(each)) for each in records])
 
 
@@ -280,32 +271,32 @@ def _price(record: TrialRecord) -> float:
 
 
 def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
-    """The candidates that the answer would name and that lack seeds for it, as far as the time suffices: that of the
-    batch size first, then those of the other uses, the cheapest first. While that of the batch size ``is_alone``, of
-    the others only those that take little of the time. Where nothing can be named yet, one in any case."""
+    """The candidates that the answer would name and that lack seeds for it, as far as the time suffices: first the one
+    for the batch size, then the other uses, the cheapest first. While the batch size ``is_alone``, another use gets
+    seeds only if they take little of the time. If nothing can be named yet, one candidate gets seeds in any case."""
     chosen: list[int] = []
     left, named = state.time.left, _list_named(state)
-    for place in named:
-        price = state.missing(place) * float(state.seconds[place])
+    for row in named:
+        price = state.missing(row) * float(state.seconds[row])
         is_first = not chosen and not state.candidates.nameable.any()
-        is_due = place == named[0] or not is_alone or price <= _LITTLE * state.time.in_all
-        if state.missing(place) and state.is_allowed(place) and ((price <= left and is_due) or is_first):
-            chosen.append(place)
+        is_due = row == named[0] or not is_alone or price <= _LITTLE * state.time.in_all
+        if state.missing(row) and state.is_allowed(row) and ((price <= left and is_due) or is_first):
+            chosen.append(row)
             left -= price
-    return sorted(chosen, key=lambda place: len(state.begun[place]))  # in turn
+    return sorted(chosen, key=lambda row: len(state.begun[row]))  # in turn
 
 
 def _list_named(state: _State) -> list[int]:
-    # what the uses would name if every candidate had enough seeds
+    """The candidates that the uses would name if every one had enough seeds."""
     named: list[int] = []
     for use in _USES:
         probabilities = find_right(state.candidates, use, state.candidates.draws).mean(axis=0)
-        place = pick_surest(state.candidates, use, probabilities, np.ones(len(probabilities), dtype=np.bool_))
-        if place is not None:
-            # of those that are as probably right, one that has seeds already, so that each seed does not begin another
-            alike = np.flatnonzero(probabilities >= probabilities[place] - _ALIKE)
-            named.append(max((place, *alike.tolist()), key=lambda each: len(state.begun[each])))
-    others = sorted(named[1:], key=lambda place: float(state.seconds[place]))
+        row = pick_surest(state.candidates, use, probabilities, np.ones(len(probabilities), dtype=np.bool_))
+        if row is not None:
+            # Of candidates that are as probably right, one with seeds already, so that a seed does not begin another.
+            alike = np.flatnonzero(probabilities >= probabilities[row] - _ALIKE)
+            named.append(max((row, *alike.tolist()), key=lambda each: len(state.begun[each])))
+    others = sorted(named[1:], key=lambda row: float(state.seconds[row]))
     return list(dict.fromkeys((*named[:1], *others)))
 
 
@@ -314,19 +305,19 @@ def _rank_by_worth(state: _State, decisions: Sequence[_Decision], batches: Batch
     first: those that may be named, and those that stand for the batch sizes."""
     if not decisions:
         return []
-    places = {int(place) for decision in decisions for place in decision.places if place >= 0}
-    places |= set(batches.places.tolist())
-    rates = {place: _measure_rate(state, decisions, place) for place in sorted(places) if state.is_allowed(place)}
-    return sorted((place for place, rate in rates.items() if rate > 0), key=lambda place: -rates[place])
+    rows = {int(row) for decision in decisions for row in decision.rows if row >= 0}
+    rows |= set(batches.places.tolist())
+    rates = {row: _measure_rate(state, decisions, row) for row in sorted(rows) if state.is_allowed(row)}
+    return sorted((row for row, rate in rates.items() if rate > 0), key=lambda row: -rates[row])
 
 
-def _measure_rate(state: _State, decisions: Sequence[_Decision], place: int) -> float:
-    # the largest worth per second of one or more seeds: one alone may change nothing where several do (Frazier and
-    # Powell 2010); 0 where none is affordable or worth more than chance in the draws
-    least, price = max(state.missing(place), 1), float(state.seconds[place])
+def _measure_rate(state: _State, decisions: Sequence[_Decision], row: int) -> float:
+    """The largest worth per second of one or more seeds: one alone may change nothing while several do (Frazier and
+    Powell 2010). 0 if none is affordable or worth more than chance in the draws."""
+    least, price = max(state.missing(row), 1), float(state.seconds[row])
     counts = [least * factor for factor in _FACTORS]
     affordable = [count for count in counts if count * price <= state.time.left]
-    worths = {count: _measure_worth(state.candidates, decisions, place, count) for count in affordable}
+    worths = {count: _measure_worth(state.candidates, decisions, row, count) for count in affordable}
     return max((worth / (count * price) for count, worth in worths.items() if worth >= _LEAST_WORTH), default=0.0)
 
 

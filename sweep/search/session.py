@@ -4,7 +4,7 @@ import contextlib
 import math
 import shlex
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -50,17 +50,15 @@ from sweep.search.reuse import (
 from sweep.search.samplers import make_sampler
 from sweep.search.sharing import check_device_sharing, share_devices
 from sweep.search.shutdown import Shutdown, shutdown_on_signals
-from sweep.search.study_forecast import Forecast, Forecaster, PlannedTrials
+from sweep.search.study_forecast import Forecast, Forecaster
 from sweep.search.tuner import Event, KeyMaker, TrialEnded, TrialReused, Tuner
 from sweep.training.data.folders import OnProgress
 from sweep.training.data.sources import check_data, check_norm, check_precision, expect_data
 
-# The options of a run: how a study is run, as opposed to what it studies.
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of ``sweep run`` and of :func:`sweep.run_study`.
+    """How a study is run, as opposed to what it studies: the options of ``sweep run`` and :func:`sweep.run_study`.
 
     Attributes:
         root: folder with a folder for each study.
@@ -93,13 +91,13 @@ class Options:
         object.__setattr__(self, "root", Path(self.root))  # a text is accepted too
 
 
-# The checks before anything runs or is written. Every kind of run makes them in the same order.
+# ---------------------------------------------------------------------- checks before anything runs or is written
 
 
 def _check_run(
     spec: StudySpec, options: Options, on_progress: OnProgress | None = None, *, may_download: bool = False
 ) -> DataSummary:
-    """Checks whether ``spec`` can run with ``options``; what its data set holds.
+    """Checks whether ``spec`` can run with ``options``, in the same order for every kind of run; what its data holds.
 
     Raises:
         InputError: an unknown executor or device, too few devices, no study at a path to reuse from, an objective that
@@ -119,13 +117,6 @@ def _check_run(
     return check_inputs(spec, device_type(options.executor), on_progress, may_download=may_download)
 
 
-def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
-    """Checks whether ``config`` alone can run; raises ``InputError`` as :func:`_check_run`. What its data set holds."""
-    check_executor(executor)
-    check_ranks(executor, config.distributed.world_size)
-    return _check_configs([config], [config], device_type(executor), partial(check_data, may_download=True))
-
-
 def check_inputs(
     spec: StudySpec, device_type: str, on_progress: OnProgress | None = None, *, may_download: bool = False
 ) -> DataSummary:
@@ -134,29 +125,27 @@ def check_inputs(
     Raises:
         InputError: data is missing or empty, or the device type does not have a precision or a norm.
     """
-    check = partial(check_data, on_progress=on_progress, may_download=may_download)
-    by_precision, by_inputs = spec.corners.of("precision"), spec.corners.of("data", "model", "distributed")
-    return _check_configs(by_precision, by_inputs, device_type, check)
-
-
-def _check_configs(
-    by_precision: Iterable[TrialConfig],
-    by_inputs: Iterable[TrialConfig],
-    device_type: str,
-    check: Callable[[TrialConfig], DataSummary],
-) -> DataSummary:
-    for config in by_precision:
+    for config in spec.corners.of("precision"):
         check_precision(config.precision, device_type)
     checked: dict[object, DataSummary] = {}
-    for config in by_inputs:
+    for config in spec.corners.of("data", "model", "distributed"):
         check_norm(config, device_type)
         inputs = (config.data, config.model.weights)
         if inputs not in checked:
-            checked[inputs] = check(config)
+            checked[inputs] = check_data(config, on_progress=on_progress, may_download=may_download)
     return next(iter(checked.values()))  # the images are the same for all configurations of a study
 
 
-# Opens the records of a study: for the supervisor that writes them, or read only for a preview.
+def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
+    """Checks whether ``config`` alone can run, as :func:`_check_run` does; what its data set holds."""
+    check_executor(executor)
+    check_ranks(executor, config.distributed.world_size)
+    check_precision(config.precision, device_type(executor))
+    check_norm(config, device_type(executor))
+    return check_data(config, may_download=True)
+
+
+# ---------------------------------------------------------------------- the records of a study
 
 _NOTHING_LEARNED = frozenset({"crashed", "cancelled", "not_fitting"})  # outcomes without a result of the images
 
@@ -168,7 +157,7 @@ def study_file(spec: StudySpec, options: Options) -> Path:
 
 @contextlib.contextmanager
 def _open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store | None]:
-    """The study's records, read only; None where there are none, or where ``--fresh`` would set them aside.
+    """The study's records, read only; None if there are none, or if ``--fresh`` would set them aside.
 
     Raises:
         InputError: the study, or what its trials read, has changed.
@@ -179,16 +168,14 @@ def _open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) ->
         yield None
         return
     with contextlib.closing(open_store(options.store or file, read_only=True)) as store:
-        recorded = store.load_spec(spec.name)
-        if recorded is not None:
-            _refuse_changes(recorded, spec, file.parent)
-            _refuse_changed_inputs(store, spec, inputs, file.parent)
+        if (recorded := store.load_spec(spec.name)) is not None:
+            _refuse_changes(store, recorded, spec, inputs, file.parent)
         yield store
 
 
 @contextlib.contextmanager
 def _open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store]:
-    """The study's records, for this supervisor alone; the study is recorded if it is new.
+    """The study's records, for this supervisor alone; a new study is recorded.
 
     Raises:
         InputError: the folder cannot be written, the study is running elsewhere, or it, or what its trials read, has
@@ -207,10 +194,8 @@ def _open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) ->
             raise InputError(f"{folder}: {reason}; choose another folder with --root.") from None
         store = stack.enter_context(contextlib.closing(open_store(options.store or file, create=True)))
         stack.enter_context(database_lock(store.database, spec.name))
-        recorded = store.load_spec(spec.name)
-        if recorded is not None:
-            _refuse_changes(recorded, spec, folder)
-            _refuse_changed_inputs(store, spec, inputs, folder)
+        if (recorded := store.load_spec(spec.name)) is not None:
+            _refuse_changes(store, recorded, spec, inputs, folder)
             store.update_spec(spec)
         elif options.store is None and (others := store.study_names()):  # some file systems ignore case
             raise InputError(f"{folder}: it holds the study {others[0]!r}, not {spec.name!r}; choose another name.")
@@ -221,7 +206,7 @@ def _open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) ->
 
 
 def _refuse_export(file: Path, options: Options) -> None:
-    # a store beside the exported records would hide them
+    # A store beside the exported records would hide them.
     folder = file.parent
     if options.store is None and not options.fresh and not file.exists() and is_export(folder):
         raise InputError(
@@ -232,26 +217,21 @@ def _refuse_export(file: Path, options: Options) -> None:
         raise InputError(f"{folder}: it holds records of another program; give the study another name.")
 
 
-def _refuse_changes(recorded: StudySpec, spec: StudySpec, folder: Path) -> None:
-    """Raises ``InputError`` with each difference where the records were made by another study than ``spec``."""
+def _refuse_changes(store: Store, recorded: StudySpec, spec: StudySpec, inputs: StudyInputs, folder: Path) -> None:
+    """Raises ``InputError`` with each difference if the records were made by another study, or from other inputs."""
     if changed := find_differences(recorded, spec):
-        lines = "\n  ".join(changed)
         raise InputError(
-            f"study {spec.name!r}: its records in {folder} were made with another study:\n  {lines}\n"
-            "Give the study a new name, or set the old records aside with --fresh."
+            f"study {spec.name!r}: its records in {folder} were made with another study:\n  "
+            + "\n  ".join(changed)
+            + "\nGive the study a new name, or set the old records aside with --fresh."
         )
-
-
-def _refuse_changed_inputs(store: Store, spec: StudySpec, inputs: StudyInputs, folder: Path) -> None:
-    # while every trial has failed, a repair is welcome
+    # While every trial has failed, a repair is welcome.
     is_trained = any(record.outcome not in _NOTHING_LEARNED for record in store.trial_records(spec.name))
-    changed = find_changed_inputs(store.load_inputs(spec.name), inputs) if is_trained else []
-    if changed:
-        lines = "\n  ".join(changed)
+    if is_trained and (changed := find_changed_inputs(store.load_inputs(spec.name), inputs)):
         raise InputError(
-            f"study {spec.name!r}: what its trials read has changed since its records in {folder} were "
-            f"made:\n  {lines}\n"
-            "Restore it, give the study a new name, or set the old records aside with --fresh."
+            f"study {spec.name!r}: what its trials read has changed since its records in {folder} were made:\n  "
+            + "\n  ".join(changed)
+            + "\nRestore it, give the study a new name, or set the old records aside with --fresh."
         )
 
 
@@ -264,6 +244,8 @@ def _set_aside(folder: Path, options: Options) -> None:
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
         folder.rename(folder.with_name(f"{folder.name}{ASIDE}{stamp}"))
 
+
+# ---------------------------------------------------------------------- an opened study
 
 _PROBES_AT_ONCE = frozenset({"inline", "process"})  # executors on which a probe waits for no machine
 
@@ -279,18 +261,15 @@ def open_session(
     while the images of a folder are decoded for the first time.
 
     Raises:
-        InputError: what is requested is not there (:func:`sweep.search.session.check_run`), the study is running
-            elsewhere or has changed, or the store is not one of this program.
+        InputError: what is requested is not there (:func:`_check_run`), the study is running elsewhere or has changed,
+            or the store is not one of this program.
     """
-    inputs = StudyInputs(
-        data=_check_run(spec, options, on_progress, may_download=not preview),
-        plugin=digest_plugin(options.plugin),
-        origin=options.origin,
-    )
-    places = () if preview else options.warm_start
-    earlier = tuple(result for place in places for result in read_earlier(place, spec))
-    open_records = _open_for_preview if preview else _open_for_writing
+    data = _check_run(spec, options, on_progress, may_download=not preview)
+    inputs = StudyInputs(data=data, plugin=digest_plugin(options.plugin), origin=options.origin)
+    sources = () if preview else options.warm_start
+    earlier = tuple(result for source in sources for result in read_earlier(source, spec))
     with contextlib.ExitStack() as stack:
+        open_records = _open_for_preview if preview else _open_for_writing
         store = stack.enter_context(open_records(spec, options, inputs))
         reuse_index = None
         if options.reuse:
@@ -354,10 +333,14 @@ class Session:
     @cached_property
     def forecaster(self) -> Forecaster:
         """Predicts the cost of configurations on the machine of the executor."""
-        device, plugin = self.options.executor.device, self.options.plugin
-        held_out = (self.inputs.data.num_val or 0) + (self.inputs.data.num_test or 0) if self.inputs.data else 0
+        data = self.inputs.data
         return Forecaster(
-            self.spec, self.executor, self.probe_book, device=device, plugin=plugin, num_held_out=held_out
+            self.spec,
+            self.executor,
+            self.probe_book,
+            device=self.options.executor.device,
+            plugin=self.options.plugin,
+            num_held_out=(data.num_val or 0) + (data.num_test or 0) if data else 0,
         )
 
     @cached_property
@@ -375,14 +358,13 @@ class Session:
         """The forecast of the rest of the study. Probes a few shapes and, except in a preview, records those used."""
         records = self.opened_store.trial_records(self.spec.name) if self.opened_store else []
         records = [each for each in records if each.number not in self.repeated_crashes.numbers]
-        forecast = self.forecaster.forecast(PlannedTrials(records, self._is_reusable, self._limit_seconds))
+        forecast = self.forecaster.forecast(records, self._is_reusable, self._limit_seconds)
         if not self.is_preview:
             self.forecaster.save_probes(self.store)
         return forecast
 
     def run(self, shutdown: Shutdown | None = None) -> Generator[Event, None, None]:
-        """Runs the study to its end, or until ``shutdown`` is requested; see
-        :class:`sweep.search.tuner.Tuner`."""
+        """Runs the study to its end, or until ``shutdown`` is requested (:class:`sweep.search.tuner.Tuner`)."""
         plan = self._plan_run(shutdown or Shutdown())
         with contextlib.ExitStack() as stack:
             mirror = stack.enter_context(contextlib.closing(Mirror(self.store.database.url, self.spec)))
@@ -402,23 +384,21 @@ class Session:
             self.forecaster.save_probes(self.store)
 
     def _plan_run(self, shutdown: Shutdown) -> RunPlan:
-        now = time.monotonic()
-        forecaster = self.forecaster
+        now, options, forecaster = time.monotonic(), self.options, self.forecaster
+        can_probe = options.executor.name in _PROBES_AT_ONCE
         return RunPlan(
             key_of=self.key_of,
             find_reusable=self._find_reusable,
             expect_data=expect_data(self.spec, self.data),
             deadline=now + self._limit_seconds,
             search_deadline=now + (self.spec.search_timeout or math.inf),
-            device=self.options.executor.device,
-            plugin=self.options.plugin,
+            device=options.executor.device,
+            plugin=options.plugin,
             checkpoint_root=self.folder / "checkpoints",
             memory_gate=forecaster.memory_gate,
-            solo_probes=SoloProbes(
-                forecaster.prober, forecaster.device_class, can_probe=self.options.executor.name in _PROBES_AT_ONCE
-            ),
+            solo_probes=SoloProbes(forecaster.prober, forecaster.device_class, can_probe=can_probe),
             shutdown=shutdown,
-            resumed_by=self.options.resumed_by,
+            resumed_by=options.resumed_by,
             make_sampler=partial(make_sampler, predict=forecaster.cost_model.predict_metric),
             prior=make_prior_records(self.earlier, self.spec, forecaster.device_class) if self.earlier else (),
         )
@@ -465,8 +445,8 @@ def run_study(spec: StudySpec, options: Options | None = None, watch: Watch | No
 def _open_executor(
     spec: StudySpec, options: Options, store: Store | None
 ) -> Iterator[tuple[QueryableExecutor, PackedExecutor | None, dict[str, str]]]:
-    """The executor; where trials can share a device, its packed part and the environment for them. Without a ``store``
-    for probes and estimates alone."""
+    """The executor; if trials share a device, also its packed part and the environment for them. Without a ``store`` it
+    is for probes and estimates alone."""
     log_dir = options.root / spec.name / "logs" if store else None
     is_packed = options.executor.is_packed and store is not None
     with share_gpu(device_type(options.executor) if is_packed else "cpu") as environment:
@@ -475,20 +455,17 @@ def _open_executor(
             with QueryableExecutor(trainer) as executor:
                 yield executor, None, environment
             return
-        monitor, references = Monitor(make_source), _reference_seconds(store, spec.name)
-        monitored = MonitoredExecutor(trainer, monitor, references)
-        packed: PackedExecutor | None = None
-        if is_packed and isinstance(trainer, ProcessExecutor):
-            packed = PackedExecutor(monitored, trainer)
+        monitored = MonitoredExecutor(trainer, Monitor(make_source), _reference_seconds(store, spec.name))
+        packed = PackedExecutor(monitored, trainer) if is_packed and isinstance(trainer, ProcessExecutor) else None
         with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
             yield executor, packed, environment
 
 
 def _reference_seconds(store: Store, study: str) -> dict[str, list[float]]:
     """How long the reference work took before the trials on record, by device class."""
-    found: dict[str, list[float]] = {}
+    by_device: dict[str, list[float]] = {}
     for record in store.trial_records(study):
         seconds = record.measurements.get("reference_seconds")
         if seconds is not None and not record.reused_from:
-            found.setdefault(record.device, []).append(seconds)
-    return found
+            by_device.setdefault(record.device, []).append(seconds)
+    return by_device

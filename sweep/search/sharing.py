@@ -22,7 +22,7 @@ from sweep.search.study_forecast import Forecaster, select_shapes
 
 _MAX_PROBES = 64  # of one study
 _MAX_PER_DEVICE = 16
-_MAX_POINTS = 4096  # of the space, of which the shapes are listed
+_MAX_POINTS = 4096  # points of the space whose shapes are listed
 _PROBE_SECONDS = 1.0
 _PROBED = frozenset({"train_seconds", "peak_memory_bytes"})
 
@@ -65,8 +65,7 @@ def share_devices(
     environment: Mapping[str, str],
     settings: ExecutorSettings,
 ) -> None:
-    """Probes every shape of ``spec``, then lets ``packed`` train as many trials at once on each device as ``settings``
-    request.
+    """Probes every shape of ``spec``, then lets ``packed`` train as many trials at once on each device as requested.
 
     Raises:
         InputError: too many shapes, or too little memory for what is requested.
@@ -95,7 +94,7 @@ def share_devices(
 
 
 def list_shapes(spec: StudySpec) -> list[TrialConfig]:
-    """One configuration for each shape in the space of ``spec``; of a range, its ends and its middle.
+    """One configuration for each shape in the space of ``spec``; for a range, its ends and its middle.
 
     Raises:
         InputError: there are more than can be probed.
@@ -116,7 +115,7 @@ def _probed_values(parameter: Parameter) -> list[Scalar]:
 
 
 def _count_reserved_bytes(config: TrialConfig, forecaster: Forecaster) -> int:
-    # by its probe, what the allocator of a GPU had taken, with the images; on a CPU, what its tensors hold
+    """What the allocator of a GPU had taken in the probe of ``config``, with the images; on a CPU what tensors hold."""
     probe = forecaster.prober.find(make_probed_config(config))
     reserved = probe.reserved_memory_bytes if probe else None
     return reserved or forecaster.cost_model.predict_peak_memory_bytes(config) or 0

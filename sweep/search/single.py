@@ -1,34 +1,27 @@
-"""``sweep cost --measure``: one shape, its micro batches, the cost of accumulation; and one trial without a study."""
+"""What needs no study: a probe of a shape, of its micro batches and of accumulation; and the training of one trial."""
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import (Callable, Iterator)
+from dataclasses import (dataclass, field, replace)
+from pathlib import (Path)
+from sweep.config.errors import (InputError)
+from sweep.config.trial import (TrialConfig)
+from sweep.executors.base import (QueryableExecutor)
+from sweep.executors.devices import (limit_spinning)
+from sweep.executors.table import (ExecutorSettings, make_executor)
+from sweep.probing.cost_model import (count_epoch_steps)
+from sweep.probing.gate import (measure_room)
+from sweep.probing.micro_batch_search import (MicroBatchSearch, ProbeFailedError, SplitStep, describe_accumulation, measure_bytes_per_sample, search_micro_batch)
+from sweep.probing.prober import (ProbeSettings, Prober, open_shared_book)
+from sweep.probing.shape import (derive_shape, replace_micro_batch)
+from sweep.records.messages import (Ending, Evaluation, TrialTask)
+from sweep.records.records import (ProbeRecord)
+from sweep.search.session import (Options, check_config)
+from sweep.training.data.sources import (find_facts, make_expected_data)
+from sweep.training.processes import (SUPERVISOR_LINK)
+from typing import (Any)
 
-from sweep.config.errors import InputError
-from sweep.config.trial import TrialConfig
-from sweep.executors.base import QueryableExecutor
-from sweep.executors.devices import limit_spinning
-from sweep.executors.table import ExecutorSettings, make_executor
-from sweep.probing.cost_model import count_epoch_steps
-from sweep.probing.gate import measure_room
-from sweep.probing.micro_batch_search import (
-    MicroBatchSearch,
-    ProbeFailedError,
-    SplitStep,
-    describe_accumulation,
-    measure_bytes_per_sample,
-    search_micro_batch,
-)
-from sweep.probing.prober import Prober, ProbeSettings, open_shared_book
-from sweep.probing.shape import derive_shape, replace_micro_batch
-from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.records.records import ProbeRecord
-from sweep.search.session import Options, check_config
-from sweep.training.data.sources import find_facts, make_expected_data
-from sweep.training.processes import SUPERVISOR_LINK
 
 _ACCUMULATIONS = (1, 2, 4, 8)
 _TIMED_SECONDS = 1.0
@@ -36,9 +29,9 @@ _TIMED_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeReport:
-    """What was probed. ``search`` is None where one shape alone was requested. ``steps_per_epoch`` are of the
-    configuration, None where its images were not counted, and ``epoch_steps`` those with each micro batch that was
-    tried; ``memory_parts`` are estimated bytes of a step of the configuration."""
+    """What was probed. ``search`` is None if one shape alone was requested. ``steps_per_epoch`` is for the
+    configuration, None if its images were not counted; ``epoch_steps`` is for each micro batch that was tried;
+    ``memory_parts`` are estimated bytes of a step of the configuration."""
 
     shape: str  # JSON
     probe: ProbeRecord
@@ -62,7 +55,7 @@ class ProbeReport:
 
     @property
     def accumulation_text(self) -> str:
-        """Where accumulation is worth it; empty where that was not timed."""
+        """From which batch size on accumulation is worth it; empty if it was not timed."""
         return describe_accumulation(self.splits, self.search) if self.search else ""
 
     def document(self) -> dict[str, Any]:
@@ -176,9 +169,6 @@ def _make_plain(probe: ProbeRecord) -> dict[str, Any]:
     }
 
 
-# One trial without a study: nothing is recorded, the ending is returned.
-
-
 def train_trial(
     config: TrialConfig,
     *,
@@ -187,7 +177,7 @@ def train_trial(
     save: Path | None = None,
     on_evaluation: Callable[[Evaluation], None] | None = None,
 ) -> Ending:
-    """Trains one configuration in this process and returns how it ended, with what was measured.
+    """Trains one configuration in this process, without a study or records; returns how it ended and what was measured.
 
     ``on_evaluation`` is called with every evaluation; ``save`` is a file for the trained weights (safetensors).
 
@@ -197,7 +187,7 @@ def train_trial(
     """
     data = check_config(config, ExecutorSettings(device=device))
     if save is not None:
-        _check_writable(save)
+        _check_writable(save)  # before the training rather than after it
     limit_spinning()
     from sweep.training.models.build import check_model  # imports torch, which takes seconds
     from sweep.training.ranks import launch_trial
@@ -225,7 +215,6 @@ def train_trial(
 
 
 def _check_writable(file: Path) -> None:
-    # before the training rather than after it
     try:
         with tempfile.TemporaryFile(dir=file.absolute().parent):
             pass

@@ -1,7 +1,8 @@
-"""The forecast of a study before it starts: trials, time with its interval, memory, how many will not fit.
+"""The forecast of a study: trials, time with its interval, memory, how many trials will not fit.
 
-The time of one trial is predicted from probes (:mod:`sweep.probing.cost_model`). The time of a study is an
-interval, which is drawn from what is known before it (:class:`StudyCosts`).
+:class:`RemainingWork` holds what is still to be trained. Probes give the seconds of each of its configurations
+(:mod:`sweep.probing.cost_model`), and the time of the study is an interval drawn from these
+(:func:`draw_study_seconds`). :class:`Forecaster` does all of it for one study on one machine.
 """
 
 import math
@@ -19,7 +20,7 @@ from sweep.config.space import count_grid_points
 from sweep.config.study import StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import QueryableExecutor
-from sweep.probing.cost_model import CostModel, TrialCost
+from sweep.probing.cost_model import CostModel
 from sweep.probing.gate import MemoryGate, find_largest_micro, measure_room
 from sweep.probing.prober import Prober, ProbeSettings
 from sweep.probing.shape import Shape, count_resident_bytes, derive_shape
@@ -31,10 +32,16 @@ from sweep.search.samplers import make_sampler
 from sweep.search.seeds import measure_confirm_time
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+_Find = Callable[[TrialConfig], ProbeRecord | None]
+_Probe = Callable[[TrialConfig, float], ProbeRecord]
+
 # Mean and deviation of the share of its time that the confirming uses; the rest is left when the answer is settled, or
 # is shorter than a training. From 24 replays.
 _USED, _DEVIATION = 0.71, 0.24
 _NUM_DRAWS = 4000
+_SEED = 20_260_101
+_LEVELS = (0.05, 0.5, 0.95)  # a 90 % interval and its median
 # Mean and deviation of the degree t to which a sampler prefers slow configurations (see :func:`draw_sums`),
 # without and with speed as an objective; from the replays. Fixed sequences prefer none.
 _LEANS = {
@@ -44,29 +51,26 @@ _LEANS = {
     "tpe": ((-1.4, 0.4), (-1.6, 0.3)),
 }
 _NO_LEAN = ((0.0, 0.3), (0.0, 0.3))
-# Mean of the share of the search's time that pruning saves once it can judge, roughly an exponential one; from 32
-# replays of 25 to 110 trials, of which none saved more than 0.55.
+# Mean of the share of the search's time that pruning saves once it can judge, roughly exponentially distributed; from
+# 32 replays of 25 to 110 trials. None saved more than 0.55.
 _PRUNED, _MOST_PRUNED = 0.22, 0.6
-_MIN_TO_TARGET = 0.05  # of a training until a target accuracy, as a share of its cap
+_MIN_TO_TARGET = 0.05  # the shortest training until a target accuracy, as a share of its cap
 # How far predictions may be off for all trials alike, as the standard deviation of the logarithm: by the speed of the
 # machine and between the probed sizes; where another model was probed, by nearly a factor of two.
 _SPREAD, _GUESS_SPREAD = 0.1, 0.6
 # Set on the first 16 development studies, so that half of their totals are above the median and 90 % in the interval.
 FACTOR, WIDTH = 1.21, 1.26
-_SEED = 20_260_101
-_NUM_SAMPLED = 128  # points that represent those of an adaptive sampler
-_MAX_EXACT = 512
+
 _FIXED_SEQUENCES = frozenset({"qmc", "random", "grid"})
+_MAX_EXACT = 512  # proposals of a fixed sequence that are listed one by one
+_NUM_SAMPLED = 128  # points that represent an adaptive sampler's
+
 _ESTIMATING_SECONDS = 10.0  # for estimates of memory, which take about half a second each
-_LEVELS = (0.05, 0.5, 0.95)  # of a 90 % interval and its median
-Mask = npt.NDArray[np.bool_]
 _MAX_PROBES = 16
 _PROBING_SHARE = 0.08  # of the forecast time of the study
 _MAX_PROBING_SECONDS = 60.0  # before a study starts
 _USUAL_PROBING_SECONDS = 4.0  # that a short study may take for it too
 _TIMED_SECONDS = 0.3
-_Find = Callable[[TrialConfig], ProbeRecord | None]
-Probe = Callable[[TrialConfig, float], ProbeRecord]
 # Limits of the memory estimates that are made for the report after the last trial.
 _REPORT_SHARE = 0.02  # of the time that the trials took
 _MAX_REPORT_SECONDS = 10.0
@@ -75,26 +79,156 @@ _MAX_REPORT_SHAPES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyCosts:
-    """What is known before a study: the seconds of each configuration of a sample as a search trial and as a confirming
-    one, both of shape ``[sample]``, and how many trials of each kind there will be."""
+class RemainingWork:
+    """What a study still has to train: a sample of the search's configurations, how many trials of each phase there
+    will be, and what limits or shortens them. Trials of the search are drawn from the sample."""
+
+    sample: Sequence[TrialConfig]
+    is_exact: bool  # the sample is the very list of proposals
+    reused: frozenset[int] = frozenset()  # positions in the sample that need no training
+    num_trials: int
+    least_confirm: int = 0
+    most_confirm: int
+    confirm_share: float = 0.0  # of the seconds of the search
+    confirm_left_seconds: float = 0.0  # of the share of the search trials on record; negative if more was used
+    slots: int = 1
+    limit_seconds: float = math.inf
+    search_limit_seconds: float = math.inf
+    trial_limit_seconds: float = math.inf
+    sampler: str = ""
+    is_pruned: bool = False
+    favors_speed: bool = False  # speed is an objective
+
+
+def list_remaining(
+    spec: StudySpec,
+    slots: int,
+    records: Sequence[TrialRecord] = (),
+    *,
+    is_reusable: Callable[[TrialConfig], bool] = lambda _config: False,
+    limit_seconds: float = math.inf,
+) -> RemainingWork:
+    """The rest of ``spec`` after ``records`` on so many ``slots``, within ``limit_seconds``; configurations that are
+    ``is_reusable`` need no training."""
+    # An open trial is still to be trained. Open trials are the latest, so they are the first of the sample.
+    searched = [record for record in records if record.phase == "search" and record.outcome is not None]
+    num_trials = max(spec.trials - sum(record.outcome not in NOT_COUNTED for record in searched), 0)
+    size = count_grid_points(spec.space)
+    if size is not None:
+        num_trials = min(num_trials, max(size - len(searched), 0))
+    confirm_left = measure_confirm_time(records, spec).left
+    num_confirmed = sum(record.phase == "confirm" and record.outcome is not None for record in records)
+    least_confirm = spec.confirm.least_trials
+    most_confirm = spec.confirm.count_expected(num_trials + sum(record.phase == "search" for record in records))
+    if num_trials == 0 and confirm_left <= 0:
+        most_confirm = max(num_confirmed, least_confirm)  # one configuration gets the fewest seeds in any case
+    most_confirm = max(most_confirm - num_confirmed, 0)
+    sample, is_exact = _draw_sample(spec, len(searched), num_trials) if num_trials + most_confirm else ([], True)
+    return RemainingWork(
+        sample=sample,
+        is_exact=is_exact,
+        reused=frozenset(index for index, config in enumerate(sample) if is_exact and is_reusable(config)),
+        num_trials=num_trials,
+        least_confirm=max(least_confirm - num_confirmed, 0),
+        most_confirm=most_confirm,
+        confirm_share=spec.confirm.share,
+        confirm_left_seconds=confirm_left,
+        slots=slots,
+        limit_seconds=limit_seconds,
+        search_limit_seconds=spec.search_timeout or math.inf,
+        trial_limit_seconds=spec.trial_timeout or math.inf,
+        sampler=spec.sampler,
+        is_pruned=spec.pruner != "none",
+        favors_speed=any(METRICS[name].is_speed for name in spec.objectives),
+    )
+
+
+def _draw_sample(spec: StudySpec, first: int, count: int) -> tuple[list[TrialConfig], bool]:
+    """The next proposals if they are known; Sobol points instead of the proposals of an adaptive sampler."""
+    is_exact = spec.sampler in _FIXED_SEQUENCES and 0 < count <= _MAX_EXACT
+    sequence = spec if is_exact else spec.model_copy(update={"sampler": "qmc"})
+    sampler, start = make_sampler(sequence, []), first if is_exact else 0
+    points = (sampler.propose(start + index) for index in range(count if is_exact else _NUM_SAMPLED))
+    return [spec.config(values) for values in points if values is not None], is_exact
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCosts:
+    """The predicted seconds of each configuration of a sample that will be trained, as a search trial and as a
+    confirming one, both of shape ``[sample]``; and how many search trials are drawn from it."""
 
     search_seconds: Floats
     confirm_seconds: Floats
     num_trials: int
-    least_confirm: int
-    most_confirm: int
-    is_exact: bool  # the sample is the very list of search trials
-    share_guessed: float  # of the sample, whose seconds are those of another kind or a far size
-    confirm_share: float = 0.0  # of the seconds of the search, for the confirming trials
-    confirm_left_seconds: float = 0.0  # of that share of the search trials on record; negative where more was used
-    sampler: str = ""
-    slots: int = 1
-    limit_seconds: float = np.inf
-    search_limit_seconds: float = np.inf  # of the search alone
-    is_pruned: bool = False
-    favors_speed: bool = False  # speed is an objective
-    is_cap: bool = False  # the seconds are those of trainings that may reach their target sooner
+    share_guessed: float  # share of the sample whose seconds follow from another kind or a far size
+    is_cap: bool  # the trainings may reach their target sooner
+
+
+def predict_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> SampleCosts | None:
+    """The costs of the trials to come; None if some are to come and nothing is known of any. ``fits`` tells of each
+    configuration of the sample whether it fits into memory, shape ``[sample]``."""
+    trained = [work.sample[int(index)] for index in np.flatnonzero(fits) if int(index) not in work.reused]
+    costs = [cost for config in trained if (cost := cost_model.predict(config)) is not None]
+    if trained and not costs:
+        return None
+    confirming = [cost for config in trained if (cost := cost_model.predict(config, read_test=True)) is not None]
+    search_seconds, confirm_seconds = (
+        np.minimum(np.array([cost.seconds for cost in each], dtype=np.float64), work.trial_limit_seconds)
+        for each in (costs, confirming)
+    )
+    return SampleCosts(
+        search_seconds=search_seconds,
+        confirm_seconds=confirm_seconds,
+        num_trials=round(work.num_trials * len(trained) / max(int(fits.sum()), 1)),
+        share_guessed=sum(cost.is_guess for cost in costs) / max(len(costs), 1),
+        is_cap=any(cost.is_cap for cost in costs),
+    )
+
+
+def draw_study_seconds(work: RemainingWork, costs: SampleCosts) -> Floats:
+    """Seconds of the rest of the study in each of many random cases, shape ``[draws]``."""
+    rng = np.random.default_rng(_SEED)
+    search_seconds = _draw_search_seconds(work, costs, rng)
+    seconds = search_seconds + _draw_confirm_seconds(work, costs, search_seconds, rng)
+    spread = _SPREAD + (_GUESS_SPREAD - _SPREAD) * costs.share_guessed
+    totals = seconds * np.exp(rng.normal(0.0, spread, _NUM_DRAWS)) / work.slots
+    if costs.is_cap:
+        totals *= rng.uniform(_MIN_TO_TARGET, 1.0, _NUM_DRAWS)
+    median = float(np.median(totals))
+    if median > 0:  # as the development studies came out: the median by a factor, the logarithms about it by another
+        totals = FACTOR * median * (totals / median) ** WIDTH
+    limits = np.full(_NUM_DRAWS, work.search_limit_seconds)
+    if np.isfinite(work.search_limit_seconds):  # after such a search the confirming alone is left to draw
+        searching = limits * work.slots
+        limits = (searching + _draw_confirm_seconds(work, costs, searching, rng)) / work.slots
+    return np.asarray(np.minimum(totals, np.minimum(limits, work.limit_seconds)), dtype=np.float64)
+
+
+def _draw_search_seconds(work: RemainingWork, costs: SampleCosts, rng: np.random.Generator) -> Floats:
+    num_trials = costs.num_trials
+    if work.is_exact:
+        mean = costs.search_seconds.sum() / max(len(costs.search_seconds), 1)
+        seconds = np.full(_NUM_DRAWS, num_trials * mean)
+    else:
+        leans = rng.normal(*_LEANS.get(work.sampler, _NO_LEAN)[work.favors_speed], _NUM_DRAWS)
+        seconds = draw_sums(costs.search_seconds, np.full(_NUM_DRAWS, num_trials), leans, rng)
+    if work.is_pruned and num_trials > NUM_NEAREST:
+        saved = np.minimum(rng.exponential(_PRUNED, _NUM_DRAWS), _MOST_PRUNED)
+        seconds = seconds * (1 - saved * (1 - NUM_NEAREST / num_trials))
+    return seconds
+
+
+def _draw_confirm_seconds(
+    work: RemainingWork, costs: SampleCosts, search_seconds: Floats, rng: np.random.Generator
+) -> Floats:
+    """Seconds of all confirming trials if the search trials to come take ``search_seconds``; both of shape
+    ``[draws]``."""
+    if work.most_confirm == 0 or len(costs.confirm_seconds) == 0:
+        return np.zeros(len(search_seconds))
+    budget = work.confirm_left_seconds + work.confirm_share * search_seconds
+    used = np.clip(rng.normal(_USED, _DEVIATION, len(search_seconds)), 0.0, 1.0) * np.maximum(budget, 0.0)
+    cheap, usual = float(costs.confirm_seconds.min()), float(costs.confirm_seconds.mean())
+    return np.asarray(np.clip(used, work.least_confirm * cheap, work.most_confirm * usual), dtype=np.float64)
 
 
 def draw_sums(seconds: Floats, counts: npt.NDArray[np.int64], leans: Floats, rng: np.random.Generator) -> Floats:
@@ -113,146 +247,12 @@ def draw_sums(seconds: Floats, counts: npt.NDArray[np.int64], leans: Floats, rng
     mean = weights @ ordered
     variance = np.maximum(weights @ ordered**2 - mean**2, 0.0)
     sums = counts * mean + np.sqrt(counts * variance) * rng.normal(size=len(counts))
-    clipped: Floats = np.maximum(sums, counts * ordered[0])
-    return clipped
-
-
-def _draw_confirm_seconds(costs: StudyCosts, search_seconds: Floats, rng: np.random.Generator) -> Floats:
-    """Seconds of all confirming trials where the search trials to come take ``search_seconds``; both of shape
-    ``[draws]``."""
-    if costs.most_confirm == 0 or len(costs.confirm_seconds) == 0:
-        return np.zeros(len(search_seconds))
-    budget = costs.confirm_left_seconds + costs.confirm_share * search_seconds
-    used = np.clip(rng.normal(_USED, _DEVIATION, len(search_seconds)), 0.0, 1.0) * np.maximum(budget, 0.0)
-    cheap, usual = float(costs.confirm_seconds.min()), float(costs.confirm_seconds.mean())
-    drawn: Floats = np.clip(used, costs.least_confirm * cheap, costs.most_confirm * usual)
-    return drawn
-
-
-def draw_study_seconds(costs: StudyCosts) -> Floats:
-    """Seconds of the whole study in each of many random cases, shape ``[draws]``."""
-    rng = np.random.default_rng(_SEED)
-    search_seconds = _draw_search_seconds(costs, rng)
-    seconds = search_seconds + _draw_confirm_seconds(costs, search_seconds, rng)
-    spread = _SPREAD + (_GUESS_SPREAD - _SPREAD) * costs.share_guessed
-    totals = seconds * np.exp(rng.normal(0.0, spread, _NUM_DRAWS)) / costs.slots
-    if costs.is_cap:
-        totals *= rng.uniform(_MIN_TO_TARGET, 1.0, _NUM_DRAWS)
-    clipped: Floats = np.minimum(_adjust(totals), np.minimum(_draw_limits(costs, rng), costs.limit_seconds))
-    return clipped
-
-
-def _draw_limits(costs: StudyCosts, rng: np.random.Generator) -> Floats:
-    # where the search ends by its time limit, what remains to be drawn is the confirming after it
-    searching = np.full(_NUM_DRAWS, costs.search_limit_seconds * costs.slots)
-    if not np.isfinite(costs.search_limit_seconds):
-        return searching
-    return np.asarray((searching + _draw_confirm_seconds(costs, searching, rng)) / costs.slots)
-
-
-def _draw_search_seconds(costs: StudyCosts, rng: np.random.Generator) -> Floats:
-    if costs.is_exact:
-        mean = costs.search_seconds.sum() / max(len(costs.search_seconds), 1)
-        seconds = np.full(_NUM_DRAWS, costs.num_trials * mean)
-    else:
-        leans = rng.normal(*_LEANS.get(costs.sampler, _NO_LEAN)[costs.favors_speed], _NUM_DRAWS)
-        seconds = draw_sums(costs.search_seconds, np.full(_NUM_DRAWS, costs.num_trials), leans, rng)
-    if costs.is_pruned and costs.num_trials > NUM_NEAREST:
-        saved = np.minimum(rng.exponential(_PRUNED, _NUM_DRAWS), _MOST_PRUNED)
-        seconds = seconds * (1 - saved * (1 - NUM_NEAREST / costs.num_trials))
-    return seconds
-
-
-def _adjust(totals: Floats) -> Floats:
-    # as the development studies came out: the median by a factor, and the logarithms about it by another
-    median = float(np.median(totals))
-    adjusted: Floats = FACTOR * median * (totals / median) ** WIDTH if median > 0 else totals
-    return adjusted
-
-
-@dataclass(frozen=True)
-class PlannedTrials:
-    """The trials on record, which other configurations need no training, and the time limit of the rest."""
-
-    records: Sequence[TrialRecord] = ()
-    is_reusable: Callable[[TrialConfig], bool] = lambda _config: False
-    limit_seconds: float = math.inf
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemainingWork:
-    """What is to be forecast: a sample of the search's configurations, and how many trials will be drawn from it."""
-
-    sample: Sequence[TrialConfig]
-    num_trials: int
-    num_confirm: int  # at most
-    least_confirm: int = 0
-    confirm_share: float = 0.0  # of the seconds of the search
-    confirm_left_seconds: float = 0.0  # of the share of the search trials on record
-    is_exact: bool  # the sample is the very list of proposals
-    reused: frozenset[int] = frozenset()  # positions in the sample of what needs no training
-    slots: int = 1
-    limit_seconds: float = math.inf
-    search_limit_seconds: float = math.inf
-    trial_limit_seconds: float = math.inf
-    is_pruned: bool = False
-    favors_speed: bool = False  # speed is an objective
-    sampler: str = ""
-
-
-def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int) -> RemainingWork:
-    """The rest of ``spec`` on so many ``slots``."""
-    # an open trial is still to be trained; open trials are the latest, so they are the first of the sample
-    searched = [record for record in planned.records if record.phase == "search" and record.outcome is not None]
-    num_trials = max(spec.trials - sum(record.outcome not in NOT_COUNTED for record in searched), 0)
-    size = count_grid_points(spec.space)
-    if size is not None:
-        num_trials = min(num_trials, max(size - len(searched), 0))
-    least_confirm, num_confirm = _count_confirm(spec, planned.records, num_trials)
-    sample, is_exact = _draw_sample(spec, len(searched), num_trials) if num_trials + num_confirm else ([], True)
-    reused = frozenset(index for index, config in enumerate(sample) if is_exact and planned.is_reusable(config))
-    return RemainingWork(
-        sample=sample,
-        num_trials=num_trials,
-        num_confirm=num_confirm,
-        least_confirm=least_confirm,
-        confirm_share=spec.confirm.share,
-        confirm_left_seconds=measure_confirm_time(planned.records, spec).left,
-        is_exact=is_exact,
-        reused=reused,
-        slots=slots,
-        limit_seconds=planned.limit_seconds,
-        search_limit_seconds=spec.search_timeout or math.inf,
-        trial_limit_seconds=spec.trial_timeout or math.inf,
-        is_pruned=spec.pruner != "none",
-        sampler=spec.sampler,
-        favors_speed=any(METRICS[name].is_speed for name in spec.objectives),
-    )
-
-
-def _count_confirm(spec: StudySpec, records: Sequence[TrialRecord], num_trials: int) -> tuple[int, int]:
-    """The confirming trials still to be done, the fewest and the most: by their numbers, and by the time for them where
-    a search trial takes as long as a confirming one."""
-    num_done = sum(record.phase == "confirm" and record.outcome is not None for record in records)
-    least = spec.confirm.least_trials
-    most = spec.confirm.count_expected(num_trials + sum(record.phase == "search" for record in records))
-    if num_trials == 0 and measure_confirm_time(records, spec).left <= 0:
-        most = max(num_done, least)  # one configuration gets the fewest seeds however short the time is
-    return max(least - num_done, 0), max(most - num_done, 0)
-
-
-def _draw_sample(spec: StudySpec, first: int, count: int) -> tuple[list[TrialConfig], bool]:
-    """The next proposals where they are known; Sobol points instead of those of an adaptive sampler."""
-    is_exact = spec.sampler in _FIXED_SEQUENCES and 0 < count <= _MAX_EXACT
-    sequence = spec if is_exact else spec.model_copy(update={"sampler": "qmc"})
-    sampler, start = make_sampler(sequence, []), first if is_exact else 0
-    points = (sampler.propose(start + index) for index in range(count if is_exact else _NUM_SAMPLED))
-    return [spec.config(values) for values in points if values is not None], is_exact
+    return np.asarray(np.maximum(sums, counts * ordered[0]), dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Times are None where nothing could be probed, bytes where nothing could be predicted."""
+    """Times are None if nothing could be probed, bytes if nothing could be predicted."""
 
     num_trials: int  # search trials still to be trained or reused
     num_reused: int  # of these, as far as is known
@@ -274,24 +274,27 @@ class Forecast:
 
 
 def make_forecast(
-    work: RemainingWork, cost_model: CostModel, find: _Find, probe: Probe | None, memory_gate: MemoryGate
+    work: RemainingWork, cost_model: CostModel, find: _Find, probe: _Probe | None, memory_gate: MemoryGate
 ) -> Forecast:
     """Probes a few shapes of the sample for ``cost_model``, none without ``probe``; predicts the rest of the study."""
     began = time.monotonic()
     trained = [config for index, config in enumerate(work.sample) if index not in work.reused]
     num_probes = _probe_sample(trained, work, cost_model, find, probe) if probe else 0
-    fits = _predict_fits(work.sample, memory_gate)
+    # What there is no time to predict is taken to fit. The gate predicts it before it is launched.
+    until = time.monotonic() + _ESTIMATING_SECONDS
+    fitting = [memory_gate.check(config, may_predict=time.monotonic() < until) is None for config in work.sample]
+    fits = np.array(fitting, dtype=np.bool_)
     probing_seconds = time.monotonic() - began
     predictions = [cost_model.predict_peak_memory_bytes(each) or memory_gate.predicted(each) for each in trained]
     peaks = [peak for peak in predictions if peak is not None]
-    costs = collect_costs(work, cost_model, fits)
-    totals = None if costs is None else draw_study_seconds(costs)
+    costs = predict_costs(work, cost_model, fits)
+    totals = None if costs is None else draw_study_seconds(work, costs)
     low, median, high = (None, None, None) if totals is None else map(float, np.quantile(totals, _LEVELS))
     return Forecast(
         num_trials=work.num_trials,
         num_reused=_scale_to_study(len(work.reused), len(work.sample), work),
-        num_confirm=work.num_confirm,
-        # a refused proposal is not a trial, so another one is made in its place
+        num_confirm=work.most_confirm,
+        # A refused proposal is not a trial, so another one is made in its place.
         num_not_fitting=_scale_to_study(int((~fits).sum()), int(fits.sum()), work),
         expected_total_seconds=median,
         expected_total_seconds_low=low,
@@ -305,63 +308,19 @@ def make_forecast(
     )
 
 
-def _predict_fits(sample: Sequence[TrialConfig], memory_gate: MemoryGate) -> Mask:
-    # what there is no time to predict is taken to fit; the gate predicts it before it is launched
-    until = time.monotonic() + _ESTIMATING_SECONDS
-    fits = [memory_gate.check(config, may_predict=time.monotonic() < until) is None for config in sample]
-    return np.array(fits, dtype=bool)
-
-
 def _scale_to_study(count: int, num_sampled: int, work: RemainingWork) -> int:
     return count if work.is_exact else round(work.num_trials * count / max(num_sampled, 1))
 
 
-def collect_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> StudyCosts | None:
-    """The costs of the trials to come; None where some are to come and nothing is known of any. ``fits`` of each
-    configuration of the sample, shape ``[sample]``."""
-    trained = [work.sample[int(index)] for index in np.flatnonzero(fits) if int(index) not in work.reused]
-    costs = _predict_all(trained, cost_model, read_test=False)
-    if trained and not costs:
-        return None
-    confirming = _predict_all(trained, cost_model, read_test=True)
-    return StudyCosts(
-        search_seconds=_trial_seconds(costs, work),
-        confirm_seconds=_trial_seconds(confirming, work),
-        num_trials=round(work.num_trials * len(trained) / max(int(fits.sum()), 1)),
-        least_confirm=work.least_confirm,
-        most_confirm=work.num_confirm,
-        confirm_share=work.confirm_share,
-        confirm_left_seconds=work.confirm_left_seconds,
-        sampler=work.sampler,
-        is_exact=work.is_exact,
-        share_guessed=sum(cost.is_guess for cost in costs) / max(len(costs), 1),
-        slots=work.slots,
-        limit_seconds=work.limit_seconds,
-        search_limit_seconds=work.search_limit_seconds,
-        is_pruned=work.is_pruned,
-        favors_speed=work.favors_speed,
-        is_cap=any(cost.is_cap for cost in costs),
-    )
-
-
-def _predict_all(configs: Sequence[TrialConfig], cost_model: CostModel, *, read_test: bool) -> list[TrialCost]:
-    costs = [cost_model.predict(config, read_test=read_test) for config in configs]
-    return [cost for cost in costs if cost is not None]
-
-
-def _trial_seconds(costs: Sequence[TrialCost], work: RemainingWork) -> Floats:
-    return np.minimum(np.array([cost.seconds for cost in costs], dtype=np.float64), work.trial_limit_seconds)
-
-
 def _probe_sample(
-    sample: Sequence[TrialConfig], work: RemainingWork, cost_model: CostModel, find: _Find, probe: Probe
+    sample: Sequence[TrialConfig], work: RemainingWork, cost_model: CostModel, find: _Find, probe: _Probe
 ) -> int:
     """Adds the known probes of the sample's shapes to ``cost_model``, then probes others as long as that costs less
     than a share of the forecast time, or a few seconds. Returns the number of probes made."""
     queue = select_shapes(sample)
     for config in queue:
-        if found := find(config):
-            cost_model.add(found)
+        if earlier := find(config):
+            cost_model.add(earlier)
     num_probes, began = 0, time.monotonic()
     for config in queue:
         if find(config) or num_probes >= _MAX_PROBES:
@@ -375,10 +334,10 @@ def _probe_sample(
 
 
 def _allowed_seconds(sample: Sequence[TrialConfig], work: RemainingWork, cost_model: CostModel) -> float:
-    known = [seconds for config in sample if (seconds := cost_model.predict_seconds(config)) is not None]
-    if not known:
+    predicted = [seconds for config in sample if (seconds := cost_model.predict_seconds(config)) is not None]
+    if not predicted:
         return 0.0
-    total = float(np.mean(known)) * (work.num_trials + work.num_confirm) / work.slots
+    total = float(np.mean(predicted)) * (work.num_trials + work.most_confirm) / work.slots
     allowed = max(_PROBING_SHARE * total, _USUAL_PROBING_SECONDS)
     return min(allowed, _PROBING_SHARE * work.limit_seconds, _MAX_PROBING_SECONDS)
 
@@ -422,8 +381,8 @@ def _spread_out(sizes: list[int]) -> list[int]:
 
 @final
 class Forecaster:
-    """Made once for a run of a study; the executor describes the machine. ``num_held_out`` images of the study are for
-    validation and test."""
+    """Predicts what a study and its configurations cost on the machine of the executor; made once for a run.
+    ``num_held_out`` images of the study are for validation and test."""
 
     def __init__(
         self,
@@ -435,37 +394,37 @@ class Forecaster:
         plugin: str | None = None,
         num_held_out: int = 0,
     ) -> None:
-        self._spec = spec
+        self._spec, self._num_held_out = spec, num_held_out
         self.slots = executor.slots
-        self.machine = machine = executor.describe()
-        self.device_class = str(machine["device"])
-        self.memory_room = measure_room(machine)
+        self.machine = executor.describe()
+        self.device_class = str(self.machine["device"])
+        self.memory_room = measure_room(self.machine)
         limit_bytes = self.memory_room.limit_bytes
         settings = ProbeSettings(
             device=device, device_class=self.device_class, plugin=plugin, memory_limit_bytes=limit_bytes
         )
         self.prober = Prober(executor.run_query, settings, book)
         self.cost_model = CostModel(self.prober.list_valid())
-        is_on_gpu = bool(machine.get("device_memory_bytes"))
-        resident = self._count_resident_bytes if is_on_gpu else lambda _config: 0
-        self._num_held_out = num_held_out
+        resident = self._count_resident_bytes if self.machine.get("device_memory_bytes") else lambda _config: 0
         self.memory_gate = MemoryGate(limit_bytes, self._predict_bytes, find_largest_micro(spec), resident)
 
-    def forecast(self, planned: PlannedTrials) -> Forecast:
-        """The forecast of the rest of the study; probes a few shapes where that is worth its time."""
-        work = estimate_remaining_work(self._spec, planned, self.slots)
+    def forecast(
+        self, records: Sequence[TrialRecord], is_reusable: Callable[[TrialConfig], bool], limit_seconds: float
+    ) -> Forecast:
+        """The forecast of the rest of the study; probes a few shapes if that is worth its time."""
+        work = list_remaining(self._spec, self.slots, records, is_reusable=is_reusable, limit_seconds=limit_seconds)
         return make_forecast(work, self.cost_model, self.prober.find, self.prober.probe, self.memory_gate)
 
     def forecast_other(self, spec: StudySpec, limit_seconds: float) -> Forecast:
-        """The forecast of a study of other size, which has no records, from what is known; probes nothing."""
-        work = estimate_remaining_work(spec, PlannedTrials(limit_seconds=limit_seconds), self.slots)
+        """The forecast of a study of another size, which has no records, without new probes."""
+        work = list_remaining(spec, self.slots, limit_seconds=limit_seconds)
         return make_forecast(work, self.cost_model, self.prober.find, None, self.memory_gate)
 
     def estimate_seconds(self, spec: StudySpec) -> float | None:
         """The median seconds of a study that has no records, from the probes that are known; None without one."""
-        work = estimate_remaining_work(spec, PlannedTrials(), self.slots)
-        costs = collect_costs(work, self.cost_model, np.ones(len(work.sample), dtype=np.bool_))
-        return None if costs is None else float(np.median(draw_study_seconds(costs)))
+        work = list_remaining(spec, self.slots)
+        costs = predict_costs(work, self.cost_model, np.ones(len(work.sample), dtype=np.bool_))
+        return None if costs is None else float(np.median(draw_study_seconds(work, costs)))
 
     def save_probes(self, store: Store) -> None:
         """Records the probes that were used, and the estimates, with the study."""
@@ -473,7 +432,7 @@ class Forecaster:
         earlier = {probe.shape_key: probe for probe in book.of_device(self.device_class)}
         used, estimates = self.prober.used, self.prober.estimates
         for key in dict.fromkeys((*used, *estimates)):
-            # a probe has more facts than an estimate, which does not replace it
+            # A probe has more facts than an estimate, which does not replace it.
             best = used.get(key) or earlier.get(key) or estimates[key]
             book.keep(best.with_forecast_of(estimates.get(key) or earlier.get(key) or best))
 
@@ -502,7 +461,7 @@ def estimate_trained(
     fiftieth of the time that the trials took."""
     spent = sum(float(each.measurements.get("total_seconds", 0.0)) for each in records if not each.reused_from)
     until = time.monotonic() + min(_REPORT_SHARE * spent, _MAX_REPORT_SECONDS)
-    # where the micro batch was found while training, the shape is not that of the configuration
+    # If the micro batch was found while training, the configuration does not tell the shape.
     trained = [each.config for each in records if each.outcome == "complete" and not each.config.batch.is_auto]
     for config in select_shapes(trained)[:_MAX_REPORT_SHAPES]:
         if time.monotonic() + _ESTIMATE_SECONDS > until:

@@ -15,21 +15,20 @@ from sweep.config.space import count_grid_points, draw_point
 from sweep.config.study import StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import Executor
-from sweep.probing.gate import Refusal
 from sweep.probing.prober import estimate_record_times, is_disturbed
 from sweep.probing.shape import digest_trial_shape
 from sweep.records.inputs import digest_code, list_library_versions, trial_key
 from sweep.records.loading import read_frames
 from sweep.records.messages import NOT_COUNTED, Ending, Evaluation, Phase, Progress
-from sweep.records.records import ProbeRecord, ReusableTrial, TrialRecord
+from sweep.records.records import ProbeRecord, TrialRecord
 from sweep.records.store import EnqueuedPoint, Store, list_waiting, take_point
-from sweep.search.attempts import Attempt, Attempts, RunPlan
+from sweep.search.attempts import Attempts, RunPlan
 from sweep.search.breaker import CircuitBreaker, list_repeated_crashes
 from sweep.search.pruner import make_pruner
 from sweep.search.seeds import SearchEnd, list_confirmations
 from sweep.training.data.sources import make_inputs_digest
 
-# The events of a study while it runs: the command line prints them, the Python API ignores them.
+# What happens while a study runs: the command line prints these events, the Python API ignores them.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +98,11 @@ class Stopped:
 Event = TrialStarted | TrialAdvanced | AttemptEnded | TrialEnded | TrialReused | Stopping | Waiting | Stopped
 
 
-# The trials of a study by number and by content key, with the counts that a proposal requires.
-
-
 @final
 class TrialIndex:
-    """Records by number; a record replaces that of the same number. Trials of the numbers ``not_counted`` are on record
-    and nothing else: they are tried again, and the search and its confirmation do not depend on them."""
+    """The trials of a study by number and by content key, with the counts that a proposal requires. Trials of the
+    numbers ``not_counted`` are on record and nothing else: they are tried again, and neither the search nor its
+    confirmation depends on them."""
 
     def __init__(self, records: Iterable[TrialRecord], not_counted: frozenset[int] = frozenset()) -> None:
         self._not_counted = not_counted
@@ -113,10 +110,10 @@ class TrialIndex:
         self._keys: set[str] = set()
         self._search_keys: set[str] = set()
         self.next_number = 0
-        self.num_changes = 0  # a list that was derived from the records is valid as long as this is the same
+        self.num_changes = 0  # what was derived from the records is valid as long as this is the same
         self.num_counted = 0  # search trials that are running, or that were trained or reused
-        self.num_enqueued = 0  # of the proposed ones, those that were made by hand
-        self.num_proposed = 0  # search trials, each configuration that was tried again once
+        self.num_proposed = 0  # search trials; a configuration that was tried again counts once
+        self.num_enqueued = 0  # proposed trials that were made by hand
         for record in records:
             self.put(record)
 
@@ -130,16 +127,16 @@ class TrialIndex:
         return [record for record in self.records() if record.number not in self._not_counted]
 
     def put(self, record: TrialRecord) -> None:
-        """Adds a new trial, or replaces a known one."""
+        """Adds a new trial, or replaces the one of the same number."""
         previous = self._records.get(record.number)
         self._records[record.number] = record
         self.num_changes += 1
         self.next_number = max(self.next_number, record.number + 1)
         self._keys.add(record.trial_key)
-        if record.phase == "search":
-            self._search_keys.add(record.trial_key)
-            if record.number in self._not_counted:
-                return
+        if record.phase != "search":
+            return
+        self._search_keys.add(record.trial_key)
+        if record.number not in self._not_counted:
             self.num_proposed += previous is None
             self.num_enqueued += previous is None and record.is_enqueued
             was_counted = previous is not None and previous.outcome not in NOT_COUNTED
@@ -156,8 +153,8 @@ class TrialIndex:
 
 @final
 class KeyMaker:
-    """Makes content keys of configurations. ``data_digest`` is that of the images, which are the same for all of them;
-    where it is not known ("") no key is equal to one of before. Each file of initial weights is read once."""
+    """Makes content keys of configurations. All of them read the images of ``data_digest``; if it is not known (""),
+    no key equals an earlier one. Each file of initial weights is read once."""
 
     def __init__(self, plugin: str | None = None, data_digest: str = "") -> None:
         self._code = digest_code(plugin)
@@ -172,12 +169,12 @@ class KeyMaker:
         return trial_key(config, self._digests[weights], self._code, self._versions)
 
 
-_MOST_COMPARED = 1000  # the latest trials, by which the time of a disturbed one is estimated
+_NUM_COMPARED = 1000  # the latest trials, by which the time of a disturbed one is estimated
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
 
 
 class _Proposal(NamedTuple):
-    """The next trial; ``position`` is its place in the queue of hand-made ones, 0 where it is none of these."""
+    """The next trial; ``position`` is its place in the queue of hand-made ones, 0 if it is none of these."""
 
     phase: Phase
     config: TrialConfig
@@ -195,14 +192,14 @@ class Tuner:
         crashes = list_repeated_crashes(store, spec.name, recorded)
         self._trials = TrialIndex(recorded, crashes.numbers)
         self._attempts = Attempts(spec, store, executor, plan)
-        # search trials that crashed alike; those of the confirmation are missing there and so are listed again
-        self._to_repeat = [_Proposal("search", each.config) for each in crashes.to_repeat if each.phase == "search"]
         self._circuit_breaker = CircuitBreaker(spec, has_complete=any(each.outcome == "complete" for each in recorded))
         self._search_end = SearchEnd(spec)
-        self._confirmations: list[TrialConfig] = []
-        self._confirmations_of = -1  # number of changes of the trial index that the list was made from
-        # trials to be attempted again, each with the memory limit of its attempt
+        # Trials to be attempted again, each with the memory limit of its attempt.
         self._open: list[tuple[TrialRecord, int | None]] = [(each, None) for each in recorded if each.outcome is None]
+        # Crashed search trials to repeat. Crashed confirmations are simply missing, so the rule lists them again.
+        self._to_repeat = [_Proposal("search", each.config) for each in crashes.to_repeat if each.phase == "search"]
+        self._confirmations: list[TrialConfig] = []
+        self._confirmations_of = -1  # the number of changes of the trial index that the list was made from
         searched = [each for each in recorded if each.phase == "search" and each.outcome is not None]
         timed = estimate_record_times([*plan.prior, *searched], spec, self._list_probes())
         self._pruner = make_pruner(spec, store, timed[len(plan.prior) :])
@@ -219,59 +216,58 @@ class Tuner:
                 if not self._attempts:
                     break
                 yield from self._receive_messages()
-            yield from self._explain_stop()
+            if stopped := self._explain_stop():
+                yield stopped
         finally:
             self._attempts.abandon(self._plan.shutdown.cause or "interrupted")
-
-    # ------------------------------------------------------------------ choice of the next trial
 
     def _fill_slots(self) -> Iterator[Event]:
         while len(self._attempts) < self._executor.slots and not self._must_stop():
             if self._open:
                 record, limit_bytes = self._open.pop(0)
                 yield self._launch(record, self._store.start_attempt(self._spec.name, record.number), limit_bytes)
-                continue
-            chosen = self._choose()
-            if chosen is None:
+            elif proposal := self._propose() or self._confirm():
+                yield self._begin(proposal)
+            else:
                 return
-            yield self._reuse_or_launch(chosen)
+
+    def _receive_messages(self) -> Iterator[Event]:
+        messages = self._attempts.receive()
+        for number, message in messages:
+            if number in self._attempts and isinstance(message, Progress | Evaluation | Ending):
+                yield self._handle(number, message)
+        if (cause := self._plan.stop_cause) and (num_preempted := self._attempts.preempt(cause)):
+            yield Stopping(cause, num_preempted)
+        for number, ending in self._attempts.stop_overdue():
+            yield self._end_attempt(number, ending)
+        if not messages:
+            yield Waiting()
 
     def _must_stop(self) -> bool:
         return bool(self._plan.stop_cause or self._circuit_breaker.reason)
 
-    def _explain_stop(self) -> Iterator[Event]:
-        num_counted, shutdown_cause = self._trials.num_counted, self._plan.shutdown.cause
-        again = self._plan.resumed_by
+    def _explain_stop(self) -> Stopped | None:
+        """Why the study ends before all its trials are trained; None if it does not."""
+        again, num_counted, num_planned = self._plan.resumed_by, self._trials.num_counted, self._spec.trials
         if reason := self._circuit_breaker.reason:
-            yield Stopped(f"{reason}, then run {again}.", is_failure=True)
-        elif shutdown_cause:
-            yield Stopped(f"{shutdown_cause}; run {again} to resume.")
-        elif self._plan.stop_cause:
-            yield Stopped(f"the study's timeout has passed; run {again} to resume.")
-        elif self._search_end.reason:
-            yield Stopped(
-                f"the search ended after {num_counted} of {self._spec.trials} trials: {self._search_end.reason}."
-            )
-        elif num_counted < self._spec.trials and self._plan.is_search_over:
-            ended = f"the search ended after {num_counted} of {self._spec.trials} trials: its search_timeout has passed"
-            yield Stopped(f"{ended}; run {again} to continue.")
-        elif num_counted < self._spec.trials:
-            yield Stopped(f"every point of the space has been tried: {num_counted} instead of {self._spec.trials}.")
+            return Stopped(f"{reason}, then run {again}.", is_failure=True)
+        if cause := self._plan.shutdown.cause:
+            return Stopped(f"{cause}; run {again} to resume.")
+        if self._plan.stop_cause:
+            return Stopped(f"the study's timeout has passed; run {again} to resume.")
+        ended = f"the search ended after {num_counted} of {num_planned} trials"
+        if reason := self._search_end.reason:
+            return Stopped(f"{ended}: {reason}.")
+        if num_counted >= num_planned:
+            return None
+        if self._plan.is_search_over:
+            return Stopped(f"{ended}: its search_timeout has passed; run {again} to continue.")
+        return Stopped(f"every point of the space has been tried: {num_counted} instead of {num_planned}.")
 
-    def _choose(self) -> _Proposal | None:
-        proposal = self._propose()
-        if proposal is not None:
-            return proposal
-        if any(attempt.record.phase == "search" for attempt in self._attempts):
-            return None  # the front is not known before every search trial has ended
-        if self._confirmations_of != self._trials.num_changes:  # idle slots come here again and again
-            self._confirmations_of = self._trials.num_changes
-            frames = read_frames(self._store.database, self._spec.name)
-            self._confirmations = list_confirmations(frames, self._trials.counted_records(), self._spec)
-        running = [attempt.record.config for attempt in self._attempts]
-        return next((_Proposal("confirm", config) for config in self._confirmations if config not in running), None)
+    # ------------------------------------------------------------------ choice of the next trial
 
     def _propose(self) -> _Proposal | None:
+        """The next search trial; None if the search is over."""
         if self._trials.num_counted >= self._spec.trials:
             return None
         if self._to_repeat:
@@ -301,44 +297,57 @@ class Tuner:
         return bool(self._search_end.reason)
 
     def _make_distinct(self, values: dict[str, Any], index: int) -> TrialConfig | None:
-        """The configuration at ``values``, or a random one where this study has that one already."""
+        """The configuration at ``values``, or a random one if this study has that one already."""
         size = count_grid_points(self._spec.space)
         for draw in range(_MAX_RANDOM_DRAWS):
             config = self._spec.config(values)
             if not self._trials.has_key(self._plan.key_of(config)):
                 return config
             values = draw_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS + draw)
-        if size is not None and self._trials.num_points >= size:
+        return None if size is not None and self._trials.num_points >= size else config
+
+    def _confirm(self) -> _Proposal | None:
+        """The next confirming trial, once every search trial has ended: the front is not known before."""
+        if any(attempt.record.phase == "search" for attempt in self._attempts):
             return None
-        return config
+        if self._confirmations_of != self._trials.num_changes:  # idle slots ask again and again
+            self._confirmations_of = self._trials.num_changes
+            frames = read_frames(self._store.database, self._spec.name)
+            self._confirmations = list_confirmations(frames, self._trials.counted_records(), self._spec)
+        running = [attempt.record.config for attempt in self._attempts]
+        return next((_Proposal("confirm", config) for config in self._confirmations if config not in running), None)
 
     # ------------------------------------------------------------------ start of a trial
 
-    def _reuse_or_launch(self, proposal: _Proposal) -> Event:
-        """Records a new trial, and takes an earlier result for it, refuses it, or launches it.
+    def _begin(self, proposal: _Proposal) -> Event:
+        """Records a new trial, then takes an earlier result for it, refuses it, or launches it.
 
-        A configuration that is predicted not to fit is refused, but for a few that check the prediction: they are
-        launched with the limit of memory as that of their attempt (:meth:`MemoryGate.is_launched_to_check`).
+        A configuration that is predicted not to fit is refused. A few such trials are launched all the same, with the
+        memory limit of the prediction, to check it (:meth:`MemoryGate.is_launched_to_check`).
         """
         phase, config, position = proposal
-        number, key, gate = self._trials.next_number, self._plan.key_of(config), self._plan.memory_gate
+        name, number, gate = self._spec.name, self._trials.next_number, self._plan.memory_gate
+        key, limit_bytes = self._plan.key_of(config), None
         reusable = self._plan.find_reusable(key, self._required_metrics(phase, config))
         refusal = gate.check(config) if gate and not reusable else None
-        is_checked = bool(gate and refusal and gate.is_launched_to_check(number))
-        is_launched = not reusable and (not refusal or is_checked)
+        if gate and refusal and gate.is_launched_to_check(number):
+            limit_bytes, refusal = refusal.limit_bytes, None
         with self._store.transaction():
-            origin = reusable.origin if reusable else ""
-            record = self._store.add_trial(self._spec.name, number, phase, config, key, origin)
-            record = self._store.note_shape(self._spec.name, record, digest_trial_shape(config))
+            record = self._store.add_trial(name, number, phase, config, key, reusable.origin if reusable else "")
+            record = self._store.note_shape(name, record, digest_trial_shape(config))
             if position:
-                record = take_point(self._store.database, self._spec.name, position, record)
-            attempt = self._store.start_attempt(self._spec.name, number) if is_launched else 0
+                record = take_point(self._store.database, name, position, record)
+            attempt = 0 if reusable or refusal else self._store.start_attempt(name, number)
         self._trials.put(record)
         if reusable:
-            return self._copy_reusable(record, reusable)
-        if refusal and not is_checked:
-            return self._refuse(record, refusal)
-        return self._launch(record, attempt, refusal.limit_bytes if refusal else None)
+            for evaluation in reusable.evaluations:
+                self._store.add_evaluation(name, number, 0, evaluation)
+            saved_seconds = float(reusable.ending.measurements.get("total_seconds", 0.0))
+            return TrialReused(self._finish(number, reusable.ending), saved_seconds)
+        if refusal:
+            self._circuit_breaker.record_refusal(refusal.reason)
+            return TrialEnded(self._finish(number, Ending(outcome="not_fitting", error=refusal.reason)), refusal.reason)
+        return self._launch(record, attempt, limit_bytes)
 
     def _required_metrics(self, phase: Phase, config: TrialConfig) -> frozenset[str]:
         """What a recorded trial must have measured to be taken instead of a training."""
@@ -347,34 +356,11 @@ class Tuner:
         test = ("test_accuracy",) if phase == "confirm" else ()
         return frozenset((*self._spec.objectives, *test, *sharpness))
 
-    def _refuse(self, record: TrialRecord, refusal: Refusal) -> Event:
-        self._circuit_breaker.record_refusal(refusal.reason)
-        ended = self._finish(record.number, Ending(outcome="not_fitting", error=refusal.reason))
-        return TrialEnded(ended, refusal.reason)
-
-    def _copy_reusable(self, record: TrialRecord, reusable: ReusableTrial) -> Event:
-        for evaluation in reusable.evaluations:
-            self._store.add_evaluation(self._spec.name, record.number, 0, evaluation)
-        ended = self._finish(record.number, reusable.ending)
-        return TrialReused(ended, float(reusable.ending.measurements.get("total_seconds", 0.0)))
-
-    def _launch(self, record: TrialRecord, attempt: int, memory_limit_bytes: int | None = None) -> Event:
-        self._attempts.start(record, attempt, memory_limit_bytes)
+    def _launch(self, record: TrialRecord, attempt: int, limit_bytes: int | None) -> Event:
+        self._attempts.start(record, attempt, limit_bytes)
         return TrialStarted(number=record.number, phase=record.phase, config=record.config, attempt=attempt)
 
     # ------------------------------------------------------------------ messages and endings
-
-    def _receive_messages(self) -> Iterator[Event]:
-        messages = self._attempts.receive()
-        for number, message in messages:
-            if number in self._attempts and isinstance(message, Progress | Evaluation | Ending):
-                yield self._handle(number, message)
-        if (cause := self._plan.stop_cause) and (num_preempted := self._attempts.preempt(cause)):
-            yield Stopping(cause, num_preempted)
-        for number, ending in self._attempts.stop_overdue():
-            yield self._end_attempt(number, ending)
-        if not messages:
-            yield Waiting()
 
     def _handle(self, number: int, message: Progress | Evaluation | Ending) -> Event:
         if isinstance(message, Ending):
@@ -390,24 +376,22 @@ class Tuner:
         return TrialAdvanced(number, message)
 
     def _end_attempt(self, number: int, ending: Ending) -> Event:
+        """Closes an attempt, and its trial with it unless the trial stays open for another attempt."""
         attempt = self._attempts[number]
         if self._plan.solo_probes and not attempt.preempt_cause:
             is_idle = len(self._attempts) == 1 and not self._must_stop()
             self._plan.solo_probes.note(attempt.record.with_ending(ending), is_idle=is_idle)
-        final = self._attempts.end(number, ending)
-        if final is None:
-            return self._reopen(attempt, ending)
-        self._circuit_breaker.record_ending(attempt.record.config, final)
+        final_ending = self._attempts.end(number, ending)
+        if final_ending is None:
+            if ending.outcome == "crashed" and not (attempt.preempt_cause or attempt.has_advanced):
+                # An attempt that dies at once may do so every time.
+                self._circuit_breaker.record_ending(attempt.record.config, ending)
+            self._open.insert(0, (attempt.record, attempt.memory_limit_bytes))
+            return AttemptEnded(number, attempt.preempt_cause or ending.cause, ending.error)
+        self._circuit_breaker.record_ending(attempt.record.config, final_ending)
         if self._plan.memory_gate:
-            self._plan.memory_gate.learn(attempt.record.config, final)
-        return TrialEnded(self._learn(number, final), final.error)
-
-    def _reopen(self, attempt: Attempt, ending: Ending) -> Event:
-        if ending.outcome == "crashed" and not (attempt.preempt_cause or attempt.has_advanced):
-            # an attempt that dies at once may do so every time
-            self._circuit_breaker.record_ending(attempt.record.config, ending)
-        self._open.insert(0, (attempt.record, attempt.memory_limit_bytes))
-        return AttemptEnded(attempt.record.number, attempt.preempt_cause or ending.cause, ending.error)
+            self._plan.memory_gate.learn(attempt.record.config, final_ending)
+        return TrialEnded(self._learn(number, final_ending), final_ending.error)
 
     def _finish(self, number: int, ending: Ending) -> TrialRecord:
         self._store.finish_trial(self._spec.name, number, ending)
@@ -427,7 +411,7 @@ class Tuner:
 
     def _estimate_time(self, record: TrialRecord) -> TrialRecord:
         searched = [each for each in self._trials.records() if each.phase == "search" and each.number != record.number]
-        return estimate_record_times([*searched[-_MOST_COMPARED:], record], self._spec, self._list_probes())[-1]
+        return estimate_record_times([*searched[-_NUM_COMPARED:], record], self._spec, self._list_probes())[-1]
 
     def _list_probes(self) -> list[ProbeRecord]:
         return self._plan.solo_probes.list_used() if self._plan.solo_probes else []

@@ -29,6 +29,13 @@ from sweep.search.tuner import Tuner
 SHARES = [0.25, 0.5, 0.75, 1.0]
 
 
+def progress(memory: int = 1000, flags: tuple[str, ...] = ()) -> Progress:
+    """What a trial tells before its first step."""
+    return Progress(
+        step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=memory, quality_flags=flags
+    )
+
+
 def family(gains: list[float], **options: Any) -> CurveFamily:
     """Curves of an accuracy of 0.5 at half of the schedule that end this much higher."""
     made = CurveFamily(**options)
@@ -67,12 +74,7 @@ def search(
     pruner, spent = FrontPruner(objectives), {}
     for number, index in enumerate(order):
         record = table.record(index, number)
-        pruner.should_prune(
-            record,
-            Progress(
-                step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(table.costs(index)[1])
-            ),
-        )
+        pruner.should_prune(record, progress(int(table.costs(index)[1])))
         evaluations = list(table.evaluations(index, seed))
         stop = next((place for place, seen in enumerate(evaluations) if pruner.should_prune(record, seen)), None)
         if stop is None:
@@ -123,10 +125,7 @@ def judged(own_flags: tuple[str, ...], uncertain: tuple[str, ...], model: str) -
     table = CurveTable(table_spec(), 0, noise=0.001)
     config = spec.config({"optimizer.lr": 0.5})
     for number in range(30):  # a family to learn from, of another shape and no rival in time
-        pruner.should_prune(
-            table.record(number, number),
-            Progress(step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=1000),
-        )
+        pruner.should_prune(table.record(number, number), progress())
         for seen in table.evaluations(number, 0):
             pruner.should_prune(table.record(number, number), replace(seen, train_seconds=100 * seen.train_seconds))
         record = table.record(number, number, seen)
@@ -134,23 +133,10 @@ def judged(own_flags: tuple[str, ...], uncertain: tuple[str, ...], model: str) -
         pruner.learn(replace(record, measurements=slow))
     values = flatten_config(config) | {"model.name": model}
     measured = {"val_accuracy": 1.0, "train_seconds": 1.0, "peak_memory_bytes": 10}
-    pruner.learn(
-        TrialRecord(
-            number=40,
-            phase="search",
-            values=values,
-            outcome="complete",
-            measurements=measured,
-            errors=dict.fromkeys(uncertain, 0.5),
-        )
-    )
     running = TrialRecord(number=41, phase="search", values=flatten_config(config))
-    pruner.should_prune(
-        running,
-        Progress(
-            step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=10**13, quality_flags=own_flags
-        ),
-    )
+    rival = replace(running, number=40, values=values, outcome="complete", measurements=measured)
+    pruner.learn(replace(rival, errors=dict.fromkeys(uncertain, 0.5)))
+    pruner.should_prune(running, progress(10**13, own_flags))
     slow_evaluations = [replace(seen, train_seconds=100 * seen.train_seconds) for seen in table.evaluations(0, 0)]
     bad = [replace(seen, val_accuracy=0.1 + 0.001 * place) for place, seen in enumerate(slow_evaluations)]
     return any(pruner.should_prune(running, seen) for seen in bad[:5])
@@ -180,7 +166,7 @@ def curves(task: TrialTask) -> Iterator[Message]:
     flat = flatten_config(task.config)
     index = places[make_point_key({path: flat[path] for path in table.spec.space})]
     seconds, memory = table.costs(index)
-    yield Progress(step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(memory))
+    yield progress(int(memory))
     for seen in table.evaluations(index, task.config.seed):
         yield seen
     measured = {"val_accuracy": seen.val_accuracy, "train_seconds": seconds, "peak_memory_bytes": int(memory)}
@@ -196,7 +182,7 @@ def run(store: Store, trials: int, pruner: str = "front") -> None:
     spec = table_spec(sampler="qmc", trials=trials, pruner=pruner, confirm={"max_configurations": 2, "seeds": 1})
     if store.load_spec(spec.name) is None:
         store.create_study(spec)
-    executor = InlineExecutor("cpu", WorkerProgram("test_pruning:curves", "tuner_runners:describe"))
+    executor = InlineExecutor("cpu", WorkerProgram("test_pruner:curves", "tuner_runners:describe"))
     plan = RunPlan(key_of=TrialConfig.model_dump_json)
     with executor:
         tuner = Tuner(spec, store, executor, plan)

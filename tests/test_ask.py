@@ -2,58 +2,43 @@
 
 import itertools
 import json
+import pytest
 import re
 import signal
 import tomllib
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from benchmarks import (datasets)
+from collections.abc import (Callable)
+from contextlib import (closing)
+from dataclasses import (replace)
+from functools import (partial)
+from pathlib import (Path)
+from reports import (write_report)
+from safetensors.torch import (save_file)
+from sweep.cli import (ask as ask_command, study_run)
+from sweep.cli.app import (run_app)
+from sweep.config.errors import (InputError)
+from sweep.config.sections import (ModelSection, round_up_duration)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_file import (build_study, load_study)
+from sweep.config.tables import (ImageShape)
+from sweep.probing.gate import (MemoryRoom)
+from sweep.probing.memory import (estimate_memory)
+from sweep.records.files import (import_records)
+from sweep.records.loading import (load_frames)
+from sweep.records.store import (open_store)
+from sweep.search import (guided_study, study_forecast)
+from sweep.search.ask import (Answers, Decisions, Facts, Size, StudyDraft, choose_size, decide, describe_left_out, find_full_size, find_uses, find_usual_size, list_sizes, pick_batches, split_time, write_study)
+from sweep.search.guided_study import (GuideTask, find_best_batch, look_at_images)
+from sweep.search.session import (Options, open_session)
+from sweep.search.shutdown import (Shutdown)
+from sweep.search.tuner import (Stopped)
+from sweep.training.models.build import (build_model)
+from types import (SimpleNamespace)
+from typing import (Any)
 
-import pytest
-from safetensors.torch import save_file
-
-from benchmarks import datasets
-from reports import write_report
-from sweep import load_frames
-from sweep.cli import ask as ask_command
-from sweep.cli import ask as questions
-from sweep.cli import study_run
-from sweep.cli.app import run_app
-from sweep.config.errors import InputError
-from sweep.config.sections import ModelSection, round_up_duration
-from sweep.config.study import StudySpec
-from sweep.config.study_file import build_study, load_study
-from sweep.config.tables import ImageShape
-from sweep.probing.gate import MemoryRoom
-from sweep.probing.memory import estimate_memory
-from sweep.search import guided_study, study_forecast
-from sweep.search.ask import (
-    Answers,
-    Decisions,
-    Facts,
-    Size,
-    StudyDraft,
-    choose_size,
-    decide,
-    describe_left_out,
-    find_full_size,
-    find_uses,
-    find_usual_size,
-    list_sizes,
-    pick_batches,
-    split_time,
-    write_study,
-)
-from sweep.search.guided_study import GuideTask, look_at_images
-from sweep.search.session import Options, open_session
-from sweep.search.shutdown import Shutdown
-from sweep.search.tuner import Stopped
-from sweep.training.models.build import build_model
 
 FACTS = Facts(side=32, num_train=45_000, num_validation=5000)
+FEW = {"num_train": 1300, "num_validation": 228}
 
 
 def values_of(decisions: Decisions) -> dict[str, Any]:
@@ -165,16 +150,6 @@ def test_small_micro_batches_have_no_batch_normalization(
     assert "model.norm" not in values_of(transformer)
 
 
-def test_a_small_set_has_no_batch_that_is_nearly_all_of_it() -> None:
-    decisions = decide(Answers(target="speed"), replace(FACTS, num_train=1000))
-    assert decisions.batches == (32, 64, 128)
-    assert "above 128 are left out" in decisions.notes[0]
-    assert decide(Answers(), replace(FACTS, num_train=60)).batches[-1] == 8
-    given = decide(Answers(target="speed", batch=300), replace(FACTS, num_train=1000))
-    assert given.batches == (32, 64, 128, 300)
-    assert "above 128 are left out but for the given 300:" in given.notes[0]
-
-
 def test_fine_tuning_takes_small_batches_and_small_rates() -> None:
     answers = Answers(weights="w.safetensors", models=("resnet20",), target="speed")
     decisions = decide(answers, FACTS)
@@ -201,53 +176,56 @@ def test_several_devices_share_the_effective_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_devices", "batches"), [(2, (32, 512)), (3, (24, 384)), (64, (128, 512)), (512, (1024, 2048))]
+    ("answers", "facts", "key", "value"),
+    [
+        (Answers(target="speed"), {"device_type": "cuda"}, "precision.dtype", "bf16"),
+        (Answers(target="accuracy"), {"device_type": "cuda"}, "precision.dtype", None),
+        (Answers(target="speed"), {}, "precision.dtype", None),
+        # twice the root of 0.02 / n in steps of 0.005
+        (Answers(), {"num_validation": 100}, "answer.tolerance.accuracy", 0.03),
+        (Answers(), {"num_validation": 504}, "answer.tolerance.accuracy", 0.015),
+        (Answers(), {"num_validation": 5000}, "answer.tolerance.accuracy", 0.005),
+        (Answers(), {**FEW, "has_own_validation": False}, "data.validation_share", 0.33),
+        (Answers(), FEW, "data.validation_share", None),
+    ],
 )
-def test_every_device_has_the_same_share(num_devices: int, batches: tuple[int, int]) -> None:
-    decisions = decide(Answers(num_devices=num_devices), FACTS)
-    assert (decisions.batches[0], decisions.batches[-1]) == batches
-    spec = build(draft_of(decisions))
-    assert {each.global_batch_size for each in spec.list_corners()} == set(decisions.batches)
+def test_what_is_known_decides_a_key(answers: Answers, facts: dict[str, Any], key: str, value: Any) -> None:
+    assert values_of(decide(answers, replace(FACTS, **facts))).get(key) == value
 
 
 @pytest.mark.parametrize(
-    ("device_type", "target", "dtype"),
-    [("cuda", "speed", "bf16"), ("cuda", "accuracy", None), ("cpu", "speed", None)],
+    ("answers", "side", "models"),
+    [
+        (Answers(), 8, ("resnet8", "vit_micro")),
+        (Answers(), 224, ("resnet18", "vit_small")),
+        (Answers(models=("resnet56",)), 32, ("resnet56",)),
+    ],
 )
-def test_sixteen_bits_are_for_gpus_where_accuracy_is_not_all(device_type: str, target: str, dtype: str | None) -> None:
-    decisions = decide(Answers(target=target), replace(FACTS, device_type=device_type))
-    assert values_of(decisions).get("precision.dtype") == dtype
+def test_the_size_of_the_images_decides_the_models(answers: Answers, side: int, models: tuple[str, ...]) -> None:
+    assert decide(answers, replace(FACTS, side=side)).models == models
 
 
-def test_a_large_model_on_much_data_for_speed() -> None:
-    facts = replace(FACTS, side=224, num_train=1_000_000, device_type="cuda", largest_micro=64)
-    decisions = decide(Answers(models=("vit_base",), target="speed"), facts)
-    spec = build(draft_of(decisions))
-    configs = spec.list_corners()
-    assert {config.model.name for config in configs} == {"vit_base"}
-    assert {config.precision.dtype for config in configs} == {"bf16"}
-    assert {config.batch.micro for config in configs} == {64}
-    assert max(config.global_batch_size for config in configs) == 1024
-
-
-def test_the_size_of_the_images_decides_the_models() -> None:
-    assert decide(Answers(), replace(FACTS, side=8)).models == ("resnet8", "vit_micro")
-    assert decide(Answers(), replace(FACTS, side=224)).models == ("resnet18", "vit_small")
-    assert decide(Answers(models=("resnet56",)), FACTS).models == ("resnet56",)
-
-
-def test_the_tolerance_follows_the_validation_images() -> None:
-    found = [
-        values_of(decide(Answers(), replace(FACTS, num_validation=count)))["answer.tolerance.accuracy"]
-        for count in (100, 504, 5000)
-    ]
-    assert found == [0.03, 0.015, 0.005]  # twice the root of 0.02 / n in steps of 0.005
-
-
-def test_few_images_hold_out_more_for_validation() -> None:
-    few = replace(FACTS, num_train=1300, num_validation=228, has_own_validation=False)
-    assert values_of(decide(Answers(), few))["data.validation_share"] == 0.33
-    assert "data.validation_share" not in values_of(decide(Answers(), replace(few, has_own_validation=True)))
+@pytest.mark.parametrize(
+    ("answers", "num_train", "batches", "note"),
+    [
+        (Answers(target="speed"), 1000, (32, 64, 128), "above 128 are left out:"),
+        (Answers(target="speed", batch=300), 1000, (32, 64, 128, 300), "above 128 are left out but for the given 300:"),
+        (Answers(), 60, (2, 4, 8), "above 8 are left out:"),
+        (Answers(batch=256), 258, (16, 32, 64, 256), "258 training images at an effective batch size of 256 are 2 opt"),
+        (Answers(num_devices=2), 45_000, (32, 64, 128, 256, 512), ""),
+        (Answers(num_devices=3), 45_000, (24, 48, 96, 192, 384), ""),
+        (Answers(num_devices=64), 45_000, (128, 256, 512), ""),
+        (Answers(num_devices=512), 45_000, (1024, 2048), ""),
+    ],
+)
+def test_batch_sizes_leave_enough_steps_and_every_device_has_the_same_share(
+    answers: Answers, num_train: int, batches: tuple[int, ...], note: str
+) -> None:
+    decisions = decide(answers, replace(FACTS, num_train=num_train))
+    assert decisions.batches == batches
+    assert note in " ".join(decisions.notes)
+    assert bool(decisions.notes) == bool(note)
+    assert {each.global_batch_size for each in build(draft_of(decisions)).list_corners()} == set(batches)
 
 
 # ---------------------------------------------------------------------- the size
@@ -281,16 +259,16 @@ def test_the_sizes_fall_from_full_to_least() -> None:
     with pytest.raises(InputError, match=r"Give --budget 70s or more"):  # a quarter is left by 40 s and a quarter more
         choose_size(full, 5.0, price, 40.0)
     assert choose_size(full, 10.0, price, 40.0).num_batches == 2
+    assert choose_size(full, 60.0, lambda _size: None) == find_usual_size(full)  # without a probe only limits hold
+    usual = find_usual_size(full)
+    limits = split_time(100.0, usual)
+    assert limits.search_seconds < limits.seconds == 100.0
+    assert 0.7 * usual.confirm_share < (100.0 - limits.search_seconds) / limits.search_seconds < usual.confirm_share
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.5, "10s"), (111, "120s"), (121, "3m"), (10_801, "4h")])
 def test_a_sufficient_budget_is_in_round_units(seconds: float, text: str) -> None:
     assert round_up_duration(seconds) == text
-
-
-def test_without_a_probe_the_time_limits_alone_hold() -> None:
-    full = find_full_size(decide(Answers(), FACTS), FACTS.num_train)
-    assert choose_size(full, 60.0, lambda _size: None) == find_usual_size(full)
 
 
 def test_what_is_left_out_is_named() -> None:
@@ -311,29 +289,11 @@ def test_what_is_left_out_is_named() -> None:
         "the effective batch sizes 32, 64, 256, 512",
     ]
     assert describe_left_out(replace(full, num_batches=5), full, decisions) == ["the effective batch size 128"]
-
-
-def test_the_best_batch_on_record_is_kept_beside_the_given_one() -> None:
-    decisions = decide(Answers(batch=48), replace(FACTS, best_batch=64))
-    full = find_full_size(decisions, FACTS.num_train)
-    assert pick_batches(decisions, 2) == (48, 64)
-    assert pick_batches(decisions, 3) == (48, 64, 512)
-    assert describe_left_out(replace(full, num_batches=2), full, decisions) == [
+    recorded = decide(Answers(batch=48), replace(FACTS, best_batch=64))
+    assert [pick_batches(recorded, count) for count in (2, 3)] == [(48, 64), (48, 64, 512)]
+    assert describe_left_out(replace(full, num_batches=2), full, recorded) == [
         "the effective batch sizes 32, 128, 256, 512 (64 is kept, as the best on record for these images)"
     ]
-
-
-def test_few_steps_of_an_epoch_are_stated() -> None:
-    notes = decide(Answers(batch=256), replace(FACTS, num_train=258)).notes
-    assert "258 training images at an effective batch size of 256 are 2 optimizer steps an epoch" in notes[-1]
-    assert decide(Answers(batch=256), FACTS).notes == ()
-
-
-def test_search_and_confirming_share_the_time() -> None:
-    size = find_usual_size(find_full_size(decide(Answers(), FACTS), FACTS.num_train))
-    limits = split_time(100.0, size)
-    assert limits.search_seconds < limits.seconds == 100.0
-    assert 0.7 * size.confirm_share < (100.0 - limits.search_seconds) / limits.search_seconds < size.confirm_share
 
 
 # ---------------------------------------------------------------------- the file
@@ -355,16 +315,6 @@ def test_the_file_has_a_reason_for_each_key_and_is_a_study() -> None:
         if "=" in line and not line.startswith(("#", "question")):
             assert "  # " in line or lines[index - 1].startswith("# "), line
     assert max(map(len, lines)) <= 120
-
-
-def test_the_comments_of_the_file_state_this_case() -> None:
-    draft = draft_of(
-        decide(Answers(models=("resnet20",)), FACTS), limits=split_time(60.0, draft_of(decide(Answers(), FACTS)).size)
-    )
-    text = write_study(replace(draft, size=replace(draft.size, epochs=1), full_epochs=12))
-    assert 'model.name = "resnet20"  # as it was given' in text
-    assert "budget.epochs = 1  # passes over the training images: the time allows a single one of 12" in text
-    assert "# by the size of the images\n" in write_study(draft_of(decide(Answers(), FACTS)))
 
 
 # ---------------------------------------------------------------------- the command
@@ -613,3 +563,23 @@ def test_weights_are_followed_by_the_question_for_their_model(monkeypatch: pytes
     assert collect({}, ("resnet8",), takes_defaults=False)[0].models == ("resnet8",)
     with pytest.raises(InputError, match="name it with --model"):
         collect({"--weights": str(weights)}, (), takes_defaults=True)
+
+
+# ---------------------------------------------------------------------- the best batch size on record
+
+
+GALLERY = Path(__file__).parents[1] / "docs/gallery/quickstart"
+
+
+def test_the_batch_size_that_records_of_the_same_images_name(tmp_path: Path) -> None:
+    (tmp_path / "quickstart").mkdir()
+    with closing(open_store(tmp_path / "quickstart/study.sqlite", create=True)) as store:
+        import_records(GALLERY, store)
+    frames = load_frames(GALLERY)
+    assert frames.data is not None
+    found = find_best_batch(tmp_path, frames.data.digest)
+    assert found in set(frames.trials["global_batch_size"])
+    assert find_best_batch(tmp_path, "other") is None
+    assert find_best_batch(tmp_path / "nothing", frames.data.digest) is None
+    (tmp_path / "quickstart/study.sqlite").write_bytes(b"no database")
+    assert find_best_batch(tmp_path, frames.data.digest) is None

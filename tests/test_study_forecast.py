@@ -24,9 +24,8 @@ from sweep.search.study_forecast import (
     FACTOR,
     WIDTH,
     Forecast,
-    PlannedTrials,
     RemainingWork,
-    estimate_remaining_work,
+    list_remaining,
     make_forecast,
 )
 from sweep.training.trial import run_trial
@@ -152,32 +151,23 @@ def test_learning_rates_and_seeds_change_no_cost_but_a_confirming_trial_reads_on
     one = config(batch__micro=64)
     assert costs.predict(one) == costs.predict(config(batch__micro=64, optimizer__lr=0.7, seed=5))
     search, confirm = costs.predict(one), costs.predict(one, read_test=True)
-    assert search is not None
-    assert confirm is not None
-    assert confirm.seconds - search.seconds == pytest.approx(NUM_VALIDATION / EVAL_RATE)
+    assert (confirm or NO_COST).seconds - (search or NO_COST).seconds == pytest.approx(NUM_VALIDATION / EVAL_RATE)
+    assert (costs.predict(config(batch__micro=16, budget__seconds=7.0)) or NO_COST).train_seconds == 7.0
 
 
-def test_a_budget_of_seconds_takes_them() -> None:
-    costs = CostModel([probe_of(config(batch__micro=16))])
-    cost = costs.predict(config(batch__micro=16, budget__seconds=7.0))
-    assert cost is not None
-    assert cost.train_seconds == 7.0
-
-
-def test_another_kind_is_guessed_by_the_most_like_it_and_nothing_by_nothing() -> None:
+def test_another_kind_or_a_far_size_is_guessed_and_nothing_by_nothing() -> None:
     assert CostModel().predict_seconds(config()) is None
+    failed = ProbeRecord(
+        shape_key="k", device="made up", shape=derive_shape(config()).text, outcome="out_of_memory", micro_batch=64
+    )
+    assert CostModel([failed]).predict_seconds(config()) is None
+    sizes = CostModel([probe_of(config(batch__micro=16)), probe_of(config(batch__micro=64))])
+    predicted = {micro: sizes.predict(config(batch__micro=micro)) for micro in (4, 8, 16, 48, 128, 256)}
+    assert {micro for micro, cost in predicted.items() if cost and cost.is_guess} == {4, 256}
     costs = CostModel([probe_of(config(model__name="vit_micro"), pace=5.0), probe_of(config())])
-    adam, known = costs.predict(config(optimizer__name="adamw")), costs.predict(config())
-    assert adam is not None
-    assert known is not None
+    adam, known = (costs.predict(each) or NO_COST for each in (config(optimizer__name="adamw"), config()))
     assert (adam.is_guess, known.is_guess) == (True, False)
     assert adam.seconds == known.seconds
-
-
-def test_a_micro_batch_far_from_every_probe_is_a_guess() -> None:
-    costs = CostModel([probe_of(config(batch__micro=16)), probe_of(config(batch__micro=64))])
-    found = {micro: costs.predict(config(batch__micro=micro)) for micro in (4, 8, 16, 48, 128, 256)}
-    assert {micro for micro, cost in found.items() if cost and cost.is_guess} == {4, 256}
 
 
 def test_memory_is_predicted_between_probed_sizes_only() -> None:
@@ -186,13 +176,6 @@ def test_memory_is_predicted_between_probed_sizes_only() -> None:
     assert costs.predict_peak_memory_bytes(config(batch__micro=100, batch__accumulation=8)) == 1_104_000
     assert costs.predict_peak_memory_bytes(config(batch__micro=257)) is None
     assert costs.predict_peak_memory_bytes(config(model__name="resnet20")) is None
-
-
-def test_a_probe_that_did_not_fit_tells_no_time() -> None:
-    failed = ProbeRecord(
-        shape_key="k", device="made up", shape=derive_shape(config()).text, outcome="out_of_memory", micro_batch=64
-    )
-    assert CostModel([failed]).predict_seconds(config()) is None
 
 
 # ---------------------------------------------------------------------- the forecast of a study
@@ -214,7 +197,7 @@ def forecast(
     def predict(wanted: TrialConfig) -> int:
         return probe_of(wanted).peak_memory_bytes or 0
 
-    work = RemainingWork(**{"sample": sample, "num_trials": 20, "num_confirm": 0, "is_exact": False, **known})
+    work = RemainingWork(**{"sample": sample, "num_trials": 20, "most_confirm": 0, "is_exact": False, **known})
     return make_forecast(work, costs, find, probe, MemoryGate(limit_bytes, predict)), probed
 
 
@@ -233,9 +216,7 @@ def between(found: Forecast) -> tuple[float, float, float]:
         found.expected_total_seconds,
         found.expected_total_seconds_high,
     )
-    assert low is not None
-    assert middle is not None
-    assert high is not None
+    assert low is not None and middle is not None and high is not None  # noqa: PT018
     return low, middle, high
 
 
@@ -252,7 +233,7 @@ def test_a_known_list_of_trials_is_added_up_and_its_interval_is_that_of_the_mach
 
 def test_what_an_adaptive_sampler_may_propose_lies_inside_the_interval() -> None:
     sample = sizes(16, 32, 64, 128, 256)
-    found, _ = forecast(sample, num_confirm=4)
+    found, _ = forecast(sample, most_confirm=4)
     low, middle, high = between(found)
     each = seconds_of(sample)
     assert min(each) * 20 < low < middle < high < max(each) * 24 * 1.2
@@ -342,7 +323,7 @@ def test_confirming_trials_are_forecast_as_the_rule_takes_them() -> None:
     one = FACTOR * (CostModel([probe_of(sample[0])]).predict(sample[0], read_test=True) or NO_COST).seconds
     limits = {"num_trials": 0, "least_confirm": 3}
     none_left, ten_left, four_at_most = (
-        between(forecast(sample, **limits, num_confirm=most, confirm_left_seconds=left * one / FACTOR)[0])
+        between(forecast(sample, **limits, most_confirm=most, confirm_left_seconds=left * one / FACTOR)[0])
         for left, most in ((-1, 20), (10, 20), (10, 4))
     )
     assert none_left[1] / one == pytest.approx(3.0, rel=0.05)
@@ -354,7 +335,7 @@ def test_confirming_trials_are_forecast_as_the_rule_takes_them() -> None:
 
 def test_the_time_for_confirming_grows_with_that_of_the_search() -> None:
     sample = sizes(64)
-    most = {"num_trials": 20, "is_exact": True, "least_confirm": 3, "num_confirm": 100}
+    most = {"num_trials": 20, "is_exact": True, "least_confirm": 3, "most_confirm": 100}
     none, half, whole = (
         between(forecast(sample * 20, **most, confirm_share=share)[0])[1] for share in (1e-9, 0.5, 1.0)
     )
@@ -373,7 +354,7 @@ def test_a_target_that_may_be_reached_early_makes_the_low_end_low() -> None:
 def test_nothing_probed_is_said_as_that() -> None:
     gate = MemoryGate(1000, lambda _config: None)
     failed = ProbeRecord(shape_key="k", device="made up", outcome="crashed")
-    work = RemainingWork(sample=sizes(16), num_trials=1, num_confirm=0, is_exact=True)
+    work = RemainingWork(sample=sizes(16), num_trials=1, most_confirm=0, is_exact=True)
     found = make_forecast(work, CostModel(), lambda _config: None, lambda _config, _seconds: failed, gate)
     assert (found.expected_total_seconds, found.peak_memory_bytes_high, found.num_probes) == (None, None, 1)
     assert json.loads(json.dumps(found.document()))["num_not_fitting"] == 0
@@ -381,16 +362,16 @@ def test_nothing_probed_is_said_as_that() -> None:
 
 def test_the_sample_is_what_the_sampler_will_propose() -> None:
     spec = make_spec(trials=8, sampler="random", confirm={"max_configurations": 2, "seeds": 3, "share": 0.5})
-    work = estimate_remaining_work(spec, PlannedTrials(), slots=2)
+    work = list_remaining(spec, 2)
     # the time for confirming is that of half of the 8
-    assert (work.is_exact, len(work.sample), work.num_confirm, work.slots) == (True, 8, 4, 2)
+    assert (work.is_exact, len(work.sample), work.most_confirm, work.slots) == (True, 8, 4, 2)
     more = spec.model_copy(update={"confirm": spec.confirm.model_copy(update={"share": 5.0})})
-    assert estimate_remaining_work(more, PlannedTrials(), slots=2).num_confirm == 6
-    adaptive = estimate_remaining_work(make_spec(trials=8), PlannedTrials(), slots=1)
+    assert list_remaining(more, 2).most_confirm == 6
+    adaptive = list_remaining(make_spec(trials=8), 1)
     assert (adaptive.is_exact, adaptive.num_trials) == (False, 8)
     assert {one.micro_batch for one in adaptive.sample} == {2**k for k in range(4, 11)}
     space = {"batch.micro": {"log2": [4, 6]}}
-    finite = estimate_remaining_work(make_spec(trials=50, space=space), PlannedTrials(), slots=1)
+    finite = list_remaining(make_spec(trials=50, space=space), 1)
     assert finite.num_trials == 3
 
 
@@ -398,19 +379,18 @@ def test_a_study_that_has_trained_enough_has_its_open_confirmations_ahead(tmp_pa
     spec = make_spec(trials=4, confirm={"max_configurations": 2, "seeds": 3, "share": 0.5})
     with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
         add_trials(store, ["complete", "complete", "diverged"])
-        begun = estimate_remaining_work(spec, PlannedTrials(store.trial_records("s")), slots=1)
-        assert (begun.num_trials, begun.least_confirm, begun.num_confirm) == (1, 3, 3)
+        begun = list_remaining(spec, 1, store.trial_records("s"))
+        assert (begun.num_trials, begun.least_confirm, begun.most_confirm) == (1, 3, 3)
         add_trials(store, ["complete"], first=3)
         records = store.trial_records("s")
-        searched = estimate_remaining_work(spec, PlannedTrials(records), slots=1)
+        searched = list_remaining(spec, 1, records)
         assert (searched.num_trials, searched.is_exact) == (0, False)
-        ahead = [searched.num_confirm]
+        ahead = [searched.most_confirm]
         while due := list_confirmations(read_frames(store.database, "s"), store.trial_records("s"), spec):
             number = 4 + len(ahead)
             store.add_trial("s", number, "confirm", due[0], f"key{number}")
             store.finish_trial("s", number, make_ending(3))
-            planned = PlannedTrials(store.trial_records("s"))
-            ahead.append(estimate_remaining_work(spec, planned, slots=1).num_confirm)
+            ahead.append(list_remaining(spec, 1, store.trial_records("s")).most_confirm)
     assert ahead == [3, 2, 1, 0]
-    done = estimate_remaining_work(make_spec(trials=4, confirm={"seeds": 0}), PlannedTrials(records), slots=1)
-    assert (done.num_trials, done.num_confirm, done.sample) == (0, 0, [])
+    done = list_remaining(make_spec(trials=4, confirm={"seeds": 0}), 1, records)
+    assert (done.num_trials, done.most_confirm, done.sample) == (0, 0, [])

@@ -12,7 +12,7 @@ import optuna
 import pytest
 from cli_calls import call_sweep
 from optuna.trial import TrialState
-from records_factory import fill_mirror, make_spec
+from records_factory import fill_mirror, make_spec, make_store
 from test_tuner import run
 
 from sweep import load_frames
@@ -20,7 +20,7 @@ from sweep.config.study import StudySpec
 from sweep.config.tables import MODELS, ModelEntry
 from sweep.config.trial import TrialConfig
 from sweep.records.messages import Ending
-from sweep.records.store import Store, open_store
+from sweep.records.store import Store
 from sweep.search.breaker import CircuitBreaker
 from sweep.search.optuna import open_read_only
 from sweep.search.tuner import Stopped
@@ -122,8 +122,7 @@ def spec() -> StudySpec:
 
 @pytest.fixture
 def store(tmp_path: Path, spec: StudySpec) -> Any:
-    with closing(open_store(tmp_path / "study.sqlite", create=True)) as opened:
-        opened.create_study(spec)
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as opened:
         yield opened
 
 
@@ -135,7 +134,9 @@ def points(store: Store, first: int, last: int) -> list[dict[str, Any]]:
     return [record.values for record in store.trial_records("s")[first:last]]
 
 
-def test_the_second_crash_stops_the_study_and_both_are_tried_again(store: Store, spec: StudySpec) -> None:
+def test_the_second_crash_stops_the_study_and_both_are_tried_again(
+    store: Store, spec: StudySpec, tmp_path: Path
+) -> None:
     events = run(store, spec, "broken")
     assert events[-1] == Stopped(
         "2 trials in a row crashed in the same way: layer 3 is missing. To have them tried again, fix that, then run "
@@ -157,26 +158,16 @@ def test_the_second_crash_stops_the_study_and_both_are_tried_again(store: Store,
     number = len(store.trial_records("s"))
     run(store, spec)  # finished: nothing is tried again
     assert len(store.trial_records("s")) == number
-
-
-def test_a_search_that_was_interrupted_so_has_the_points_of_one_that_was_not(
-    store: Store, spec: StudySpec, tmp_path: Path
-) -> None:
-    run(store, spec, "broken")
-    run(store, spec)
-    with closing(open_store(tmp_path / "other.sqlite", create=True)) as other:
-        other.create_study(spec)
-        run(other, spec)
-        expected = points(other, 0, spec.trials)
-    assert points(store, 2, 2 + spec.trials) == expected
+    with closing(make_store(tmp_path / "other.sqlite", spec)) as unbroken:
+        run(unbroken, spec)
+        assert points(store, 4, 4 + spec.trials) == points(unbroken, 0, spec.trials)
 
 
 @pytest.mark.parametrize("sampler", ["grid", "tpe", "nsga2", "gp", "cost_aware"])
 def test_every_sampler_and_the_mirror_get_on_with_trials_that_are_tried_again(tmp_path: Path, sampler: str) -> None:
     space = {"batch.micro": {"log2": [4, 6]}, "batch.accumulation": {"choice": [1, 2]}}
     spec = make_spec(trials=6, sampler=sampler, confirm={"seeds": 0}, space=space)
-    with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
-        store.create_study(spec)
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
         run(store, spec, "broken")
         events = run(store, spec)
         assert not isinstance(events[-1], Stopped)  # all six points of the space were trained
@@ -203,14 +194,6 @@ def test_what_is_tried_again_is_so_once_although_the_supervisor_stops_amid_it(st
     run(store, spec)
     assert points(store, 2, 4) == points(store, 0, 2)
     assert len(outcomes(store)) == 2 + spec.trials
-
-
-def test_fewer_trials_than_before_repeat_no_more_than_these(store: Store) -> None:
-    settings = {"sampler": "random", "confirm": {"seeds": 0}}
-    run(store, make_spec(trials=6, **settings), "broken")
-    run(store, make_spec(trials=1, **settings))
-    assert outcomes(store)[:2] == ["crashed"] * 2
-    assert len(outcomes(store)) == 3
 
 
 def test_confirming_trials_that_crashed_alike_are_tried_again_with_their_seeds(store: Store, spec: StudySpec) -> None:
@@ -254,6 +237,7 @@ STUDY = {
 }
 
 
+@pytest.mark.wide
 def test_the_same_command_tries_again_what_crashed_after_the_missing_file_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +272,7 @@ def test_the_same_command_tries_again_what_crashed_after_the_missing_file_is_the
     assert trials["config.optimizer.lr"].tolist()[2:4] == trials["config.optimizer.lr"].tolist()[:2]
 
 
+@pytest.mark.wide
 def test_what_crashed_side_by_side_is_tried_again_too(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     options = {"root": str(tmp_path), "plugin": str(tmp_path / "mine.py"), "reuse": False}

@@ -242,8 +242,8 @@ def _draw_panel(area: Axes, panel: Panel, index: int) -> None:
     # bars begin at the axis; a shade has a margin like the marks upon it
     area.use_sticky_edges = not any(isinstance(layer, Density) for layer in panel.layers)
     x_shown, y_shown = choose_units(panel)
-    for place, layer in enumerate(panel.layers):
-        _draw_layer(area, layer, x_shown, y_shown, f"p{index}l{place}")
+    for position, layer in enumerate(panel.layers):
+        _draw_layer(area, layer, x_shown, y_shown, f"p{index}l{position}")
     area.set(xscale=panel.x.scale, yscale=panel.y.scale)
     area.autoscale_view()
     if ends := category_range(panel):
@@ -386,7 +386,7 @@ def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
     """
     units = choose_units(panel)
     boxes = [np.array([text.get_window_extent().extents for text in area.texts]).reshape(-1, 4)]
-    boxes += [found for layer in panel.layers for found in _list_boxes(area, layer, units, pixels)]
+    boxes += [covered for layer in panel.layers for covered in _list_boxes(area, layer, units, pixels)]
     obstacles, written = np.concatenate(boxes), np.empty((0, 4))
     low, high = area.get_window_extent().get_points()
     for layer in (layer for layer in panel.layers if isinstance(layer, Points | Intervals)):

@@ -30,7 +30,7 @@ def test_a_ratio_lies_on_a_logarithmic_scale_between_the_bounds_of_the_claim():
     (neutral,) = (x for x, kind in picture.lines if kind == "neutral")
     assert (left - neutral) / (right - left) == pytest.approx(math.log(1.5) / math.log(2 / 1.5), abs=0.01)
     assert [text for _, text in picture.numbers] == ["1.5", "2", "1"]
-    assert picture.interval == (axis.place(0.9), axis.place(1.9))
+    assert picture.interval == (axis.locate(0.9), axis.locate(1.9))
     assert picture.is_cut == (False, False)
 
 

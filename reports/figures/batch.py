@@ -265,19 +265,21 @@ _DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperatu
 
 
 def make_memory(evidence: Evidence) -> list[Figure] | Absent:
-    """Peak memory of trials and probes with a straight line through each model's, and the device's limit."""
+    """Peak memory of trials and probes with a straight line through trials model's, and the device's limit."""
     title = "Memory against the micro batch"
     series = _series(evidence, "peak_memory_bytes")
     if not series:
         return Absent(title, "requires trials that measured the peak memory.")
     layers: list[Layer] = []
     slopes = []
-    for each in series:
-        layers += each.points
-        line = fit_line(each.x, each.y)
+    for trials in series:
+        layers += trials.points
+        line = fit_line(trials.x, trials.y)
         if line is not None:
-            layers.append(Lines(name=f"{each.name}: straight line", role=each.role, segments=(line[0],), dashed=True))
-            slopes.append(f"{each.name} {format_value('bytes', line[1])} per sample")
+            layers.append(
+                Lines(name=f"{trials.name}: straight line", role=trials.role, segments=(line[0],), dashed=True)
+            )
+            slopes.append(f"{trials.name} {format_value('bytes', line[1])} per sample")
     layers += [*_probes(evidence, "peak_memory_bytes"), *_limit(evidence, layers)]
     caption = f"{_how_many(series)}. "
     caption += f"Slope of the line: {'; '.join(slopes)}. " if slopes else ""
@@ -287,7 +289,7 @@ def make_memory(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
-    """Images per second with the median and the knee, the smallest micro batch near the best, of each model's
+    """Images per second with the median and the knee, the smallest micro batch near the best, of trials model's
     combination of norm, precision and optimizer with the most micro batches."""
     title = "Throughput against the micro batch"
     series = _series(evidence, "images_per_second")
@@ -295,13 +297,13 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
         return Absent(title, "requires trials that measured the throughput.")
     layers: list[Layer] = []
     knees = []
-    for each in series:
-        layers += each.points
-        curve = find_longest_curve(each.trials, each.x, each.y)
+    for trials in series:
+        layers += trials.points
+        curve = find_longest_curve(trials.frame, trials.x, trials.y)
         if curve is None or len(curve.sizes) < 2:
             continue
         path = marks.to_floats(curve.sizes), marks.to_floats(curve.rates)
-        layers.append(Lines(name=f"{curve.name}: median", role=each.role, segments=(path,)))
+        layers.append(Lines(name=f"{curve.name}: median", role=trials.role, segments=(path,)))
         at, rate = float(curve.sizes[curve.knee]), float(curve.rates[curve.knee])
         words = f"{curve.name}: knee at micro batch {at:.0f}, {format_value('images/second', rate)}"
         layers.append(Points(name="knee", role="knee", x=(at,), y=(rate,), texts=(words,)))
@@ -316,15 +318,15 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_device(evidence: Evidence) -> list[Figure] | Absent:
-    """The monitor's measurements of the device: a panel for each quantity that was recorded."""
+    """The monitor's measurements of the device: a panel for trials quantity that was recorded."""
     title = "Device utilization and power"
     panels, num = [], 0
     for name in _DEVICE_METRICS:
         series = _series(evidence, name)
         if not series:
             continue
-        layers = tuple(points for each in series for points in each.points)
-        values = np.concatenate([each.y for each in series])
+        layers = tuple(points for trials in series for points in trials.points)
+        values = np.concatenate([trials.y for trials in series])
         y_axis = marks.metric_axis(name, values)
         panels.append(Panel(x=_micro_axis(evidence), y=y_axis, layers=layers, title=metric_label(name)))
         num = max(num, len(keep_finite(values)))
@@ -345,40 +347,40 @@ def fit_line(x: Values, y: Values) -> tuple[tuple[Floats, Floats], float] | None
 
 
 class _Series(NamedTuple):
-    """The ``trials`` of one model: their micro batches ``x`` and measured ``y``, of shape ``[n]``, and the marks."""
+    """The trials of one model: their ``frame``, micro batches ``x`` and measured ``y``, of shape ``[n]``, and marks."""
 
     name: str
     role: str
-    trials: pd.DataFrame
+    frame: pd.DataFrame
     x: Values
     y: Values
     points: list[Points]
 
 
 def _series(evidence: Evidence, name: str) -> list[_Series]:
-    """The trials that measured ``name`` and ran here, by model: the first few models apart."""
+    """The complete trials that measured ``name``, by model; all in one series where there are too many models."""
     trials = evidence.trials
-    known_rows = np.isfinite(read_numbers(trials, name)) & np.isfinite(ran_micro_batches(trials))
-    frame = trials[known_rows & (read_text(trials, "outcome") == "complete")]
+    is_measured = np.isfinite(read_numbers(trials, name)) & np.isfinite(ran_micro_batches(trials))
+    frame = trials[is_measured & (read_text(trials, "outcome") == "complete")]
     if not len(frame):
         return []
     models = format_column(frame, "model.name")
     names = sorted(set(models))
     if len(names) > NUM_SERIES:
         names, models = ["trial"], ["trial"] * len(frame)
-    found = []
+    series = []
     for index, model in enumerate(names):
-        part, role = frame[[each == model for each in models]], f"series-{index}"
-        x, y = ran_micro_batches(part), read_numbers(part, name)
-        shown = np.where(part["detailed"].to_numpy(dtype=bool), x, np.nan)
-        points = marks.trial_points(model, role, evidence, marks.trial_numbers(part), shown, y)
-        found.append(_Series(model, role, part, x, y, points))
-    return found
+        rows, role = frame[np.array(models) == model], f"series-{index}"
+        x, y = ran_micro_batches(rows), read_numbers(rows, name)
+        shown = np.where(rows["detailed"].to_numpy(dtype=bool), x, np.nan)
+        points = marks.trial_points(model, role, evidence, marks.trial_numbers(rows), shown, y)
+        series.append(_Series(model, role, rows, x, y, points))
+    return series
 
 
 def _how_many(series: Sequence[_Series]) -> str:
-    total = sum(len(each.x) for each in series)
-    drawn = sum(len(points.x) for each in series for points in each.points)
+    total = sum(len(trials.x) for trials in series)
+    drawn = sum(len(points.x) for trials in series for points in trials.points)
     return format_count(total, "complete trial") + ("" if drawn == total else f", {drawn:,} of them drawn")
 
 
@@ -395,10 +397,10 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
         return []
     models = [str(facts.get("model.name", "")) for facts in parse_shapes(frame.iloc[rows])]
     values = [format_value(METRICS[name].unit, value) for value in y[rows]]
-    known = zip(models, x[rows], values, strict=True)
-    texts = tuple(f"Probe of {model}, micro batch {at:.0f}: {value}" for model, at, value in known)
-    at, up = marks.to_floats(x[rows]), marks.to_floats(y[rows])
-    return [Points(name="probe: a few steps, alone", role="probe", x=at, y=up, texts=texts)]
+    probes = zip(models, x[rows], values, strict=True)
+    texts = tuple(f"Probe of {model}, micro batch {micro:.0f}: {value}" for model, micro, value in probes)
+    across, up = marks.to_floats(x[rows]), marks.to_floats(y[rows])
+    return [Points(name="probe: a few steps, alone", role="probe", x=across, y=up, texts=texts)]
 
 
 def _limit(evidence: Evidence, layers: Sequence[Layer]) -> list[Rule]:

@@ -11,7 +11,6 @@ from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points
 from reports.figures.marks import (
     Rows,
-    Values,
     device_limits,
     outcome_points,
     parameter_axis,
@@ -21,7 +20,7 @@ from reports.figures.marks import (
 )
 from reports.labels import OUTCOME_NAMES, format_value
 from sweep.analysis.costs import parse_shapes
-from sweep.analysis.statistics import read_numbers, read_text
+from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.metrics import format_count
 from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS
 
@@ -62,7 +61,7 @@ def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
     if not set(present) - {"complete"}:
         return Absent(_MAP_TITLE, "has nothing to show: every trial that ended is complete.")
     axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
-    # a fixed spread by trial number, so that equal settings do not hide each other; not that of the choices along x
+    # a fixed spread by trial number, so that equal settings do not hide each other; other than the spread along x
     spread = (read_numbers(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
     heights = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
     panels = []

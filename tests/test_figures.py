@@ -99,7 +99,7 @@ def test_scale_follows_the_span():
     assert metric_axis("train_seconds", np.array([1.0, 10.0])).scale == "linear"
     assert metric_axis("val_accuracy", np.array([0.01, 0.9])).scale == "linear"
     edge = place_edge(np.array([1.0, 100.0]), 1.0, "log", ["crashed"])
-    assert 100.0 < edge.rule < edge.places["crashed"]
+    assert 100.0 < edge.rule < edge.positions["crashed"]
     with pytest.raises(ValueError, match="requires a finite value"):
         place_edge(np.array([]), 1.0, "log", ["crashed"])
 

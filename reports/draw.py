@@ -7,7 +7,6 @@ import re
 import textwrap
 import warnings
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -15,14 +14,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Line
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox
 
 from reports.figure import (
     INCHES,
@@ -70,13 +68,9 @@ _STYLE: Any = {
     "svg.hashsalt": "batch-sweep", "svg.fonttype": "none", "pdf.fonttype": 42,
     "text.hinting": "none",  # hinting takes a tenth of the time
 }  # fmt: skip
-# Where a label may lie, in points from its mark: right and left, above and below, then farther away.
-_PLACES = tuple(
-    (across * far, up * far)
-    for far in (6.0, 11.0, 20.0, 32.0)
-    for across, up in ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
-)
-_NUM_DIRECTIONS = 8
+# Where a label may lie, in points from its mark: in eight directions, then farther away. Shape [32, 2].
+_DIRECTIONS = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
+_OFFSETS = np.array([(across * far, up * far) for far in (6.0, 11.0, 20.0, 32.0) for across, up in _DIRECTIONS])
 _Values = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -88,7 +82,7 @@ def draw_picture(figure: Figure, form: Format = "png", paper: Paper = _SCREEN, d
         canvas = make_canvas(figure, paper, dpi or (_SCREEN_DPI if paper.width == "screen" else 300))
         buffer = io.BytesIO()
         if form == "png":  # canvas.savefig draws everything twice for the layout
-            agg: Any = FigureCanvasAgg(canvas)
+            agg: Any = canvas.canvas
             agg.print_png(buffer, metadata=_METADATA[form], pil_kwargs={"compress_level": 1})
         else:
             canvas.savefig(buffer, format=form, metadata=_METADATA[form])
@@ -100,8 +94,11 @@ def draw_inline(figure: Figure, inches: float) -> str:
     mark with its hover text as ``title`` and the number of its trial as ``data-configuration``."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": f"{inches:g} inches"}):
         canvas = _make_canvas(figure, inches, _SCREEN_DPI, has_title=False)
+        for patch in (canvas.patch, *(area.patch for area in canvas.axes)):
+            patch.set_visible(False)  # the page shines through
         buffer = io.StringIO()
-        canvas.savefig(buffer, format="svg", metadata=_METADATA["svg"], transparent=True)
+        svg: Any = FigureCanvasSVG(canvas)  # as above, savefig would draw twice
+        svg.print_svg(buffer, metadata=_METADATA["svg"])
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
@@ -167,6 +164,7 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
         rows, ratios = math.ceil(len(figure.panels) / columns), {}
         height = rows * _row_height(figure) * (0.75 if is_narrow else 1.0) + (0.2 if is_narrow else 0.9) + room
     canvas = Canvas(figsize=(width, height), dpi=dpi, layout="constrained")
+    FigureCanvasAgg(canvas)  # it keeps its renderer, which measures texts
     if has_title:
         size = 9 if is_narrow else 13
         title = "\n".join(textwrap.wrap(_make_printable(figure.title), int(width * 80 / size)))
@@ -189,7 +187,9 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
             areas[-1].set_ylabel("")
     _add_legend(canvas, figure, width, caption)
     if any(getattr(layer, "labels", ()) for panel in figure.panels for layer in panel.layers):
-        canvas.draw_without_rendering()  # by which every panel has its place
+        engine = canvas.get_layout_engine()
+        assert engine is not None
+        engine.execute(canvas)  # every panel now has its position
         canvas.set_layout_engine("none")
         for area, panel in zip(areas, figure.panels, strict=True):
             _place_labels(area, panel, dpi / 72)
@@ -242,8 +242,8 @@ def _draw_panel(area: Axes, panel: Panel, index: int) -> None:
     # bars begin at the axis; a shade has a margin like the marks upon it
     area.use_sticky_edges = not any(isinstance(layer, Density) for layer in panel.layers)
     x_shown, y_shown = choose_units(panel)
-    for place, layer in enumerate(panel.layers):
-        _draw_layer(area, layer, x_shown, y_shown, f"p{index}l{place}")
+    for position, layer in enumerate(panel.layers):
+        _draw_layer(area, layer, x_shown, y_shown, f"p{index}l{position}")
     area.set(xscale=panel.x.scale, yscale=panel.y.scale)
     area.autoscale_view()
     if ends := category_range(panel):
@@ -381,79 +381,68 @@ def _draw_rule(area: Axes, layer: Rule, shown: DisplayUnit) -> None:
 
 
 def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
-    """Writes the labels of marks: each takes the place with the least overlap with earlier labels, then with marks,
-    intervals and texts; one without any room is left out. ``pixels`` are those of a point."""
-    x_shown, y_shown = choose_units(panel)
-    marked = [layer for layer in panel.layers if isinstance(layer, Points | Intervals)]
-    obstacles: list[Bbox] = [text.get_window_extent() for text in area.texts]
-    for layer in panel.layers:
-        obstacles += _list_boxes(area, layer, (x_shown, y_shown), pixels)
-    inside, written = area.get_window_extent(), list[Bbox]()
-    for layer in marked:
+    """Writes the labels of marks: each takes the position with the least overlap with marks, intervals and texts. A
+    label that would leave the panel or touch an earlier label everywhere is left out. ``pixels`` are those of a point.
+    """
+    units = choose_units(panel)
+    boxes = [np.array([text.get_window_extent().extents for text in area.texts]).reshape(-1, 4)]
+    boxes += [covered for layer in panel.layers for covered in _list_boxes(area, layer, units, pixels)]
+    obstacles, written = np.concatenate(boxes), np.empty((0, 4))
+    low, high = area.get_window_extent().get_points()
+    for layer in (layer for layer in panel.layers if isinstance(layer, Points | Intervals)):
         for x, y, label in zip(layer.x, layer.y, layer.labels, strict=False):
             text = area.annotate(
-                _make_printable(label), (x * x_shown.factor, y * y_shown.factor), xytext=(0, 0), fontweight="bold",
+                _make_printable(label), (x * units[0].factor, y * units[1].factor), xytext=(0, 0), fontweight="bold",
                 textcoords="offset points", ha="center", va="center", zorder=5, annotation_clip=False,
                 bbox={"facecolor": _GROUND, "alpha": 0.7, "linewidth": 0, "pad": 0.5},
                 arrowprops={"arrowstyle": "-", "color": _MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4},
             )  # fmt: skip
-            best = _choose_place(text, pixels, inside, written, obstacles)
-            if best is None:
+            box = text.get_window_extent()
+            # an offset is of the label's middle: half of its size more in its direction, but for corners only across
+            halves = (
+                np.array([box.width, box.height]) / 2 * np.stack([_OFFSETS[:, 0] != 0, _OFFSETS[:, 0] == 0], axis=1)
+            )
+            offsets = _OFFSETS * pixels + np.sign(_OFFSETS) * halves
+            moved = box.extents + np.tile(offsets, 2)
+            ranks = np.arange(len(moved))
+            covered = _overlap(moved, obstacles).sum(axis=1) / (box.width * box.height)
+            score = covered + 0.3 * (ranks // len(_DIRECTIONS)) + 0.01 * ranks
+            score[(moved[:, :2] < low).any(axis=1) | (moved[:, 2:] > high).any(axis=1)] = np.inf
+            score[_overlap(moved, written).any(axis=1)] = np.inf
+            best = int(score.argmin())
+            if np.isinf(score[best]):
                 text.remove()
-            else:
-                written.append(best)
+                continue
+            text.set_position(tuple(offsets[best] / pixels))
+            if text.arrow_patch is not None and best < 2 * len(_DIRECTIONS):
+                text.arrow_patch.set_visible(False)  # beside its mark a label requires no line to it
+            written = np.concatenate([written, moved[best : best + 1]])
 
 
-def _choose_place(
-    text: Annotation, pixels: float, inside: Bbox, written: list[Bbox], obstacles: list[Bbox]
-) -> Bbox | None:
-    box = text.get_window_extent()
-    choices = []
-    for rank, (across, up) in enumerate(_PLACES):
-        # the offset is of the label's middle: half of its size more in its direction
-        offset = (
-            across + np.sign(across) * box.width / 2 / pixels,
-            up + np.sign(up) * (0.0 if across else box.height / 2 / pixels),
-        )
-        moved = box.translated(offset[0] * pixels, offset[1] * pixels)
-        if moved.x0 < inside.x0 or moved.x1 > inside.x1 or moved.y0 < inside.y0 or moved.y1 > inside.y1:
-            continue
-        if any(_overlap(moved, other) for other in written):
-            continue
-        covered = sum(_overlap(moved, other) for other in obstacles) / (box.width * box.height)
-        choices.append((covered + 0.3 * (rank // _NUM_DIRECTIONS) + 0.01 * rank, rank, offset, moved))
-    if not choices:
-        return None
-    _, rank, offset, moved = min(choices, key=lambda choice: choice[:2])
-    text.set_position(offset)
-    if text.arrow_patch is not None and rank < 2 * _NUM_DIRECTIONS:
-        text.arrow_patch.set_visible(False)  # beside its mark a label requires no line to it
-    return moved
-
-
-def _list_boxes(area: Axes, layer: Layer, units: tuple[DisplayUnit, DisplayUnit], pixels: float) -> list[Bbox]:
-    """What marks with their intervals and lines cover, in pixels."""
+def _list_boxes(area: Axes, layer: Layer, units: tuple[DisplayUnit, DisplayUnit], pixels: float) -> list[_Values]:
+    """What marks with their intervals and lines cover: left, lower, right and upper pixel, each of shape ``[n, 4]``."""
 
     def to_pixels(x: tuple[float, ...], y: tuple[float, ...]) -> _Values:
         return np.asarray(area.transData.transform(np.stack([_scaled(x, units[0]), _scaled(y, units[1])], axis=1)))
 
-    def cover(one: _Values, other: _Values, reach: float) -> Bbox:
-        return Bbox([np.minimum(one, other) - reach, np.maximum(one, other) + reach])
+    def cover(one: _Values, other: _Values, reach: float) -> _Values:
+        return np.concatenate([np.minimum(one, other) - reach, np.maximum(one, other) + reach], axis=1)
 
     if isinstance(layer, Lines):
         paths = [to_pixels(x, y) for x, y in layer.segments]
-        return [cover(*ends, 2.0) for path in paths for ends in pairwise(path)]
+        return [cover(path[:-1], path[1:], 2.0) for path in paths]
     if not isinstance(layer, Points | Intervals):
         return []
-    middle, reach = to_pixels(layer.x, layer.y), 0.6 * look_of(layer.role).size * pixels
-    boxes = [cover(at, at, reach) for at in middle]
+    middle = to_pixels(layer.x, layer.y)
+    boxes = [cover(middle, middle, 0.6 * look_of(layer.role).size * pixels)]
     if isinstance(layer, Intervals):
-        for ends in ((layer.x_low, layer.y), (layer.x_high, layer.y), (layer.x, layer.y_low), (layer.x, layer.y_high)):
-            boxes += [cover(at, end, 2.0) for at, end in zip(middle, to_pixels(*ends), strict=True)]
+        ends = ((layer.x_low, layer.y), (layer.x_high, layer.y), (layer.x, layer.y_low), (layer.x, layer.y_high))
+        boxes += [cover(middle, to_pixels(*end), 2.0) for end in ends]
     return boxes
 
 
-def _overlap(one: Bbox, other: Bbox) -> float:
-    width = min(one.x1, other.x1) - max(one.x0, other.x0)
-    height = min(one.y1, other.y1) - max(one.y0, other.y0)
-    return float(max(width, 0.0) * max(height, 0.0))
+def _overlap(boxes: _Values, others: _Values) -> _Values:
+    """The area that each box of shape ``[n, 4]`` shares with each of ``others``, ``[m, 4]``; shape ``[n, m]``."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    return np.asarray(np.maximum(high - low, 0.0).prod(axis=2))

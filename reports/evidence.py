@@ -64,13 +64,13 @@ _WORDS = {column.path: column.null_value for column in CONFIG_COLUMNS if isinsta
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """``frames`` prepared for the figures: ``trials`` has "" as the outcome of a trial that runs, the times to use
-    (:func:`sweep.analysis.costs.apply_times`), and two columns more: ``family``, the number of the first trial of its
-    configuration, and ``detailed``, true for those that the report shows one by one. ``search`` are the complete search
-    trials with ``on_search_front`` and ``rank``; ``configurations`` as
-    :func:`_add_estimates` makes them: with the estimates of ``answer``, so that all
-    figures and tables show the same; ``swept`` the keys that vary; ``candidates`` what the answer rests on, None
-    without a complete trial.
+    """``frames`` prepared for the figures.
+
+    ``trials`` has "" as the outcome of a trial that runs, the times to use (:func:`sweep.analysis.costs.apply_times`),
+    and two columns more: ``family``, the number of the first trial of its configuration, and ``detailed``, true for
+    those that the report shows one by one. ``search`` are the complete search trials with ``on_search_front`` and
+    ``rank``. ``configurations`` have the estimates of ``answer``, so that all figures and tables show the same.
+    ``swept`` are the keys that vary. ``candidates`` is what the answer rests on, None without a complete trial.
     """
 
     frames: Frames
@@ -91,7 +91,7 @@ class Evidence:
 
     @cached_property
     def unfinished(self) -> pd.DataFrame:
-        """Of these the ones that ended in another way than complete."""
+        """The detailed trials that ended in another way than complete."""
         return self.detailed[(~self.detailed["outcome"].isin(["", "complete"])).to_numpy(dtype=bool)]
 
     @cached_property
@@ -125,8 +125,8 @@ class Evidence:
 
     @cached_property
     def provenance(self) -> tuple[str, ...]:
-        """What was run: data, models, budget, trials, device, date and commit. What is not on record is named, or left
-        out where there is no trial to have it."""
+        """What was run: data, models, budget, trials, device, date and commit. The parts say what is not on record;
+        without a trial they leave it out."""
         return _describe_provenance(self)
 
     @property
@@ -186,39 +186,36 @@ def _usual_objectives(trials: pd.DataFrame) -> tuple[str, ...]:
 
 def _search(trials: pd.DataFrame, objectives: tuple[str, ...]) -> pd.DataFrame:
     rows = np.flatnonzero((trials["outcome"] == "complete") & (trials["phase"] == "search"))
-    chosen = trials.iloc[rows].reset_index(drop=True)
-    rank = front_rank(objective_table(chosen, objectives), objective_signs(objectives))
-    return chosen.assign(on_search_front=rank == 0, rank=rank, row=rows)
+    search = trials.iloc[rows].reset_index(drop=True)
+    rank = front_rank(objective_table(search, objectives), objective_signs(objectives))
+    return search.assign(on_search_front=rank == 0, rank=rank, row=rows)
 
 
 def _detailed(trials: pd.DataFrame, search: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """The latest that did not complete, the latest confirming ones, and of the search the front and its neighbors for
     one half and the latest for the other; shape ``[len(trials)]``."""
-    outcome, confirm = trials["outcome"], (trials["phase"] == "confirm").to_numpy(dtype=bool)
-    complete = (outcome == "complete").to_numpy(dtype=bool)
-    chosen = np.zeros(len(trials), dtype=np.bool_)
-    chosen[np.flatnonzero(~complete)[-_MAX_UNFINISHED:]] = True
-    chosen[np.flatnonzero(complete & confirm)[-_MAX_CONFIRMING:]] = True
-    room = MAX_DETAILED - int(chosen.sum())
-    rank = search["rank"].to_numpy()
-    nearest = np.argsort(np.where(rank < 0, rank.max(initial=0) + 1, rank), kind="stable")
-    near = nearest[: room if len(rank) <= room else room // 2]
-    rest = np.setdiff1d(np.arange(len(rank)), near)
-    rows = search["row"].to_numpy()
-    chosen[rows[near]] = True
-    chosen[rows[rest[len(rest) - min(len(rest), room - len(near)) :]]] = True
-    return chosen
+    is_confirming = (trials["phase"] == "confirm").to_numpy(dtype=bool)
+    is_complete = (trials["outcome"] == "complete").to_numpy(dtype=bool)
+    detailed = np.zeros(len(trials), dtype=np.bool_)
+    detailed[np.flatnonzero(~is_complete)[-_MAX_UNFINISHED:]] = True
+    detailed[np.flatnonzero(is_complete & is_confirming)[-_MAX_CONFIRMING:]] = True
+    room = MAX_DETAILED - int(detailed.sum())
+    rank, rows = search["rank"].to_numpy(), search["row"].to_numpy()
+    by_rank = np.argsort(np.where(rank < 0, rank.max(initial=0) + 1, rank), kind="stable")
+    best = by_rank[: room if len(rank) <= room else room // 2]
+    others = np.setdiff1d(np.arange(len(rank)), best)
+    latest = others[len(others) - min(len(others), room - len(best)) :]
+    detailed[rows[np.concatenate([best, latest])]] = True
+    return detailed
 
 
 def _add_estimates(
     frame: pd.DataFrame, trials: pd.DataFrame, answer: Answer, objectives: tuple[str, ...]
 ) -> pd.DataFrame:
-    """The configurations ``frame`` of :func:`sweep.analysis.summary.summarize_configurations` with the estimates of
-    ``answer`` in ``<metric>``, ``<metric>_low`` and ``<metric>_high`` wherever there is one, and columns more:
-    ``<metric>_n``, the number of trials behind it (NaN for a value as it was measured), and ``p_front``, the
-    probability of being on the Pareto front. ``on_front``, among confirmed configurations, is by the estimates.
-
-    ``trials`` are those of the evidence, with the column ``family``.
+    """The configurations ``frame`` with the estimates of ``answer`` in ``<metric>``, ``<metric>_low`` and
+    ``<metric>_high`` wherever there is one, and two columns more: ``<metric>_n``, the number of trials behind it (NaN
+    for a value as it was measured), and ``p_front``, the probability of being on the Pareto front. ``on_front``, among
+    confirmed configurations, follows the estimates. ``trials`` have the column ``family``.
     """
     families = dict(zip(trials["number"].tolist(), trials["family"].tolist(), strict=True))
     rows = {families[number]: row for row, number in enumerate(frame["number"].tolist())}
@@ -240,6 +237,9 @@ def _add_estimates(
         return estimated
     table = np.where(confirmed[:, None], objective_table(estimated, objectives), np.nan)
     return estimated.assign(on_front=non_dominated(table, objective_signs(objectives)))
+
+
+# Rows of frames as texts.
 
 
 def read_measurement(row: pd.Series, name: str) -> float:
@@ -272,29 +272,25 @@ def read_cells(frame: pd.DataFrame, name: str) -> list[object]:
 
 def _describe_trials(frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str]) -> dict[int, str]:
     """The hover text of each trial, by its number; column by column, because rows of a frame are slow."""
-    lines = [
-        [
-            f"C{family:.0f}, trial {number:.0f}, seed {seed:.0f}"
-            for family, number, seed in zip(frame["family"], frame["number"], frame["seed"], strict=True)
-        ]
-    ]
-    named = [[f"{key_label(key)} {value}" for value in format_column(frame, key)] for key in swept]
-    if named:
-        lines.append([", ".join(parts) for parts in zip(*named, strict=True)])
+    heads = zip(frame["family"], frame["number"], frame["seed"], strict=True)
+    lines = [[f"C{family:.0f}, trial {number:.0f}, seed {seed:.0f}" for family, number, seed in heads]]
+    settings = [[f"{key_label(key)} {value}" for value in format_column(frame, key)] for key in swept]
+    if settings:
+        lines.append([", ".join(parts) for parts in zip(*settings, strict=True)])
     for name in objectives:
         lines.append([f"{metric_label(name)}: {format_metric(name, value)}" for value in read_numbers(frame, name)])
     lines.append([f"Bottleneck: {cause}" if cause else "" for cause in read_text(frame, "bottleneck")])
     times = (read_text(frame, "quality_flags"), read_text(frame, "time_source"), read_numbers(frame, "clock_seconds"))
-    lines.append([_quality_warning(*row) for row in zip(*times, strict=True)])
-    endings = [_ending(*pair) for pair in zip(frame["outcome"], read_text(frame, "error"), strict=True)]
-    whole = zip(*lines, endings, strict=True)
-    return {
-        int(number): "\n".join(part for part in parts if part)
-        for number, parts in zip(frame["number"], whole, strict=True)
-    }
+    lines.append([_describe_quality(*row) for row in zip(*times, strict=True)])
+    endings = []
+    for outcome, error in zip(frame["outcome"], read_text(frame, "error"), strict=True):
+        words = [OUTCOME_NAMES.get(outcome, outcome), str(error)[:_MAX_ERROR]]
+        endings.append("" if outcome == "complete" else "\n".join(filter(None, words)))
+    texts = zip(*lines, endings, strict=True)
+    return {int(number): "\n".join(filter(None, parts)) for number, parts in zip(frame["number"], texts, strict=True)}
 
 
-def _quality_warning(flags: str, source: str, clock_seconds: float) -> str:
+def _describe_quality(flags: str, source: str, clock_seconds: float) -> str:
     if not flags:
         return ""
     warning = f"Quality warnings: {name_flags(flags)}"
@@ -302,12 +298,6 @@ def _quality_warning(flags: str, source: str, clock_seconds: float) -> str:
         return warning
     measured = format_metric("train_seconds", clock_seconds)
     return f"{warning}\nThe time shown is by {SOURCE_NAMES[source]}; the measured one was {measured}"
-
-
-def _ending(outcome: str, error: object) -> str:
-    if outcome == "complete":
-        return ""
-    return "\n".join([OUTCOME_NAMES.get(outcome, outcome), *([str(error)[:_MAX_ERROR]] if error else [])])
 
 
 def _describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Sequence[str]) -> str:
@@ -336,18 +326,21 @@ def describe_value(row: pd.Series, name: str) -> tuple[str, str]:
 
 
 def train_commands(frame: pd.DataFrame, frames: Frames) -> list[str]:
-    """:func:`train_command` for every row of a frame of trials or configurations; of these with their first seed. Of
-    records of another program the run that the row is of, because no command repeats it."""
+    """:func:`train_command` for every row of a frame of trials or configurations, the latter with their first seed.
+    Where another program wrote the records, no command repeats a run: a comment says which run the row is from."""
     if frames.source is not None:
         file, word = frames.source.file, "run" if frames.source.map_file else "trial"
         numbers = [first for first, *_ in frame["numbers"]] if "numbers" in frame.columns else frame["number"].tolist()
         return [f"# {word} {int(number)} of {file}" for number in numbers]
     seeds = frame["seed"] if "seed" in frame.columns else [numbers[0] for numbers in frame["seeds"]]
-    # what is the default in every row is named in none
-    varied = {key: read_settings(frame, key) for key in default_settings() if _is_named(frame, key)}
-    rows = zip(*varied.values(), strict=True) if varied else [()] * len(frame)
+    settings = {}
+    for key, default in default_settings().items():
+        values = _worded(key, set(read_cells(frame, f"config.{key}")))
+        if any(value is not None and value != default for value in values):  # the default needs no words
+            settings[key] = read_settings(frame, key)
+    rows = zip(*settings.values(), strict=True) if settings else [()] * len(frame)
     return [
-        train_command(dict(zip(varied, row, strict=True)), int(seed), frames.plugin)
+        train_command(dict(zip(settings, row, strict=True)), int(seed), frames.plugin)
         for row, seed in zip(rows, seeds, strict=True)
     ]
 
@@ -362,11 +355,7 @@ def _worded(key: str, values: Iterable[object]) -> list[object]:
     return [word if value is None else value for value in map(plain_value, values)]
 
 
-def _is_named(frame: pd.DataFrame, key: str) -> bool:
-    default = default_settings()[key]
-    return any(
-        value is not None and value != default for value in _worded(key, set(read_cells(frame, f"config.{key}")))
-    )
+# What was run.
 
 
 def _describe_provenance(evidence: Evidence) -> tuple[str, ...]:
@@ -428,10 +417,10 @@ def _describe_dates(evidence: Evidence) -> str:
 
 
 def _describe_commits(evidence: Evidence) -> str:
-    known = set(read_text(evidence.frames.environments, "project_commit").tolist()) - {""}
-    if not known:
+    commits = set(read_text(evidence.frames.environments, "project_commit").tolist()) - {""}
+    if not commits:
         return "commit not on record" if len(evidence.trials) else ""
-    return f"commit {_join(sorted(show_name(commit[:7]) for commit in known))}"
+    return f"commit {_join(sorted(show_name(commit[:7]) for commit in commits))}"
 
 
 def _list_values(trials: pd.DataFrame, key: str) -> str:

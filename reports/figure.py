@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables import resolve
@@ -20,7 +20,6 @@ Format = Literal["png", "svg", "pdf"]  # of a picture
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 Width = Literal["screen", "column", "page"]
 INCHES: dict[Width, float] = {"column": 3.25, "page": 6.75}  # of a journal with two columns
-
 
 _DRAW = "reports.draw:draw_picture"  # by name, because matplotlib is slow to import
 
@@ -39,7 +38,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class _Named:
-    """``role`` selects the look of a layer, ``name`` is its entry in the legend."""
+    """``role`` selects the look of a layer; ``name`` is its entry in the legend."""
 
     name: str
     role: str
@@ -187,13 +186,8 @@ class Panel:
     @cached_property
     def extents(self) -> tuple[list[float], list[float]]:
         """All x and all y that are drawn."""
-        x: list[float] = []
-        y: list[float] = []
-        for layer in self.layers:
-            more_x, more_y = _read_extent(layer)
-            x.extend(more_x)
-            y.extend(more_y)
-        return x, y
+        both = [_read_extent(layer) for layer in self.layers]
+        return [value for x, _ in both for value in x], [value for _, y in both for value in y]
 
 
 def _read_extent(layer: Layer) -> tuple[Iterable[float], Iterable[float]]:
@@ -263,8 +257,6 @@ def check_width(name: str) -> Width:
     Raises:
         InputError: there is no such width.
     """
-    for width in get_args(Width):
-        if width == name:
-            found: Width = width
-            return found
-    raise InputError(describe_unknown("width of images", name, get_args(Width)))
+    if name not in get_args(Width):
+        raise InputError(describe_unknown("width of images", name, get_args(Width)))
+    return cast("Width", name)

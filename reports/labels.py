@@ -60,7 +60,7 @@ def format_value(unit: str, value: float | None) -> str:
     measured."""
     if value is None or not math.isfinite(value):
         return "–"
-    if unit == "number":  # settings, of which three digits would show a beta2 of 0.9999 as 1
+    if unit == "number":  # a setting: three digits would show a beta2 of 0.9999 as 1
         return f"{value:.6g}"
     if find_unit(unit).measures == "time" and abs(value) >= _MINUTE:
         return _duration(value)
@@ -204,8 +204,8 @@ def _in_unit(unit: str, values: Sequence[float], shown: DisplayUnit) -> str:
 def _digits(value: float) -> str:
     if value == 0 or not 1e-3 <= abs(value) < 1e12:
         return f"{value:.3g}"
-    places = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
-    return f"{value:,.{places}f}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
+    return f"{value:,.{decimals}f}"
 
 
 class _ClassTable(NamedTuple):
@@ -217,8 +217,8 @@ class _ClassTable(NamedTuple):
 
 def describe_set(data: DataSummary) -> str:
     """The set and the images of each split, in one line."""
-    place = f" in {show_name(data.root)}" if data.root else ""
-    return f"{show_name(data.name)}{place}: {data.counts()}"
+    folder = f" in {show_name(data.root)}" if data.root else ""
+    return f"{show_name(data.name)}{folder}: {data.counts()}"
 
 
 def list_classes(data: DataSummary) -> _ClassTable | None:
@@ -229,7 +229,7 @@ def list_classes(data: DataSummary) -> _ClassTable | None:
     by_size = sorted(totals, key=lambda name: totals[name])
     shown, head = list(totals), f"{len(totals)} classes"
     if len(totals) > _MAX_CLASSES:
-        shown, head = [*by_size[:5], *by_size[-5:]], f"{head}, of which the five smallest and the five largest"
+        shown, head = [*by_size[:5], *by_size[-5:]], f"{head}: the five smallest and the five largest"
     fewest, most = (f"{totals[name]:,} ({show_name(name)})" for name in (by_size[0], by_size[-1]))
     rows = tuple((show_name(name), tuple(data.classes[name].get(split, 0) for split in SPLITS)) for name in shown)
     return _ClassTable(f"{head}; fewest {fewest}, most {most} images", rows)

@@ -67,8 +67,9 @@ _LOOKS = {
     "band": _Look("#1b7a43", "square", "s", "■", 6.0, 0.14),
     "beyond": _Look("#5b6675", "triangle-down", "v", "▾", 6.0),
 }
+Json = dict[str, Any]
 _SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#c48600", "#2f93cc", "#8c5a2b", "#7d6bb5")
-# Plotly's, matplotlib's and the legend's symbol of each series
+# the symbol of each series in Plotly, in matplotlib and in a legend of text
 _SYMBOLS = (
     ("circle", "o", "●"), ("square", "s", "■"), ("diamond", "D", "◆"), ("triangle-up", "^", "▲"),
     ("cross", "P", "✚"), ("triangle-down", "v", "▼"), ("star", "*", "★"), ("x", "X", "✖"),
@@ -98,21 +99,15 @@ def look_of(role: str) -> _Look:
 
 def shade_colors(shade: float) -> tuple[str, str]:
     """The color at ``shade`` of the color scale, from 0 to 1, on a light and on a dark ground."""
-    light, dark = (_blend(first + shade * (last - first)) for first, last in (_LIGHT_SHARES, _DARK_SHARES))
+
+    def blend(share: float) -> str:
+        position = share * (len(HEAT_COLORS) - 1)
+        index = min(int(position), len(HEAT_COLORS) - 2)
+        ends = (bytes.fromhex(color[1:]) for color in HEAT_COLORS[index : index + 2])
+        return "#" + bytes(round(a + (position - index) * (b - a)) for a, b in zip(*ends, strict=True)).hex()
+
+    light, dark = (blend(first + shade * (last - first)) for first, last in (_LIGHT_SHARES, _DARK_SHARES))
     return light, dark
-
-
-def _blend(share: float) -> str:
-    position = share * (len(HEAT_COLORS) - 1)
-    index = min(int(position), len(HEAT_COLORS) - 2)
-    first, last = (
-        [int(color[place : place + 2], 16) for place in (1, 3, 5)] for color in HEAT_COLORS[index : index + 2]
-    )
-    parts = (round(a + (position - index) * (b - a)) for a, b in zip(first, last, strict=True))
-    return "#" + "".join(f"{part:02x}" for part in parts)
-
-
-Json = dict[str, Any]
 
 
 @lru_cache(maxsize=4096)  # a trial has the same text in every panel
@@ -157,12 +152,12 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def category_range(panel: Panel) -> tuple[float, float] | None:
-    """The ends of the x axis where choices lie side by side, so that those without a mark have their place too."""
+    """The ends of the x axis where choices lie side by side, so that one without a mark is shown too."""
     is_marked = all(isinstance(layer, Points | Intervals | Rule) for layer in panel.layers)
     if panel.x.scale != "linear" or not panel.x.ticks or not is_marked:
         return None
-    places = [position for position, _ in panel.x.ticks]
-    return min(places) - 0.5, max(places) + 0.5
+    positions = [position for position, _ in panel.x.ticks]
+    return min(positions) - 0.5, max(positions) + 0.5
 
 
 def axis_title(axis: Axis, shown: DisplayUnit) -> str:
@@ -193,15 +188,14 @@ def make_layout(panel: Panel) -> Json:
 def make_scales(panel: Panel) -> Json:
     """For each axis whose scale a reader may choose: the axis in either scale and which is shown first."""
     chosen: Json = {}
-    for which, axis, shown, values in zip(
-        ("x", "y"), (panel.x, panel.y), choose_units(panel), panel.extents, strict=True
-    ):
+    if any(isinstance(layer, Bars | Heat) for layer in panel.layers):
+        return chosen
+    axes = zip(("x", "y"), (panel.x, panel.y), choose_units(panel), panel.extents, strict=True)
+    for name, axis, shown, values in axes:
         is_category = bool(axis.ticks) and axis.scale == "linear"
-        if is_category or any(isinstance(layer, Bars | Heat) for layer in panel.layers) or not values:
-            continue
-        if min(values) > 0:
+        if not is_category and min(values, default=0.0) > 0:
             both = {"linear": _axis(axis, "linear", shown, values), "log": _axis(axis, "log", shown, values)}
-            chosen[which] = both | {"first": axis.scale}
+            chosen[name] = both | {"first": axis.scale}
     return chosen
 
 
@@ -220,15 +214,13 @@ def _axis(axis: Axis, scale: Scale, shown: DisplayUnit, values: Iterable[float])
 
 
 def _draw_rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
-    other = "y" if layer.axis == "x" else "x"
-    value = layer.value * (x_shown if layer.axis == "x" else y_shown).factor
-    place = {f"{layer.axis}0": value, f"{layer.axis}1": value, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
+    axis, other, shown = ("x", "y", x_shown) if layer.axis == "x" else ("y", "x", y_shown)
+    start, end = (value * shown.factor for value in (layer.value, layer.value if layer.end is None else layer.end))
+    shape: Json = {f"{axis}0": start, f"{axis}1": end, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
     if layer.end is not None:
-        end = layer.end * (x_shown if layer.axis == "x" else y_shown).factor
         look = look_of("band")
-        fill = {"type": "rect", "fillcolor": look.color, "opacity": look.opacity, "line": {"width": 0}}
-        return place | fill | {f"{layer.axis}1": end}
-    text = escape_text(layer.text) if layer.axis == "y" else ""  # beside an upright line there is no room
+        return shape | {"type": "rect", "fillcolor": look.color, "opacity": look.opacity, "line": {"width": 0}}
+    text = escape_text(layer.text) if axis == "y" else ""  # beside an upright line there is no room
     label = {"text": text, "textposition": "start", "font": {"size": 10}}
     line = {"color": look_of("rule").color, "width": 1, "dash": "dot"}
-    return place | {"type": "line", "line": line, "label": label}
+    return shape | {"type": "line", "line": line, "label": label}

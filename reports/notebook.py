@@ -131,8 +131,8 @@ def render_answer(answer: Answer) -> str:
     return _write_html(_View(f"Answer of study {answer.study}", answer.validation.statement, tuple(parts)))
 
 
-def _show_batch_sizes(found: BatchAnswer) -> Iterator[_ViewPart]:
-    texts = describe_batch_answer(found)
+def _show_batch_sizes(batch: BatchAnswer) -> Iterator[_ViewPart]:
+    texts = describe_batch_answer(batch)
     yield _ViewPart(
         head="Batch size", items=texts.statements, command=texts.command, command_for="To settle more, run:"
     )
@@ -227,7 +227,7 @@ def collect_figures(records: Frames | str | Path) -> FigureSet:
     """
     frames = load_frames(records, evaluations=True) if isinstance(records, str | Path) else records
     if frames.evaluations is None:
-        raise InputError("the evaluations were not loaded; use load_frames(place, evaluations=True).")
+        raise InputError("the evaluations were not loaded; use load_frames(path, evaluations=True).")
     made = make_figures(gather_evidence(frames))
     first = [made.answer] if isinstance(made.answer, Figure) else []
     return FigureSet({figure.name: figure for figure in (*first, *made.figures)}, tuple(made.absent))

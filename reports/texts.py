@@ -1,10 +1,10 @@
-"""Every sentence of the page, the command line and notebooks: the answer and its uses, batch sizes, the first screen,
-what to be careful about, and the method."""
+"""Every sentence of the page, the command line, notebooks and the LaTeX table: the answer and its uses, batch sizes,
+the first screen, what to be careful about, and the method."""
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from reports.evidence import Evidence, keep_finite
@@ -54,37 +54,36 @@ Cell = tuple[str, str]  # a value, and a note that is set smaller
 METHOD: tuple[tuple[str, str], ...] = (
     (
         "Estimates of accuracy",
-        "Validation accuracies are not those of single trainings. Where a model has six or more configurations within "
-        "15 points of its best, a response to batch size, learning rate and whatever else was swept is fitted to all "
-        "its trainings: a polynomial of the second degree, a Gaussian process, and deviations that close neighbors "
-        "share. A value and its 95 % interval are the median and quantiles of joint draws from it.",
+        "A validation accuracy is an estimate, not the result of one training. A response surface is fitted to all "
+        "trainings of a model with six or more configurations within 15 points of its best: a polynomial of the second "
+        "degree in batch size, learning rate and whatever else was swept, a Gaussian process, and deviations that "
+        "close neighbors share. Values and 95 % intervals are medians and quantiles of joint draws from it.",
     ),
     (
         "Intervals",
-        "Intervals of accuracy contain the spread between seeds (of the region, at least the one pooled over all "
-        "confirmed configurations) and the sampling error of the validation images, by crossed random effects of seeds "
-        "and images. Other intervals are of Student's t distribution.",
+        "An interval of accuracy covers the spread between seeds (in the region, at least the one pooled over all "
+        "confirmed configurations) and the sampling error of the validation images: crossed random effects of seeds "
+        "and images. All other intervals use Student's t distribution.",
     ),
     (
         "Comparisons",
-        "Two configurations are compared on the same images, where most of the sampling error is common to both: the "
-        "interval of their difference is narrower than their own intervals suggest.",
+        "Two configurations are compared on the same images, so most of the sampling error cancels: the interval of "
+        "their difference is narrower than their own intervals suggest.",
     ),
     (
         "Probabilities",
-        "They are shares of 1,000 of these draws in which the statement is right within the study's tolerance. A "
-        "configuration with one seed is drawn with the same spread, shrunk towards the others. A rival makes a "
-        "statement wrong only where it loses less than half of the tolerance. Probabilities are about the "
-        "configurations that were tried, not about others. Search trials share one seed; its common effect is counted "
-        "as if each trial had its own.",
+        "A probability is the share of 1,000 joint draws in which the statement is right within the study's tolerance. "
+        "A configuration with one seed has the same spread, shrunk towards the others. A rival makes a statement wrong "
+        "only where it loses less than half of the tolerance. Probabilities cover the configurations that were tried, "
+        "no others. Search trials share one seed; its common effect is counted as if each trial had its own.",
     ),
     (
         "Time and memory",
-        "They are pooled over trials of equal cost where those do not scatter too much to be of one cost.",
+        "Trials of equal cost are pooled, unless they scatter too much to have one cost.",
     ),
 )
 
-# a recommended configuration
+# A recommended configuration.
 
 
 def describe_use_setting(item: Recommendation, key: str) -> str:
@@ -107,9 +106,8 @@ _REGRET = "Expected regret (how much the truly best configuration is better, on 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The recommendation for one use; ``trial`` is None without enough data. ``measured`` are values that are not
-    estimates, each with its label and a note; ``missing`` is the command that provides the missing data or increases
-    confidence."""
+    """The recommendation for one use; ``trial`` is None without enough data. ``measured`` are values as measured, each
+    a label, a text and a note. ``missing`` is the command that provides the missing data or increases confidence."""
 
     title: str
     meaning: str
@@ -129,7 +127,11 @@ def describe_uses(answer: Answer) -> list[Card]:
             title=USE_TITLES[item.use],
             meaning=USE_MEANINGS[item.use],
             trial=item.number,
-            measured=tuple(_describe_measured(name, value) for name, value in item.measured.items()),
+            measured=tuple(
+                (metric_label(name), shown, ", ".join(filter(None, (interval, f"n = {value.n}"))))
+                for name, value in item.measured.items()
+                for shown, interval in [format_estimate(name, *value)]
+            ),
             sure=f"{format_probability(item.probability)}, {'settled' if item.is_settled else 'not settled'}",
             confidence=_describe_confidence(item) if item.number is not None else "",
             comparison=_compare_next(item.next_best) if item.next_best else "",
@@ -138,11 +140,6 @@ def describe_uses(answer: Answer) -> list[Card]:
         )
         for item in answer.uses.values()
     ]
-
-
-def _describe_measured(name: str, value: Interval) -> tuple[str, str, str]:
-    shown, interval = format_estimate(name, *value)
-    return metric_label(name), shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
 
 
 def _describe_confidence(item: Recommendation) -> str:
@@ -192,7 +189,7 @@ def format_points(share: float) -> str:
     return f"{shown} {'point' if shown == '1' else 'points'}"
 
 
-# the batch size
+# The batch size.
 
 CURVE_HEADS = (
     "Model", "Effective batch size", "Tuned accuracy", "Training time", "Memory", "Learning rate", "Fresh seeds",
@@ -202,8 +199,8 @@ COST_HEADS = (
     "Model", "Effective batch size", "Steps", "Samples", "Images per second", "Steps to the target",
     "Samples to the target", "Time to the target",
 )  # fmt: skip
-# Statements that name what is known and leave open the rest: what the probability is about, and the rest.
-_IN_PARTS = {
+# What the probability of a statement covers that leaves some batch sizes open.
+_COVERED = {
     "equally_good": "for the batch sizes named as good or worse; the others are not known yet",
     "largest_without_loss": "for {batch}; larger ones are not known yet",
 }
@@ -211,9 +208,9 @@ _IN_PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class _BatchTexts:
-    """``statements`` with how sure each is and what would settle it; ``command`` settles more, and ``other_command``
-    what it does not, "" where there is none; ``rows`` of the curve by CURVE_HEADS, each cell a value and a note, and
-    ``costs`` by COST_HEADS; a sentence or two about each of the ``models``, and the ``remarks`` about each row."""
+    """``statements``, each with its certainty and what would settle it. ``command`` settles more, ``other_command``
+    what the first does not, "" without one. ``rows`` of the curve have the columns CURVE_HEADS, ``costs`` the columns
+    COST_HEADS; a cell is a value and a note. ``models`` has a sentence for each model, ``remarks`` are about rows."""
 
     statements: tuple[Cell, ...]
     command: str
@@ -224,20 +221,20 @@ class _BatchTexts:
     remarks: tuple[str, ...]
 
 
-def describe_batch_answer(found: BatchAnswer) -> _BatchTexts:
-    """``found`` as texts."""
-    commands = [*dict.fromkeys(each.missing for each in found.statements if each.missing), "", ""]
-    num_batches = Counter(point.model for point in found.curve)
+def describe_batch_answer(answer: BatchAnswer) -> _BatchTexts:
+    """The answer about the batch size as texts."""
+    commands = [*dict.fromkeys(statement.missing for statement in answer.statements if statement.missing), "", ""]
+    num_batches = Counter(point.model for point in answer.curve)
     return _BatchTexts(
-        statements=tuple((each.text, _describe_certainty(each)) for each in found.statements),
+        statements=tuple((statement.text, _describe_certainty(statement)) for statement in answer.statements),
         command=commands[0],
         other_command=commands[1],
-        rows=tuple(_describe_point(point, is_alone=num_batches[point.model] == 1) for point in found.curve),
-        costs=tuple(_describe_costs(point) for point in found.curve),
-        models=tuple(map(_describe_model, found.models)),
+        rows=tuple(_describe_point(point, is_alone=num_batches[point.model] == 1) for point in answer.curve),
+        costs=tuple(_describe_costs(point) for point in answer.curve),
+        models=tuple(map(_describe_model, answer.models)),
         remarks=tuple(
             f"{point.model}, effective batch size {point.batch}: {remark}."
-            for point in found.curve
+            for point in answer.curve
             for remark in point.remarks
         ),
     )
@@ -251,8 +248,8 @@ def _describe_certainty(statement: Statement) -> str:
     if not statement.batches:
         return f"not settled{needed}"
     sure = f"{format_probability(statement.probability)} probability"
-    if not statement.is_settled and statement.name in _IN_PARTS:
-        return f"{sure} {_IN_PARTS[statement.name].format(batch=statement.batches[0])}{needed}"
+    if not statement.is_settled and statement.name in _COVERED:
+        return f"{sure} {_COVERED[statement.name].format(batch=statement.batches[0])}{needed}"
     return f"{sure}, {'settled' if statement.is_settled else 'not settled'}{needed}"
 
 
@@ -272,40 +269,105 @@ def _describe_point(point: TunedBatch, *, is_alone: bool) -> tuple[Cell, ...]:
 
 
 def _describe_costs(point: TunedBatch) -> tuple[Cell, ...]:
-    cells = (
-        ("num_steps", point.num_steps),
-        ("num_samples", point.num_samples),
-        ("images_per_second", point.images_per_second),
-        ("steps_to_target", point.steps_to_target),
-        ("num_samples", point.samples_to_target),
-        ("seconds_to_target", point.seconds_to_target),
+    def describe(name: str, value: Interval) -> Cell:
+        unit = "count" if name == "num_samples" else METRICS[name].unit
+        is_count = not find_unit(unit).measures
+        median, low, high = (round(bound) if is_count and math.isfinite(bound) else bound for bound in value[:3])
+        shown = format_value(unit, median)
+        if not value.n or not math.isfinite(value.median):
+            return shown, ""
+        interval = format_interval(unit, low, high, median, value.n)
+        return shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
+
+    return (
+        (point.model, ""),
+        (str(point.batch), f"trial {point.number}"),
+        describe("num_steps", point.num_steps),
+        describe("num_samples", point.num_samples),
+        describe("images_per_second", point.images_per_second),
+        describe("steps_to_target", point.steps_to_target),
+        describe("num_samples", point.samples_to_target),
+        describe("seconds_to_target", point.seconds_to_target),
     )
-    return ((point.model, ""), (str(point.batch), f"trial {point.number}"), *(_describe_cost(*cell) for cell in cells))
 
 
-def _describe_cost(name: str, value: Interval) -> Cell:
-    unit = "count" if name == "num_samples" else METRICS[name].unit
-    numbers = value if find_unit(unit).measures else [round(part) if math.isfinite(part) else part for part in value]
-    shown = format_value(unit, numbers[0])
-    if not value.n or not math.isfinite(value.median):
-        return shown, ""
-    interval = format_interval(unit, numbers[1], numbers[2], numbers[0], value.n)
-    return shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
-
-
-def _describe_model(found: TunedModel) -> str:
-    if found.rate_lack:
-        rate = f"how the best learning rate changes with the batch size is not known ({found.rate_lack})"
+def _describe_model(model: TunedModel) -> str:
+    if model.rate_lack:
+        rate = f"how the best learning rate changes with the batch size is not known ({model.rate_lack})"
     else:
-        rate = (
-            f"the best learning rate grows as the power {format_effect('exponent', *found.rate_power[:3])} of the "
-            f"batch size ({found.rate_detail})"
-        )
-    target = format_value("fraction", found.target_accuracy)
-    return f"{found.model}: steps, samples and time to the target are those to {target} validation accuracy; {rate}."
+        power = format_effect("exponent", *model.rate_power[:3])
+        rate = f"the best learning rate grows as the power {power} of the batch size ({model.rate_detail})"
+    target = format_value("fraction", model.target_accuracy)
+    return f"{model.model}: steps, samples and time to the target are those to {target} validation accuracy; {rate}."
 
 
-# the first screen
+# The answer as a LaTeX table.
+
+_ESCAPES = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
+        "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+        "|": r"\textbar{}", '"': "''", "–": "--", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$",
+        "≥": r"$\geq$", "·": r"\textperiodcentered{}", "−": "$-$", "\u00a0": "~", "[": "{[}", "]": "{]}",
+    }
+)  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    """``text`` in one line, printed by LaTeX as it is; a "?" in position of control characters."""
+    shown = "".join(each if each.isprintable() or each == "\u00a0" else "?" for each in " ".join(text.split()))
+    return shown.translate(_ESCAPES)
+
+
+def write_latex_table(answer: BatchAnswer, study: str, images: str) -> Iterator[str]:
+    """The lines of a ``table`` environment that requires the package booktabs: a row for each tuned batch size, the
+    recommended one in bold. ``images`` is the sentence about the validation images and what intervals cover."""
+    texts = describe_batch_answer(answer)
+    statement, certainty = texts.statements[0]
+    columns = [position for position, _ in enumerate(CURVE_HEADS) if any(_shown(row[position]) for row in texts.rows)]
+    yield r"% requires \usepackage{booktabs}"
+    yield r"\begin{table}"
+    yield r"\centering"
+    certain = f" Certainty: {certainty}." if certainty else ""
+    counted = format_count(len(texts.rows), "tuned batch size")
+    kinds = "with 95 % intervals; without loss: against the best batch size of the model"
+    caption = f"{statement}{certain} Study {study}: {counted}, {kinds}. {images}"
+    yield rf"\caption{{{escape_latex(caption)}}}"
+    yield rf"\label{{tab:{_make_label(study)}}}"
+    yield rf"\begin{{tabular}}{{{''.join('l' if position == 0 else 'r' for position in columns)}}}"
+    yield r"\toprule"
+    yield _join_cells(escape_latex(CURVE_HEADS[position]) for position in columns)
+    yield r"\midrule"
+    for point, row in zip(answer.curve, texts.rows, strict=True):
+        is_named = (point.model, point.batch) == (answer.model, answer.named.global_batch_size)
+        cells = (escape_latex(_cell(position, row[position])) for position in columns)
+        yield _join_cells(rf"\textbf{{{cell}}}" if is_named else cell for cell in cells)
+    yield r"\bottomrule"
+    yield r"\end{tabular}"
+    yield r"\end{table}"
+
+
+def _cell(position: int, cell: tuple[str, str]) -> str:
+    # the notes of batch size and learning rate are numbers of trials, which only the records explain
+    value, note = cell
+    if CURVE_HEADS[position] in ("Effective batch size", "Learning rate"):
+        return value
+    return f"{value} ({note})" if value and note else value or note
+
+
+def _shown(cell: tuple[str, str]) -> bool:
+    return any(part not in ("", "–") for part in cell)
+
+
+def _make_label(study: str) -> str:
+    return "".join(each if each.isascii() and each.isalnum() else "-" for each in study)
+
+
+def _join_cells(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+# The first screen.
 
 _LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 _DOUBTS = {
@@ -317,8 +379,8 @@ _DOUBTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Chip:
-    """One metric of the recommended configuration: ``value`` with its ``interval``, how ``sure`` it is, and the
-    ``doubt`` in words, "" without one."""
+    """One metric of the recommended configuration: ``value`` with its ``interval``, how ``sure`` it is, and a
+    ``doubt`` about it in words, "" without one."""
 
     label: str
     value: str
@@ -329,8 +391,8 @@ class _Chip:
 
 @dataclass(frozen=True, kw_only=True)
 class _FirstTexts:
-    """``headline`` is the answer, ``comparison`` what a neighboring batch size costs, ``certainty`` how sure the answer
-    is; ``command`` is what would settle it or make it possible, "" where it is settled."""
+    """``headline`` is the answer, ``comparison`` the cost of a neighboring batch size, ``certainty`` how sure the
+    answer is. ``command`` would settle it or make it possible, "" where it is settled."""
 
     provenance: tuple[str, ...]
     headline: str
@@ -341,13 +403,13 @@ class _FirstTexts:
 
 
 def describe_first(evidence: Evidence) -> _FirstTexts:
-    """The texts of the first screen; numbers are those of ``evidence.answer``, printed as everywhere else."""
-    answer, found = evidence.answer, evidence.answer.batch_size
-    if found is None or found.named.number is None:
+    """The texts of the first screen, with the numbers of ``evidence.answer``."""
+    answer, batch = evidence.answer, evidence.answer.batch_size
+    if batch is None or batch.named.number is None:
         reason = f"no eligible configuration has {FEWEST_SEEDS} fresh seeds yet"
-        if found is None:
+        if batch is None:
             reason = "no trial is complete" if answer.no_complete_trial else "no trial has completed with an accuracy"
-        commands = [found.named.missing] if found else [use.missing for use in answer.uses.values()]
+        commands = [batch.named.missing] if batch else [use.missing for use in answer.uses.values()]
         return _FirstTexts(
             provenance=evidence.provenance,
             headline=f"A batch size cannot be recommended yet: {reason}.",
@@ -357,30 +419,30 @@ def describe_first(evidence: Evidence) -> _FirstTexts:
             chips=(),
         )
     # the smaller neighbor, because the question is what a larger batch gives; the larger one where there is none
-    texts = {each.name: each.text for each in found.statements}
+    texts = {statement.name: statement.text for statement in batch.statements}
     tolerance = answer.tolerance
     return _FirstTexts(
         provenance=evidence.provenance,
-        headline=f"{describe_use(found.named)}.",
+        headline=f"{describe_use(batch.named)}.",
         comparison=texts.get("next_smaller") or texts.get("next_larger") or "No other batch size was tried.",
-        certainty=f"{found.named.global_batch_size} is the fastest, to within {format_share(tolerance.time)}, of the "
+        certainty=f"{batch.named.global_batch_size} is the fastest, to within {format_share(tolerance.time)}, of the "
         f"configurations within {format_points(tolerance.accuracy)} of the best accuracy: "
-        f"{_describe_certainty(found.statements[0])}.",
-        command=found.statements[0].missing or "",
-        chips=tuple(_make_chips(evidence, found)),
+        f"{_describe_certainty(batch.statements[0])}.",
+        command=batch.statements[0].missing or "",
+        chips=tuple(_make_chips(evidence, batch)),
     )
 
 
-def _make_chips(evidence: Evidence, found: BatchAnswer) -> Iterator[_Chip]:
-    answer, named = evidence.answer, found.named
+def _make_chips(evidence: Evidence, batch: BatchAnswer) -> Iterator[_Chip]:
+    answer, named = evidence.answer, batch.named
     num_seeds = named.values["val_accuracy"].n
     for name in (name for name in _LEADING if name in named.values):
         shown, interval = format_estimate(name, *named.values[name])
-        # time and memory are pooled with trainings of other learning rates, unreliable times are left out
+        # time and memory are pooled with trainings of other learning rates; unreliable times are left out
         n = named.values[name].n
         which = "with fresh seeds" if n == num_seeds else "of equal cost" if n > num_seeds else "with a reliable value"
         count = f"{'95 % interval, ' if interval else ''}n = {format_count(n, 'training')} {which}"
-        grounds = _list_grounds(answer, found) if name == "val_accuracy" else []
+        grounds = _list_grounds(answer, batch) if name == "val_accuracy" else []
         doubt = _describe_doubt(evidence, named) if name == "train_seconds" else ""
         sure = "; ".join([count, *grounds])
         yield _Chip(label=metric_label(name), value=shown, interval=interval, sure=sure, doubt=doubt)
@@ -394,9 +456,9 @@ def _make_chips(evidence: Evidence, found: BatchAnswer) -> Iterator[_Chip]:
         )
 
 
-def _list_grounds(answer: Answer, found: BatchAnswer) -> Iterator[str]:
-    for point in found.curve:
-        if (point.model, point.batch) == (found.model, found.named.global_batch_size):
+def _list_grounds(answer: Answer, batch: BatchAnswer) -> Iterator[str]:
+    for point in batch.curve:
+        if (point.model, point.batch) == (batch.model, batch.named.global_batch_size):
             yield (
                 f"{format_probability(point.p_without_loss)} probability that tuned training at this batch size loses "
                 f"at most {format_points(answer.tolerance.accuracy)} against the best batch size"
@@ -406,19 +468,20 @@ def _list_grounds(answer: Answer, found: BatchAnswer) -> Iterator[str]:
 
 
 def _describe_doubt(evidence: Evidence, named: Recommendation) -> str:
-    """Why times of the recommended configuration's trials cannot be used for certain; "" where all can."""
+    """Why some times of the recommended configuration are not used; "" where all are."""
     trials = evidence.trials
     family = trials.loc[trials["number"] == named.number, "family"].to_numpy()[0]
-    own = trials[(trials["family"] == family) & (trials["outcome"] == "complete")]
-    doubtful = own[read_text(own, "time_source") == ""]
+    complete = trials[(trials["family"] == family) & (trials["outcome"] == "complete")]
+    doubtful = complete[read_text(complete, "time_source") == ""]
     if doubtful.empty:
         return ""
     doubts = [find_time_doubts(str(text).split(",")) for text in read_text(doubtful, "quality_flags")]
-    reasons = ", ".join(dict.fromkeys(_DOUBTS.get(flag, flag) for each in doubts for flag in sorted(each)))
-    return f"Doubtful: the times of {len(doubtful)} of {format_count(len(own), 'training')} are unreliable ({reasons})."
+    reasons = ", ".join(dict.fromkeys(_DOUBTS.get(flag, flag) for flags in doubts for flag in sorted(flags)))
+    trainings = format_count(len(complete), "training")
+    return f"Doubtful: the times of {len(doubtful)} of {trainings} are unreliable ({reasons})."
 
 
-# what to be careful about
+# What to be careful about.
 
 _FEW_TRIALS = 10
 _MUCH = 0.3  # of the trials
@@ -426,35 +489,35 @@ _COMMAND = re.compile(r"(?<=\s)sweep (?:run|doctor) \S.*\Z")
 
 
 def list_reservations(evidence: Evidence) -> list[Cell]:
-    """Reservations about the records, the most serious first, and the notes of the answer: each a sentence and the
-    command at its end, "" without one."""
+    """Reservations about the records, the most serious first, and the notes of the answer; each a text and the command
+    at its end, "" without one."""
     data = evidence.frames.data
     about_data = [f"Data: {note}." for note in list_notes(data)] if data else []
     sentences = [*_list_serious(evidence), *about_data, *evidence.answer.notes, *_list_others(evidence)]
-    commands = [(sentence, _COMMAND.search(sentence)) for sentence in sentences]
-    return [(text[: found.start()].rstrip(), found[0]) if found else (text, "") for text, found in commands]
+    matches = [(sentence, _COMMAND.search(sentence)) for sentence in sentences]
+    return [(text[: match.start()].rstrip(), match[0]) if match else (text, "") for text, match in matches]
 
 
 def _list_serious(evidence: Evidence) -> Iterator[str]:
     counts, frame = evidence.count_outcomes(), evidence.configurations
     if len(frame) and not evidence.num_confirmed:
-        text = "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased upward."
-        remedy = "Finish the study, or raise confirm.share, so that it trains its best configurations again."
+        text = "Nothing is confirmed: every value is from one seed, and the best of many noisy trials looks too good."
+        remedy = "Finish the study or raise confirm.share: then it trains its best configurations again."
         if evidence.frames.source is not None:
             remedy = "No configuration has runs with several seeds that can be told apart."
         yield text if explain_confirmation(evidence.frames) else f"{text} {remedy}"
     devices = sorted(set(read_text(evidence.trials, "device")) - {""})
     if len(devices) > 1:
         yield (
-            f"Trials ran on different devices ({'; '.join(devices[:5])}): their times and memory are not comparable, "
-            "and the recommendations use those of the most common device only."
+            f"Trials ran on different devices ({'; '.join(devices[:5])}), whose times and memory are not comparable: "
+            "the recommendations use the most common device only."
         )
     crashed = evidence.trials[(evidence.trials["outcome"] == "crashed").to_numpy(dtype=bool)]
     if len(crashed):
         errors = [str(line) for line in read_text(crashed, "error") if line]
         last = f" The last error: {errors[-1].strip().splitlines()[-1][:300]}" if errors else ""
         yield (
-            f"{format_count(len(crashed), 'trial')} crashed, which says nothing about the configuration: repair the "
+            f"{format_count(len(crashed), 'trial')} crashed. A crash says nothing about the configuration: repair the "
             f"cause and run the study again.{last}"
         )
     infeasible = {name: count for name, count in counts.items() if name in INFEASIBLE}
@@ -468,8 +531,8 @@ def _list_serious(evidence: Evidence) -> Iterator[str]:
     if len(failed):
         numbers = ", ".join(str(number) for number in failed["number"].head(5))
         yield (
-            f"Confirming seeds did not complete for {format_count(len(failed), 'configuration')} (of trial {numbers}): "
-            "the estimates rest on the seeds that did. The table of trials has the outcomes."
+            f"Some fresh seeds of {format_count(len(failed), 'configuration')} (of trial {numbers}) did not complete: "
+            "the estimates rest on the others. The table of trials has the outcomes."
         )
 
 
@@ -478,24 +541,24 @@ def _list_others(evidence: Evidence) -> Iterator[str]:
     alone = int((frame["on_search_front"].to_numpy(dtype=bool) & ~frame["confirmed"].to_numpy(dtype=bool)).sum())
     if evidence.num_confirmed and alone:
         has = f"{format_count(alone, 'configuration')} on the front of the search {'has' if alone == 1 else 'have'}"
-        yield f"{has} one seed only: the measured values may be optimistic until fresh seeds confirm them."
+        yield f"{has} only one seed: the measured values may be optimistic until fresh seeds confirm them."
     if num_open:
         yield (
-            f"{format_count(num_open, 'trial')} had no result when this page was written: running, or interrupted and "
-            "then continued by the next sweep run. Write the page again by sweep report after it."
+            f"{format_count(num_open, 'trial')} had no result when this page was written, because they were running "
+            "or interrupted. The next sweep run continues them; then write the page again with sweep report."
         )
     done = len(evidence.search) or evidence.num_confirmed
     if done < _FEW_TRIALS and not evidence.answer.no_complete_trial:
         completed = format_count(done, "search trial" if len(evidence.search) else "configuration")
-        yield f"Only {completed} completed, so the front may still change considerably: run more trials."
+        yield f"Only {completed} completed, so the front may still change much: run more trials."
     environments = set(read_text(evidence.trials, "environment_digest")) - {""}
     if len(environments) > 1:
         yield (
-            f"Trials ran in {len(environments)} environments (versions or settings differ), which can change times and "
+            f"Trials ran in {len(environments)} environments. Other versions or settings can change times and "
             "accuracies: compare them in the table at the end."
         )
     if len(frame) and not len(keep_finite(read_numbers(frame, "test_accuracy"))):
         yield (
-            "The test split was not used: accuracies are those of the validation split, by which the front was "
-            "selected. Confirming trials measure the test accuracy."
+            "The test split was not used. All accuracies are of the validation split, which also selected the front. "
+            "Confirming trials measure the test accuracy."
         )

@@ -18,11 +18,11 @@ from sweep.config.errors import InputError, describe_unknown, hide_credentials
 if TYPE_CHECKING:
     from sweep.records.frames import Frames
 
-_T = TypeVar("_T")
+_Result = TypeVar("_Result")
 _SCREEN = Paper()
 _MAX_PROCESSES = 4
-_INLINE_INCHES = (11.0, 4.2)  # of the answer's picture on the page, which shows the one that fits
-_DIES_WITH_PARENT = 1  # of prctl
+_INLINE_INCHES = (11.0, 4.2)  # widths of the answer's picture on the page, which shows the one that fits
+_PR_SET_PDEATHSIG = 1
 
 
 def write_report(
@@ -33,19 +33,24 @@ def write_report(
     paper: Paper = _SCREEN,
     refresh_seconds: int = 0,
 ) -> Path:
-    """Writes ``report.html`` and a picture of each figure beside it; returns the path of the page.
+    """Writes ``report.html`` and a picture of each figure beside it, also while the study runs.
 
-    ``path`` is what :func:`sweep.records.loading.load_frames` takes. ``out`` is the folder to write into, by
-    default the study's own; a path that ends in ``.html`` names the page itself. ``study`` picks one where the records
-    hold several. ``formats`` are those of the pictures: png, svg, pdf; ``paper`` is their width. With
-    ``refresh_seconds`` a browser reads the page again after that time.
-    Works while the study runs.
+    Args:
+        path: records, as :func:`sweep.records.loading.load_frames` takes them.
+        out: the folder to write into, by default the study's own; a path that ends in ``.html`` names the page itself.
+        study: the one to report where the records hold several.
+        formats: of the pictures: png, svg, pdf.
+        paper: what the pictures are for, which gives their width.
+        refresh_seconds: a browser reads the page again after that time; 0 for never.
+
+    Returns:
+        The path of the page.
 
     Raises:
         InputError: there are no records, there is no such format, or the folder cannot be written.
     """
     forms = _check(formats)
-    with _start_drawing() as pool, _without_collector():  # it starts while the records are read
+    with _start_drawing() as pool, _without_collector():  # processes start while the records are read
         from sweep.records.loading import load_frames
 
         frames = load_frames(path, study=study, evaluations=True)
@@ -80,8 +85,8 @@ def _without_collector() -> Iterator[None]:
 
 @contextmanager
 def _start_drawing() -> Iterator[ProcessPoolExecutor | None]:
-    """Processes that draw beside this one, because matplotlib takes longer than all the rest. None where this process
-    has threads, with which a fork is not safe, or has no second processor: it draws by itself."""
+    """Processes that draw, because matplotlib takes longer than all the rest. None where this process has threads, with
+    which a fork is not safe, or no second processor: then it draws by itself."""
     count = min(_MAX_PROCESSES, len(os.sched_getaffinity(0)))
     if threading.active_count() > 1 or count < 2:
         yield None
@@ -92,7 +97,7 @@ def _start_drawing() -> Iterator[ProcessPoolExecutor | None]:
 
 
 def _import_drawing() -> None:
-    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     from reports import draw  # noqa: F401
 
 
@@ -109,7 +114,12 @@ def _write_all(
     from reports.figures.all_figures import make_figures
     from reports.page.page import render_page
 
-    submit = pool.submit if pool else _call_at_once
+    def call_at_once(function: Callable[..., _Result], *arguments: Any) -> "Future[_Result]":
+        done: Future[_Result] = Future()
+        done.set_result(function(*arguments))
+        return done
+
+    submit = pool.submit if pool else call_at_once
     pictures: dict[str, Future[bytes]] = {}
 
     def draw(figure: Figure) -> None:
@@ -119,7 +129,7 @@ def _write_all(
     evidence = gather_evidence(frames)
     made = make_figures(evidence, draw)
     inline = [submit(_draw_inline, made.answer, inches) for inches in _INLINE_INCHES if isinstance(made.answer, Figure)]
-    page = render_page(evidence, made, [each.result() for each in inline], refresh_seconds)
+    page = render_page(evidence, made, [picture.result() for picture in inline], refresh_seconds)
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
         _write(page_path, page.encode())
@@ -130,12 +140,6 @@ def _write_all(
     except OSError as error:
         raise InputError(f"{page_path}: cannot be written: {error.strerror}. Choose another folder by --out.") from None
     return page_path
-
-
-def _call_at_once(function: Callable[..., _T], *arguments: Any) -> "Future[_T]":
-    done: Future[_T] = Future()
-    done.set_result(function(*arguments))
-    return done
 
 
 def _draw_picture(figure: Figure, form: Format, paper: Paper) -> bytes:
@@ -163,8 +167,8 @@ def _page_path(path: str | Path, out: str | Path | None) -> Path:
         return given if given.suffix == ".html" else given / "report.html"
     if "://" in str(path):
         raise InputError(f"{hide_credentials(path)}: records in a database have no folder; choose one with --out DIR.")
-    place = Path(path)
-    return (place if place.is_dir() else place.parent) / "report.html"
+    records = Path(path)
+    return (records if records.is_dir() else records.parent) / "report.html"
 
 
 def _write(path: Path, data: bytes) -> None:

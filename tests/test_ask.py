@@ -532,11 +532,11 @@ def test_questions_are_put_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         put.append(text)
         return "memory" if text.startswith("What counts") else "2h" if text.startswith("How long") else default
 
-    monkeypatch.setattr(questions.typer, "prompt", prompt)
-    found = questions.collect_answers("digits", {"--batch": "64"}, (), num_devices=1, takes_defaults=False)
+    monkeypatch.setattr(ask_command.typer, "prompt", prompt)
+    found = ask_command.collect_answers("digits", {"--batch": "64"}, (), num_devices=1, takes_defaults=False)
     assert found == (Answers(target="memory", batch=64), 7200.0)
     assert [text.split()[0] for text in put] == ["What", "Fine-tuning", "How"]  # the devices were found out
-    questions.collect_answers("digits", {}, (), num_devices=2, takes_defaults=False)
+    ask_command.collect_answers("digits", {}, (), num_devices=2, takes_defaults=False)
     assert len(put) == 3 + 5
 
 
@@ -544,8 +544,8 @@ def test_a_typed_answer_that_is_not_valid_is_followed_by_the_same_question(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed = iter(["fast", "speed", "none.pt", "", "0", "3", "2", "65", "64", "soon", "1h"])
-    monkeypatch.setattr(questions.typer, "prompt", lambda *_, **__: next(typed))
-    found = questions.collect_answers("digits", {}, (), num_devices=2, takes_defaults=False)
+    monkeypatch.setattr(ask_command.typer, "prompt", lambda *_, **__: next(typed))
+    found = ask_command.collect_answers("digits", {}, (), num_devices=2, takes_defaults=False)
     assert found == (Answers(target="speed", num_devices=2, batch=64), 3600.0)
     reasons = capsys.readouterr().err.splitlines()
     starts = ["--target: unknown", "--weights none.pt", "--devices 0", "--devices 3: this machine has 2 GPUs"]
@@ -557,8 +557,8 @@ def test_weights_are_followed_by_the_question_for_their_model(monkeypatch: pytes
     weights = tmp_path / "w.safetensors"
     weights.touch()
     typed = {"Fine-tuning": str(weights), "Which": "vit_tiny"}
-    monkeypatch.setattr(questions.typer, "prompt", lambda text, default, **_: typed.get(text.split()[0], default))
-    collect = partial(questions.collect_answers, "digits", num_devices=1)
+    monkeypatch.setattr(ask_command.typer, "prompt", lambda text, default, **_: typed.get(text.split()[0], default))
+    collect = partial(ask_command.collect_answers, "digits", num_devices=1)
     assert collect({}, (), takes_defaults=False)[0].models == ("vit_tiny",)
     assert collect({}, ("resnet8",), takes_defaults=False)[0].models == ("resnet8",)
     with pytest.raises(InputError, match="name it with --model"):

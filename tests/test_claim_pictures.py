@@ -5,7 +5,7 @@ import math
 import pytest
 from frames_factory import make_frames
 
-from reports.labels import TOO_UNCERTAIN, describe_range, format_bound, is_too_uncertain
+from reports.labels import TOO_UNCERTAIN, describe_range
 from reports.page.tables import WIDTH, draw_claim, list_claims, make_claim_axis
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.findings import Finding, evaluate_claims
@@ -30,7 +30,7 @@ def test_a_ratio_lies_on_a_logarithmic_scale_between_the_bounds_of_the_claim():
     (neutral,) = (x for x, kind in picture.lines if kind == "neutral")
     assert (left - neutral) / (right - left) == pytest.approx(math.log(1.5) / math.log(2 / 1.5), abs=0.01)
     assert [text for _, text in picture.numbers] == ["1.5", "2", "1"]
-    assert picture.interval == (axis.place(0.9), axis.place(1.9))
+    assert picture.interval == (axis.locate(0.9), axis.locate(1.9))
     assert picture.is_cut == (False, False)
 
 
@@ -52,49 +52,13 @@ def test_an_open_range_is_shaded_to_the_edge():
     assert [kind for _, kind in below.lines] == ["neutral"]  # 1 is both: the neutral value and the end of the range
 
 
-@pytest.mark.parametrize(
-    ("unit", "low", "high", "is_so"),
-    [
-        ("ratio", 6.69e-05, 6_133.0, True),
-        ("ratio", 0.1, 10.0, False),
-        ("ratio", 0.1, 10.1, True),
-        ("samples", 10.0, 999.0, False),
-        ("samples", 10.0, 1_001.0, True),
-        ("exponent", -0.9, 1.0, False),
-        ("exponent", -1.1, 1.0, True),
-        ("fraction", -0.3, 0.6, False),
-        ("fraction", -0.6, 0.6, True),
-        ("fraction/doubling", -0.6, 0.6, True),
-        ("ratio", 0.5, OPEN, True),
-        ("exponent", math.nan, math.nan, True),
-    ],
-)
-def test_an_effect_that_is_too_uncertain_is_not_printed(unit, low, high, is_so):
-    assert is_too_uncertain(unit, low, high) is is_so
-    found = make_finding(unit, 0.641, low, high, (0.5, 1.0))
-    (row,) = list_claims([found])
-    assert (row.effect == TOO_UNCERTAIN) is is_so
-    assert (row.picture.effect is None) is is_so
+@pytest.mark.parametrize(("low", "high", "is_so"), [(0.1, 10.0, False), (0.1, 10.1, True), (0.5, OPEN, True)])
+def test_an_effect_that_is_too_uncertain_is_not_printed(low, high, is_so):
+    (row,) = list_claims([make_finding("ratio", 0.641, low, high, (0.5, 1.0))])
+    assert (row.effect == TOO_UNCERTAIN) is (row.picture.effect is None) is is_so
     if is_so:
         assert row.interval == ""
         assert f"Measured: {TOO_UNCERTAIN}." in row.picture.name
-
-
-@pytest.mark.parametrize(
-    ("unit", "claimed", "words"),
-    [
-        ("ratio", (1.5, 2.0), "1.5 to 2 times"),
-        ("ratio", (1.05, OPEN), "1.05 times or more"),
-        ("ratio", (0.0, 1.0), "1 times or less"),
-        ("fraction", (0.005, OPEN), "0.5 % or more"),
-        ("fraction/doubling", (-OPEN, -0.001), "-0.1 points per doubling or less"),
-        ("exponent", (0.9, 1.1), "0.9 to 1.1"),
-        ("samples", (16.0, 1024.0), "16 to 1024 samples"),
-    ],
-)
-def test_a_claimed_range_in_words(unit, claimed, words):
-    assert describe_range(unit, *claimed) == words
-    assert format_bound("fraction", 0.005) == "0.5 %"
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,10 @@ def test_the_pairs_together_have_all_three_objectives_of_every_trial():
         assert len(layers["confirmed"].x) == 2
 
 
+def test_one_objective_has_no_pair() -> None:
+    assert "two objectives" in make_fronts(gather_evidence(make_frames(20, objectives=["val_accuracy"]))).remedy
+
+
 def test_where_trials_failed_by_parameter():
     rows = [row(0), row(1, None, None, outcome="out_of_memory", **{"config.batch.micro": 256})]
     panels = {panel.x.label: panel for panel in make_outcome_map(evidence_of(rows))[0].panels}
@@ -316,5 +320,3 @@ def test_a_legend_is_in_the_order_of_drawing_although_a_panel_lacks_a_name() -> 
     panels = tuple(Panel(x=axis, y=axis, layers=layers) for layers in ((one, two), (two,), (one,)))
     figure = Figure(name="f", title="F", caption="", panels=panels)
     assert [layer.name for layer in figure.legend_layers()] == ["a", "b"]
-    apart = Figure(name="f", title="F", caption="", panels=(Panel(x=axis, y=axis, layers=(one, two)), panels[2]))
-    assert [layer.name for layer in apart.legend_layers()] == ["a", "b"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from records_factory import add_seeds, add_trials, make_spec, make_store
 
-from reports.latex_table import escape_latex
+from reports.texts import escape_latex
 from sweep.cli.app import run_app
 
 

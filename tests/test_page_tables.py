@@ -8,7 +8,6 @@ from frames_factory import frames_of, make_frames, make_spec
 from reports.evidence import Evidence, gather_evidence
 from reports.figure import Absent
 from reports.figures.costs import make_outcomes
-from reports.labels import format_difference, format_interval
 from reports.page.data import describe_details
 from reports.page.tables import make_front_table, split_columns
 
@@ -58,17 +57,6 @@ def test_the_first_columns_and_a_single_row_are_always_shown() -> None:
     assert split_columns(labels, columns, 1) == ((0, 2), ("model a",))
     assert split_columns(labels, columns, 2) == ((0, 1, 2), ())
     assert split_columns(labels, [["16"], ["a"], ["1"]], 0) == ((0, 1, 2), ())
-
-
-def test_one_notation_of_intervals_and_none_that_equals_its_value() -> None:
-    assert format_interval("fraction", 0.9, 0.95, 0.92) == "90.00 to 95.00 %"
-    assert format_interval("fraction", -0.0103, 0.0127, 0.001) == "-1.03 to 1.27 %"
-    assert format_interval("seconds", 59.0, 130.0, 90.0) == "59.0 s to 2 min 10 s"
-    assert format_interval("seconds", 1.0001, 1.0002, 1.0001) == ""
-    assert format_difference("ratio", 1.0, 1.0, 1.0) == "1 times"
-    assert format_difference("ratio", 1.54, 1.5401, 1.5402) == "1.54 times"
-    assert format_difference("ratio", 1.54, 1.5, math.nan) == "1.54 times"
-    assert format_difference("fraction", 0.01, 0.0, 0.02) == "+1.00 (+0.00 to +2.00) points"
 
 
 def test_outcomes_are_a_sentence_where_all_trials_are_complete() -> None:

@@ -51,11 +51,11 @@ def make_figures(evidence: Evidence, ready: Callable[[Figure], None] | None = No
     if ready is not None and isinstance(answer, Figure):
         ready(answer)
     for group, make in ((group, make) for group, makers in GROUPS.items() for make in makers):
-        found = make(evidence)
-        if isinstance(found, Absent):
-            made.absent.append(found)
+        figures = make(evidence)
+        if isinstance(figures, Absent):
+            made.absent.append(figures)
             continue
-        for figure in found:
+        for figure in figures:
             panels = tuple(replace(panel, finding=_state(figure.name, panel, evidence)) for panel in figure.panels)
             made.figures.append(replace(figure, group=group, panels=panels))
             if ready is not None:
@@ -75,32 +75,28 @@ def _state(name: str, panel: Panel, evidence: Evidence) -> str:
     """What a panel of the figure ``name`` shows as a sentence, where the answer settles it or where it is a plain
     number; "" otherwise."""
     if name.startswith("slices_"):
-        return _state_slice(name.removeprefix("slices_"), panel, evidence)
+        batch, metric = evidence.answer.batch_size, name.removeprefix("slices_")
+        if batch is None or panel.x.label != key_label(GLOBAL_BATCH):
+            return ""
+        settled = _find_settled(batch, "equally_good", "largest_without_loss") if metric == "val_accuracy" else ""
+        return settled or _describe_best(batch, metric)
     state = _STATES.get(name)
     return state(panel, evidence) if state else ""
 
 
-def _state_slice(metric: str, panel: Panel, evidence: Evidence) -> str:
-    found = evidence.answer.batch_size
-    if found is None or panel.x.label != key_label(GLOBAL_BATCH):
-        return ""
-    settled = _find_settled(found, "equally_good", "largest_without_loss") if metric == "val_accuracy" else ""
-    return settled or _describe_best(found, metric)
+def _find_settled(batch: BatchAnswer, *names: str) -> str:
+    return next((said.text for said in batch.statements if said.name in names and said.is_settled), "")
 
 
-def _find_settled(found: BatchAnswer, *names: str) -> str:
-    return next((each.text for each in found.statements if each.name in names and each.is_settled), "")
-
-
-def _describe_best(found: BatchAnswer, metric: str) -> str:
+def _describe_best(batch: BatchAnswer, metric: str) -> str:
     """Which tuned batch size has the best estimate of ``metric``, among those with fresh seeds."""
     if metric not in _TUNED:
         return ""
     read, word = _TUNED[metric]
-    known = [point for point in found.curve if point.num_seeds and math.isfinite(read(point).median)]
-    if len(known) < 2:
+    points = [point for point in batch.curve if point.num_seeds and math.isfinite(read(point).median)]
+    if len(points) < 2:
         return ""
-    best = (max if word == "highest" else min)(known, key=lambda point: read(point).median)
+    best = (max if word == "highest" else min)(points, key=lambda point: read(point).median)
     shown, interval = format_estimate(metric, *read(best))
     value = f"{shown} ({interval})" if interval else shown
     return (
@@ -110,14 +106,14 @@ def _describe_best(found: BatchAnswer, metric: str) -> str:
 
 
 def _state_front(panel: Panel, evidence: Evidence) -> str:
-    found = evidence.answer.batch_size
+    batch = evidence.answer.batch_size
     axes = metric_label("train_seconds"), metric_label("val_accuracy")
-    return _find_settled(found, "use") if found and (panel.x.label, panel.y.label) == axes else ""
+    return _find_settled(batch, "use") if batch and (panel.x.label, panel.y.label) == axes else ""
 
 
 def _state_rates(panel: Panel, evidence: Evidence) -> str:
-    found = evidence.answer.batch_size
-    models = [each for each in found.models if panel.title in ("", each.model)] if found else []
+    batch = evidence.answer.batch_size
+    models = [model for model in batch.models if panel.title in ("", model.model)] if batch else []
     if len(models) != 1 or models[0].rate_lack:
         return ""
     power = models[0].rate_power
@@ -144,21 +140,18 @@ def _state_importance(panel: Panel, _evidence: Evidence) -> str:
     )
 
 
-def _state_fact(name: str) -> Callable[[Panel, Evidence], str]:
-    def state(_panel: Panel, evidence: Evidence) -> str:
-        fact = evidence.answer.facts.get(name)
-        if fact is None or not math.isfinite(fact.value):
-            return ""
-        detail = f" ({fact.detail})" if fact.detail else ""
-        return f"{fact.statement}: {format_value(fact.unit, fact.value)}{detail}."
-
-    return state
+def _state_fact(name: str, evidence: Evidence) -> str:
+    fact = evidence.answer.facts.get(name)
+    if fact is None or not math.isfinite(fact.value):
+        return ""
+    detail = f" ({fact.detail})" if fact.detail else ""
+    return f"{fact.statement}: {format_value(fact.unit, fact.value)}{detail}."
 
 
-def _state_memory(panel: Panel, evidence: Evidence) -> str:
-    claim = next(each for each in evidence.claims if each.name == "memory_linear")
+def _state_memory(_panel: Panel, evidence: Evidence) -> str:
+    claim = next(claim for claim in evidence.claims if claim.name == "memory_linear")
     if claim.verdict in UNSETTLED:
-        return _state_fact("largest_micro_batch")(panel, evidence)
+        return _state_fact("largest_micro_batch", evidence)
     effect = format_effect(claim.unit, claim.effect, claim.low, claim.high)
     return f"{claim.verdict.capitalize()}: {claim.statement} Measured: {effect}."
 
@@ -172,7 +165,7 @@ def _state_outcomes(_panel: Panel, evidence: Evidence) -> str:
 
 def _state_time(panel: Panel, _evidence: Evidence) -> str:
     spent = {layer.name: sum(layer.lengths) for layer in panel.layers if isinstance(layer, Bars)}
-    name = max(spent, key=lambda each: spent[each])
+    name = max(spent, key=lambda name: spent[name])
     total = sum(spent.values())
     share = 100 * spent[name] / total
     return f"{name.capitalize()} took {share:.0f} % of the {format_value('seconds', total)} of all trials."
@@ -182,9 +175,9 @@ _STATES: Mapping[str, Callable[[Panel, Evidence], str]] = {
     "fronts": _state_front,
     "batch_and_rate": _state_rates,
     "importances": _state_importance,
-    "throughput": _state_fact("throughput_knee"),
+    "throughput": lambda _panel, evidence: _state_fact("throughput_knee", evidence),
     "memory": _state_memory,
-    "noise_scale": _state_fact("noise_scale"),
+    "noise_scale": lambda _panel, evidence: _state_fact("noise_scale", evidence),
     "outcomes": _state_outcomes,
     "time_ledger": _state_time,
 }

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from reports.evidence import Evidence, read_interval
 from reports.figure import Absent, Axis, Figure, Floats, Intervals, Layer, Lines, Panel, Points, Rule
@@ -28,7 +27,8 @@ _LEAST_ERROR = 1e-5  # an accuracy of 100 % has no place on an error scale
 
 @dataclass(frozen=True, kw_only=True)
 class _Mark:
-    """One configuration with its estimates; ``num_seeds`` are fresh ones, ``is_tuned`` that it stands for its batch."""
+    """One configuration with its estimates; ``num_seeds`` are fresh ones, ``is_tuned`` where it is the best of its
+    effective batch size."""
 
     number: int
     model: str
@@ -42,7 +42,7 @@ class _Mark:
 
     @property
     def text(self) -> str:
-        """What it stands for, as a hover text."""
+        """The hover text."""
         pairs = [format_estimate("val_accuracy", *self.accuracy), format_estimate("train_seconds", *self.seconds)]
         values = ", ".join(f"{value} ({interval})" if interval else value for value, interval in pairs)
         seeds = format_count(self.num_seeds, "fresh seed") if self.num_seeds else "one seed of the search"
@@ -69,11 +69,11 @@ class AnswerMarks:
 
     @property
     def cut(self) -> float:
-        """The least accuracy to draw in its place: the lowest bound of what is useful."""
+        """The least accuracy that is drawn at its height: the lowest bound of the useful ones."""
         return min((_bounds(value)[0] for value in self.accuracies if value.median >= self.floor), default=self.floor)
 
     def shade(self, batch: float) -> float:
-        """The place of an effective batch size on the color scale, even over its logarithm."""
+        """Where an effective batch size lies on the color scale: from 0 to 1, even over its logarithm."""
         sizes = [*(math.log2(mark.batch) for mark in self.marks), *(math.log2(point.batch) for point in self.curve)]
         low, high = min(sizes), max(sizes)
         return (math.log2(batch) - low) / (high - low) if high > low else 0.5
@@ -81,18 +81,18 @@ class AnswerMarks:
 
 def make_answer(evidence: Evidence) -> Figure | Absent:
     """The picture of the first screen, and to share; what to record where there is no estimate to draw."""
-    found, answer, first = collect_marks(evidence), evidence.answer.batch_size, describe_first(evidence)
-    if found is None or answer is None:
+    drawn, answer, first = collect_marks(evidence), evidence.answer.batch_size, describe_first(evidence)
+    if drawn is None or answer is None:
         remedy = f"; run {first.command}." if first.command else "."
         return Absent(TITLE, f"requires an estimate of accuracy and time{remedy}")
     finding = " ".join(filter(None, (first.comparison, first.certainty)))
-    hidden = f" {format_count(found.num_hidden, 'configuration')} without an estimate not shown."
+    hidden = f" {format_count(drawn.num_hidden, 'configuration')} without an estimate not shown."
     return Figure(
         name=NAME,
         title=first.headline,
         caption="Number and color: effective batch size. Values are the estimates behind the recommendation."
-        f"{hidden if found.num_hidden else ''}\n{' · '.join(first.provenance)}.",
-        panels=(_draw_tradeoff(found, finding), _draw_accuracies(found), _draw_times(found, answer.models)),
+        f"{hidden if drawn.num_hidden else ''}\n{' · '.join(first.provenance)}.",
+        panels=(_draw_tradeoff(drawn, finding), _draw_accuracies(drawn), _draw_times(drawn, answer.models)),
         is_led=True,
     )
 
@@ -110,6 +110,10 @@ def collect_marks(evidence: Evidence) -> AnswerMarks | None:
     families = dict(zip(evidence.trials["number"].tolist(), evidence.trials["family"].tolist(), strict=True))
     tuned = {families[point.number] for point in curve}
     named = None if answer.named.number is None else families[answer.named.number]
+    # the front is of those with fresh seeds, where there are any: the best of many single trials is biased upward
+    confirmed = chosen["confirmed"].to_numpy(dtype=bool)
+    table = np.stack([-read_numbers(chosen, "val_accuracy"), read_numbers(chosen, "train_seconds")], axis=1)
+    front = non_dominated(np.where(confirmed[:, None] | ~confirmed.any(), table, np.nan))
     items = [
         _Mark(
             number=int(row["number"]),
@@ -118,11 +122,11 @@ def collect_marks(evidence: Evidence) -> AnswerMarks | None:
             num_seeds=int(row["num_seeds"]) if row["confirmed"] else 0,
             accuracy=read_interval(row, "val_accuracy"),
             seconds=read_interval(row, "train_seconds"),
-            is_front=is_front,
+            is_front=bool(is_front),
             is_tuned=families[row["number"]] in tuned,
             is_named=families[row["number"]] == named,
         )
-        for (_, row), is_front in zip(chosen.iterrows(), _find_front(chosen), strict=True)
+        for (_, row), is_front in zip(chosen.iterrows(), front, strict=True)
     ]
     least = evidence.answer.limits.min_accuracy
     return AnswerMarks(
@@ -135,27 +139,19 @@ def collect_marks(evidence: Evidence) -> AnswerMarks | None:
     )
 
 
-def _find_front(frame: pd.DataFrame) -> list[bool]:
-    # among those with fresh seeds, where there are any: the best of many single trials is biased upward
-    confirmed = frame["confirmed"].to_numpy(dtype=bool)
-    table = np.stack([-read_numbers(frame, "val_accuracy"), read_numbers(frame, "train_seconds")], axis=1)
-    among = confirmed if confirmed.any() else np.ones(len(frame), dtype=np.bool_)
-    return [bool(each) for each in non_dominated(np.where(among[:, None], table, np.nan))]
-
-
-def _draw_tradeoff(found: AnswerMarks, finding: str) -> Panel:
-    shown = [mark for mark in found.marks if mark.accuracy.median >= found.cut]
-    below = [mark for mark in found.marks if mark.accuracy.median < found.cut]
+def _draw_tradeoff(drawn: AnswerMarks, finding: str) -> Panel:
+    shown = [mark for mark in drawn.marks if mark.accuracy.median >= drawn.cut]
+    below = [mark for mark in drawn.marks if mark.accuracy.median < drawn.cut]
     reach = max(bound for mark in shown for bound in _bounds(mark.seconds))
-    axis, edge = _make_error_axis(found, "Validation accuracy (%)", has_edge=bool(below))
-    floor = f"useful accuracy: {format_value('fraction', found.floor)} or more"
-    layers: list[Layer] = [Rule(axis="y", value=_error(found.floor), text=floor)]
+    axis, edge = _make_error_axis(drawn, "Validation accuracy (%)", has_edge=bool(below))
+    useful = f"useful accuracy: {format_value('fraction', drawn.floor)} or more"
+    layers: list[Layer] = [Rule(axis="y", value=_error(drawn.floor), text=useful)]
     if below:
         ends = [format_value("fraction", pick(mark.accuracy.median for mark in below)) for pick in (min, max)]
         text = f"{format_count(len(below), 'configuration')} below: {' to '.join(dict.fromkeys(ends))}"
-        layers.append(Rule(axis="y", value=math.sqrt(_error(found.cut) * edge), text=text))
+        layers.append(Rule(axis="y", value=math.sqrt(_error(drawn.cut) * edge), text=text))
     # one that is far slower too lies at the right edge, so that it does not press the others together
-    layers += [_make_beyond(found, mark, (min(mark.seconds.median, reach), edge), mark.text) for mark in below]
+    layers += [_make_beyond(drawn, mark, (min(mark.seconds.median, reach), edge), mark.text) for mark in below]
     front = sorted((mark for mark in shown if mark.is_front), key=lambda mark: mark.seconds.median)
     if len(front) > 1:
         path = marks.make_steps(
@@ -168,49 +164,49 @@ def _draw_tradeoff(found: AnswerMarks, finding: str) -> Panel:
         seconds, errors = mark.seconds, _to_errors(mark.accuracy)
         if not mark.num_seeds:  # one seed has an estimate, but no interval of its own
             seconds, errors = _fix(seconds.median), _fix(errors.median)
-        layers.append(_make_mark(found, mark, seconds, errors, mark.text, label))
+        layers.append(_make_mark(drawn, mark, seconds, errors, mark.text, label))
         if mark.is_named:
             layers.append(Points(name="recommended", role="ring", x=(seconds.median,), y=(errors.median,)))
     time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
     return Panel(x=time, y=axis, layers=tuple(layers), title="Accuracy on an error scale", finding=finding)
 
 
-def _draw_accuracies(found: AnswerMarks) -> Panel:
-    best = max(point.accuracy.median for point in found.curve)
-    has_edge = any(point.accuracy.median < found.cut for point in found.curve)
-    axis, edge = _make_error_axis(found, "Tuned accuracy (%)", has_edge=has_edge)
-    name = f"within {format_points(found.tolerance)} of the best"
+def _draw_accuracies(drawn: AnswerMarks) -> Panel:
+    best = max(point.accuracy.median for point in drawn.curve)
+    has_edge = any(point.accuracy.median < drawn.cut for point in drawn.curve)
+    axis, edge = _make_error_axis(drawn, "Tuned accuracy (%)", has_edge=has_edge)
+    name = f"within {format_points(drawn.tolerance)} of the best"
     layers: list[Layer] = [
-        Rule(axis="y", value=_error(best), end=_error(best - found.tolerance), name=name, role="band")
+        Rule(axis="y", value=_error(best), end=_error(best - drawn.tolerance), name=name, role="band")
     ]
-    for _, points in _by_model(found.curve):
-        kept = [point for point in points if point.accuracy.median >= found.cut]
+    for _, points in _by_model(drawn.curve):
+        kept = [point for point in points if point.accuracy.median >= drawn.cut]
         if kept:
             path = _sizes(kept), tuple(_error(point.accuracy.median) for point in kept)
             layers.append(Lines(name="", role="tuned", segments=(path,)))
         for point in points:
             text = _describe_point(point, "val_accuracy", point.accuracy)
             if point in kept:
-                layers.append(_make_mark(found, point, _fix(point.batch), _to_errors(point.accuracy), text))
+                layers.append(_make_mark(drawn, point, _fix(point.batch), _to_errors(point.accuracy), text))
             else:
                 label = f"{100 * point.accuracy.median:.0f} %"
-                layers.append(_make_beyond(found, point, (float(point.batch), edge), text, label))
-    return Panel(x=_make_batch_axis(found), y=axis, layers=tuple(layers))
+                layers.append(_make_beyond(drawn, point, (float(point.batch), edge), text, label))
+    return Panel(x=_make_batch_axis(drawn), y=axis, layers=tuple(layers))
 
 
-def _draw_times(found: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
+def _draw_times(drawn: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
     layers: list[Layer] = []
-    first = next(points for _, points in _by_model(found.curve))
-    sizes = {point.batch for point in found.curve}
+    first = next(points for _, points in _by_model(drawn.curve))
+    sizes = {point.batch for point in drawn.curve}
     if len(sizes) > 1:  # from the smallest batch of the first model, within what is drawn
-        drawn = [second for point in found.curve for second in (point.seconds.low, point.seconds_to_target.median)]
-        least = min((second for second in drawn if second > 0), default=first[0].seconds.median)
+        shown = [second for point in drawn.curve for second in (point.seconds.low, point.seconds_to_target.median)]
+        least = min((second for second in shown if second > 0), default=first[0].seconds.median)
         start, seconds = float(first[0].batch), first[0].seconds.median
         end = min(float(max(sizes)), start * seconds / least)
         ideal = (start, end), (seconds, seconds * start / end)
         layers.append(Lines(name="ideal: time falls as 1 / batch", role="faint", segments=(ideal,), dashed=True))
     targets = {model.model: format_value("fraction", model.target_accuracy) for model in models}
-    for model, points in _by_model(found.curve):
+    for model, points in _by_model(drawn.curve):
         layers.append(
             Lines(name="", role="tuned", segments=((_sizes(points), tuple(point.seconds.median for point in points)),))
         )
@@ -223,46 +219,37 @@ def _draw_times(found: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
             layers.append(Points(name="", role="tuned", x=path[0], y=path[1], texts=texts))
         for point in points:
             text = _describe_point(point, "train_seconds", point.seconds)
-            layers.append(_make_mark(found, point, _fix(point.batch), point.seconds, text))
+            layers.append(_make_mark(drawn, point, _fix(point.batch), point.seconds, text))
     time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
-    return Panel(x=_make_batch_axis(found), y=time, layers=tuple(layers))
+    return Panel(x=_make_batch_axis(drawn), y=time, layers=tuple(layers))
 
 
 def _make_mark(
-    found: AnswerMarks, item: _Mark | TunedBatch, x: Interval, y: Interval, text: str, label: str = ""
+    drawn: AnswerMarks, item: _Mark | TunedBatch, x: Interval, y: Interval, text: str, label: str = ""
 ) -> Intervals:
     (x_low, x_high), (y_low, y_high) = _bounds(x), _bounds(y)
-    kind = "fresh seeds, 95 % intervals" if item.num_seeds else "one seed of the search"
+    kind, end = ("fresh seeds, 95 % intervals", "") if item.num_seeds else ("one seed of the search", "-open")
     return Intervals(
-        name=f"{item.model}: {kind}",
-        role=f"series-{found.models.index(item.model)}{'' if item.num_seeds else '-open'}",
-        x=(x.median,),
-        x_low=(x_low,),
-        x_high=(x_high,),
-        y=(y.median,),
-        y_low=(y_low,),
-        y_high=(y_high,),
-        texts=(text,),
-        trials=(item.number,),
-        labels=(label,) if label else (),
-        shade=found.shade(item.batch),
-    )
-
-
-def _make_beyond(
-    found: AnswerMarks, item: _Mark | TunedBatch, place: tuple[float, float], text: str, label: str = ""
-) -> Points:
-    """The mark of an accuracy below the cut, at the edge."""
-    return Points(
-        name="", role="beyond", x=place[:1], y=place[1:], texts=(text,), trials=(item.number,),
-        labels=(label,) if label else (), shade=found.shade(item.batch),
+        name=f"{item.model}: {kind}", role=f"series-{drawn.models.index(item.model)}{end}",
+        x=(x.median,), x_low=(x_low,), x_high=(x_high,), y=(y.median,), y_low=(y_low,), y_high=(y_high,),
+        texts=(text,), trials=(item.number,), labels=(label,) if label else (), shade=drawn.shade(item.batch),
     )  # fmt: skip
 
 
-def _make_error_axis(found: AnswerMarks, label: str, *, has_edge: bool) -> tuple[Axis, float]:
-    """The axis of accuracies, and the place at its lower end for those below the cut."""
-    least = _error(max(_bounds(value)[1] for value in found.accuracies))
-    most = max(_error(found.cut), 1.3 * least)
+def _make_beyond(
+    drawn: AnswerMarks, item: _Mark | TunedBatch, position: tuple[float, float], text: str, label: str = ""
+) -> Points:
+    """The mark of an accuracy below the cut, at the edge."""
+    return Points(
+        name="", role="beyond", x=position[:1], y=position[1:], texts=(text,), trials=(item.number,),
+        labels=(label,) if label else (), shade=drawn.shade(item.batch),
+    )  # fmt: skip
+
+
+def _make_error_axis(drawn: AnswerMarks, label: str, *, has_edge: bool) -> tuple[Axis, float]:
+    """The axis of accuracies, and the height at its lower end for those below the cut."""
+    least = _error(max(_bounds(value)[1] for value in drawn.accuracies))
+    most = max(_error(drawn.cut), 1.3 * least)
     room = (most / least) ** 0.1
     edge = most * room if has_edge else most
     ticks = tuple((tick, f"{round(100 * (1 - tick), 6):g}") for tick in log_ticks(least, most))
@@ -270,18 +257,14 @@ def _make_error_axis(found: AnswerMarks, label: str, *, has_edge: bool) -> tuple
     return Axis(label=label, scale="log", ticks=ticks, bounds=bounds), edge
 
 
-def _make_batch_axis(found: AnswerMarks) -> Axis:
-    sizes = sorted({float(point.batch) for point in found.curve})
+def _make_batch_axis(drawn: AnswerMarks) -> Axis:
+    sizes = sorted({float(point.batch) for point in drawn.curve})
     ticks = [sizes[0]]
     for size in sizes:
         if size >= 1.6 * ticks[-1]:
             ticks.append(size)
-    return Axis(
-        label="Effective batch size",
-        scale="log",
-        ticks=tuple((tick, f"{tick:g}") for tick in ticks),
-        bounds=(sizes[0] / 1.25, sizes[-1] * 1.25),
-    )
+    bounds = (sizes[0] / 1.25, sizes[-1] * 1.25)
+    return Axis(label="Effective batch size", scale="log", ticks=tuple((t, f"{t:g}") for t in ticks), bounds=bounds)
 
 
 def _by_model(curve: Iterable[TunedBatch]) -> list[tuple[str, list[TunedBatch]]]:

@@ -2,39 +2,23 @@
 load against the micro batch."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
+from collections import (Counter)
+from collections.abc import (Sequence)
+from reports.evidence import (Evidence, format_column, keep_finite)
+from reports.figure import (Absent, Axis, Figure, Floats, Heat, Intervals, Layer, Lines, Panel, Points, Rule)
+from reports.figures import (marks)
+from reports.figures.marks import (GLOBAL_BATCH)
+from reports.labels import (OUTCOME_NAMES, TOO_UNCERTAIN, format_metric, format_setting, format_value, is_too_uncertain, metric_label)
+from reports.layout import (NUM_SERIES)
+from sweep.analysis.costs import (find_longest_curve, group_medians, parse_shapes, ran_micro_batches)
+from sweep.analysis.critical_batch import (CriticalBatch, Regimes, StepsEstimate, estimate_critical_batches, refit_steps)
+from sweep.analysis.statistics import (Values, read_numbers, read_text)
+from sweep.config.metrics import (METRICS, format_count)
+from sweep.config.trial import (key_label)
+from typing import (NamedTuple)
 
-from reports.evidence import Evidence, format_column, keep_finite
-from reports.figure import Absent, Axis, Figure, Floats, Heat, Intervals, Layer, Lines, Panel, Points, Rule
-from reports.figures import marks
-from reports.figures.marks import GLOBAL_BATCH
-from reports.labels import (
-    OUTCOME_NAMES,
-    TOO_UNCERTAIN,
-    format_metric,
-    format_setting,
-    format_value,
-    is_too_uncertain,
-    metric_label,
-)
-from reports.layout import NUM_SERIES
-from sweep.analysis.costs import find_longest_curve, group_medians, parse_shapes, ran_micro_batches
-from sweep.analysis.critical_batch import (
-    CriticalBatch,
-    CriticalBatches,
-    Regimes,
-    StepsEstimate,
-    estimate_critical_batches,
-    refit_steps,
-)
-from sweep.analysis.statistics import Values, read_numbers, read_text
-from sweep.config.metrics import METRICS, format_count
-from sweep.config.trial import key_label
 
 RATE = "optimizer.lr"
 _MAX_BATCHES = 14
@@ -49,15 +33,17 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     ended, measured = evidence.unfinished, np.isfinite(read_numbers(evidence.search, objective))
     trials = evidence.search[measured]
     both = pd.concat([trials, ended])
-    batches = _bins(read_numbers(both, GLOBAL_BATCH), _MAX_BATCHES)
-    rates = _bins(read_numbers(both, f"config.{RATE}"), _NUM_RATES)
-    if len(batches) < 3 or len(rates) < 3 or not len(keep_finite(read_numbers(trials, objective))):
+    batches = _cell_edges(read_numbers(both, GLOBAL_BATCH), _MAX_BATCHES)
+    rates = _cell_edges(read_numbers(both, f"config.{RATE}"), _NUM_RATES)
+    if len(batches) < 3 or len(rates) < 3 or not len(trials):
         return Absent(_HEAT_TITLE, "requires trials at two or more batch sizes and learning rates: sweep both.")
     models = sorted(set(format_column(evidence.search, "model.name"))) if "model.name" in evidence.swept else [""]
     if len(models) > _MAX_MODELS:
         models = [""]
-    cells = _Cells(evidence, objective, batches, rates)
-    panels = [cells.make_panel(_of(trials, model), _of(ended, model), model) for model in models]
+    reached = keep_finite(read_numbers(evidence.search, objective))
+    # the range of single trials, which contains all medians
+    grid = _Grid(evidence, objective, batches, rates, (float(reached.min()), float(reached.max())))
+    panels = [_draw_grid(grid, _of_model(trials, model), _of_model(ended, model), model) for model in models]
     caption = (
         f"{marks.describe_search(len(measured))}. Color: the median "
         f"{metric_label(objective).lower()} of a cell; its hover text gives n and the best trial. Marks: cells in "
@@ -66,109 +52,100 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     return [Figure(name="batch_and_rate", title=_HEAT_TITLE, caption=caption, panels=tuple(panels))]
 
 
-def _of(frame: pd.DataFrame, model: str) -> pd.DataFrame:
+class _Grid(NamedTuple):
+    """The edges of the cells, batches along x and rates along y, and the range of the color scale."""
+
+    evidence: Evidence
+    objective: str
+    batches: Values
+    rates: Values
+    span: tuple[float, float]
+
+
+def _of_model(frame: pd.DataFrame, model: str) -> pd.DataFrame:
     # an empty list of truths would choose columns
     return frame[np.array(format_column(frame, "model.name"), dtype=object) == model] if model else frame
 
 
-def _bins(values: marks.Values, limit: int) -> marks.Values:
-    """Edges of cells on a logarithmic scale, each distinct value a cell of its own where there are few."""
-    found = np.unique(keep_finite(values[values > 0]))
-    if not len(found):
-        return found
-    if len(found) > limit:
-        return np.geomspace(found[0], found[-1] * (1 + 1e-9), limit + 1)
-    between = np.sqrt(found[1:] * found[:-1])
-    return np.concatenate([[found[0] / 2], between, [found[-1] * 2]])
+def _cell_edges(values: Values, limit: int) -> Values:
+    """Edges of cells on a logarithmic scale, a cell for each distinct value where there are at most ``limit``."""
+    distinct = np.unique(keep_finite(values[values > 0]))
+    if not len(distinct):
+        return distinct
+    if len(distinct) > limit:
+        return np.geomspace(distinct[0], distinct[-1] * (1 + 1e-9), limit + 1)
+    return np.concatenate([[distinct[0] / 2], np.sqrt(distinct[1:] * distinct[:-1]), [distinct[-1] * 2]])
 
 
-class _Cells:
-    """The cells of one figure: batches along x, rates along y."""
-
-    def __init__(self, evidence: Evidence, objective: str, batches: marks.Values, rates: marks.Values) -> None:
-        self.evidence, self.objective = evidence, objective
-        self.batches, self.rates = batches, rates
-        reached = keep_finite(read_numbers(evidence.search, objective))
-        self.span = (float(reached.min()), float(reached.max()))  # of single trials, so at least that of the medians
-
-    def make_panel(self, trials: pd.DataFrame, ended: pd.DataFrame, title: str) -> Panel:
-        """The panel of the complete ``trials`` and of those that ``ended`` otherwise."""
-        cells = self._members(trials)
-        layers: list[Layer] = [self._heat(cells, trials)] if cells else []
-        layers += self._failures(self._members(ended), ended, set(cells))
-        every = self.evidence.trials
-        x_ticks = _ticks(self.batches, read_numbers(every, GLOBAL_BATCH))
-        y_ticks = _ticks(self.rates, read_numbers(every, f"config.{RATE}"))
-        x_axis, y_axis = Axis(label=key_label(GLOBAL_BATCH), ticks=x_ticks), Axis(label=key_label(RATE), ticks=y_ticks)
-        return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=title)
-
-    def _members(self, frame: pd.DataFrame) -> dict[tuple[int, int], list[int]]:
-        """Rows of ``frame`` by their cell (row, column)."""
-        at = np.searchsorted(self.batches, read_numbers(frame, GLOBAL_BATCH), side="right") - 1
-        up = np.searchsorted(self.rates, read_numbers(frame, f"config.{RATE}"), side="right") - 1
-        inside = (at >= 0) & (at < len(self.batches) - 1) & (up >= 0) & (up < len(self.rates) - 1)
-        members: dict[tuple[int, int], list[int]] = {}
-        for row in np.flatnonzero(inside):
-            members.setdefault((int(up[row]), int(at[row])), []).append(int(row))
-        return members
-
-    def _heat(self, cells: dict[tuple[int, int], list[int]], trials: pd.DataFrame) -> Heat:
-        shape = (len(self.rates) - 1, len(self.batches) - 1)
-        values = np.full(shape, None, dtype=object)
-        texts, numbers = np.full(shape, "", dtype=object), np.full(shape, -1, dtype=object)
-        y, names = read_numbers(trials, self.objective), marks.trial_numbers(trials)
-        for cell, rows in cells.items():
-            best = min(rows, key=lambda row: (METRICS[self.objective].sign * y[row], row))
-            values[cell], numbers[cell] = float(np.nanmedian(y[rows])), names[best]
-            shown = [format_metric(self.objective, value) for value in (values[cell], y[best])]
-            texts[cell] = f"{format_count(len(rows), 'trial')}, median {shown[0]}\nbest {shown[1]}: trial {names[best]}"
-        tables = {"values": values, "texts": texts, "trials": numbers}
-        members = ((names[row], *cell) for cell, rows in cells.items() for row in rows)
-        return Heat(
-            name=f"median {metric_label(self.objective).lower()}",
-            role="heat",
-            unit=METRICS[self.objective].unit,
-            members=tuple(member for member in members if member[0] in self.evidence.texts),
-            span=self.span,
-            **{name: tuple(map(tuple, table)) for name, table in tables.items()},
-        )
-
-    def _failures(
-        self, cells: dict[tuple[int, int], list[int]], ended: pd.DataFrame, complete: set[tuple[int, int]]
-    ) -> list[Points]:
-        worst: dict[str, list[tuple[int, int, int]]] = {}
-        outcome, names = ended["outcome"].tolist(), marks.trial_numbers(ended)
-        for (row, at), rows in sorted(cells.items()):
-            if (row, at) not in complete:
-                usual = Counter(outcome[each] for each in rows).most_common(1)[0][0]
-                worst.setdefault(usual, []).append((at, row, names[rows[-1]]))
-        return [
+def _draw_grid(grid: _Grid, trials: pd.DataFrame, ended: pd.DataFrame, title: str) -> Panel:
+    """The panel of the complete ``trials`` and of those that ``ended`` otherwise."""
+    cells = _rows_by_cell(grid, trials)
+    layers: list[Layer] = [_color_cells(grid, cells, trials)] if cells else []
+    worst: dict[str, list[tuple[int, int, int]]] = {}  # by outcome: row, column and trial of cells without a color
+    outcomes, numbers = ended["outcome"].tolist(), marks.trial_numbers(ended)
+    for cell, rows in sorted(_rows_by_cell(grid, ended).items()):
+        if cell not in cells:
+            usual = Counter(outcomes[row] for row in rows).most_common(1)[0][0]
+            worst.setdefault(usual, []).append((*cell, numbers[rows[-1]]))
+    for outcome, failures in worst.items():
+        up, across, owners = zip(*failures, strict=True)
+        layers.append(
             Points(
-                name=f"{OUTCOME_NAMES[name]}, none complete", role=name, x=marks.to_floats([at for at, _, _ in places]),
-                y=marks.to_floats([row for _, row, _ in places]),
-                texts=tuple(self.evidence.texts[number] for _, _, number in places),
-                trials=tuple(number for _, _, number in places),
+                name=f"{OUTCOME_NAMES[outcome]}, none complete", role=outcome, x=marks.to_floats(across),
+                y=marks.to_floats(up), texts=tuple(grid.evidence.texts[number] for number in owners), trials=owners,
             )
-            for name, places in worst.items()
-        ]  # fmt: skip
+        )  # fmt: skip
+    x_axis, y_axis = (
+        Axis(label=key_label(key), ticks=_cell_ticks(edges, read_numbers(grid.evidence.trials, column)))
+        for key, column, edges in ((GLOBAL_BATCH, GLOBAL_BATCH, grid.batches), (RATE, f"config.{RATE}", grid.rates))
+    )
+    return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=title)
 
 
-def _ticks(edges_of: marks.Values, values: marks.Values) -> tuple[tuple[float, str], ...]:
-    inside = np.unique(keep_finite(values[values > 0]))
-    few = len(inside) == len(edges_of) - 1
-    middles = inside if few else np.sqrt(edges_of[1:] * edges_of[:-1])
+def _rows_by_cell(grid: _Grid, frame: pd.DataFrame) -> dict[tuple[int, int], list[int]]:
+    """Rows of ``frame`` by their cell (row, column)."""
+    column = np.searchsorted(grid.batches, read_numbers(frame, GLOBAL_BATCH), side="right") - 1
+    row = np.searchsorted(grid.rates, read_numbers(frame, f"config.{RATE}"), side="right") - 1
+    is_inside = (column >= 0) & (column < len(grid.batches) - 1) & (row >= 0) & (row < len(grid.rates) - 1)
+    members: dict[tuple[int, int], list[int]] = {}
+    for trial in np.flatnonzero(is_inside):
+        members.setdefault((int(row[trial]), int(column[trial])), []).append(int(trial))
+    return members
+
+
+def _color_cells(grid: _Grid, cells: dict[tuple[int, int], list[int]], trials: pd.DataFrame) -> Heat:
+    metric, shape = METRICS[grid.objective], (len(grid.rates) - 1, len(grid.batches) - 1)
+    values = np.full(shape, None, dtype=object)
+    texts, owners = np.full(shape, "", dtype=object), np.full(shape, -1, dtype=object)
+    y, numbers = read_numbers(trials, grid.objective), marks.trial_numbers(trials)
+    for cell, rows in cells.items():
+        best = min(rows, key=lambda row: (metric.sign * y[row], row))
+        values[cell], owners[cell] = float(np.nanmedian(y[rows])), numbers[best]
+        median, top = (format_metric(grid.objective, value) for value in (values[cell], y[best]))
+        texts[cell] = f"{format_count(len(rows), 'trial')}, median {median}\nbest {top}: trial {numbers[best]}"
+    members = ((numbers[row], *cell) for cell, rows in cells.items() for row in rows)
+    tables = {"values": values, "texts": texts, "trials": owners}
+    return Heat(
+        name=f"median {metric.label.lower()}", role="heat", unit=metric.unit, span=grid.span,
+        members=tuple(member for member in members if member[0] in grid.evidence.texts),
+        **{name: tuple(map(tuple, table)) for name, table in tables.items()},
+    )  # fmt: skip
+
+
+def _cell_ticks(edges: Values, values: Values) -> tuple[tuple[float, str], ...]:
+    distinct = np.unique(keep_finite(values[values > 0]))
+    middles = distinct if len(distinct) == len(edges) - 1 else np.sqrt(edges[1:] * edges[:-1])
     step = 1 if len(middles) <= 12 else 2
     return tuple(
-        (float(i), format_setting(float(f"{v:.2g}" if v < 1 else f"{v:.4g}")))
-        for i, v in list(enumerate(middles))[::step]
+        (float(position), format_setting(float(f"{value:.2g}" if value < 1 else f"{value:.4g}")))
+        for position, value in list(enumerate(middles))[::step]
     )
 
 
+# The critical batch size.
+
 _CRITICAL_TITLE = "Critical batch size"
-_NAMES = {
-    "steps": "critical batch by steps to the target",
-    "noise": "gradient noise scale over the training",
-}
+_ESTIMATES = {"steps": "critical batch by steps to the target", "noise": "gradient noise scale over the training"}
 _ROLES = {"steps": "series-1", "noise": "series-2"}
 _BEYOND = 4.0  # times the drawn batches, where an interval is cut
 
@@ -177,140 +154,117 @@ def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
     """Steps and samples to the target with the law and its regimes; without it, the other estimates alone."""
     if evidence.candidates is None:
         return Absent(_CRITICAL_TITLE, "requires a complete trial.")
-    found = estimate_critical_batches(evidence.candidates.records)
-    known = {name: _batch_of(each) for name, each in found._asdict().items() if not isinstance(each, str)}
-    if not known:
-        return Absent(_CRITICAL_TITLE, f"requires one of two measurements. {_list_missing(found)}")
-    panels = _draw_law(found.steps, known) if isinstance(found.steps, StepsEstimate) else (_draw_rows(known),)
-    caption = " ".join([*(_describe(name, batch) for name, batch in known.items()), _list_missing(found)])
-    if isinstance(found.steps, StepsEstimate):
+    estimates = estimate_critical_batches(evidence.candidates.records)
+    batches: dict[str, CriticalBatch] = {}
+    missing = ""
+    for name, estimate in estimates._asdict().items():
+        if isinstance(estimate, str):
+            missing += f"{_ESTIMATES[name].capitalize()}: {estimate}. "
+        else:
+            batches[name] = estimate.batch if isinstance(estimate, StepsEstimate) else estimate
+    if not batches:
+        return Absent(_CRITICAL_TITLE, f"requires one of two measurements. {missing}")
+    caption = " ".join([*(_describe_estimate(name, batch) for name, batch in batches.items()), missing])
+    if isinstance(estimates.steps, StepsEstimate):
+        panels = _draw_law(estimates.steps, batches)
         caption += (
             "Line: the law S = S_min (1 + B_crit / B) of McCandlish et al. 2018; dashed: at both ends of the interval "
             "of B_crit. Dotted: perfect scaling ends where a target takes 20 % more samples than the fewest, maximal "
             "data parallelism begins where it takes 20 % more steps (regimes of Shallue et al. 2018). "
         )
+    else:
+        panels = (_draw_rows(batches),)
     caption += "The two are not estimates of one number: the first is of whole trainings, the second of single steps."
     return [Figure(name="critical_batch", title=_CRITICAL_TITLE, caption=caption, panels=panels)]
 
 
-def _batch_of(found: StepsEstimate | CriticalBatch) -> CriticalBatch:
-    return found.batch if isinstance(found, StepsEstimate) else found
-
-
-def _list_missing(found: CriticalBatches) -> str:
-    missing = {name: each for name, each in found._asdict().items() if isinstance(each, str)}
-    return "".join(f"{_NAMES[name].capitalize()}: {reason}. " for name, reason in missing.items())
-
-
-def _describe(name: str, batch: CriticalBatch) -> str:
+def _describe_estimate(name: str, batch: CriticalBatch) -> str:
+    bounds = (batch.low, batch.high)
     interval = ""
-    if math.isfinite(batch.low + batch.high) and is_too_uncertain("samples", batch.low, batch.high):
+    if all(map(math.isfinite, bounds)) and is_too_uncertain("samples", *bounds):
         interval = f" (interval {TOO_UNCERTAIN})"
-    elif any(map(math.isfinite, (batch.low, batch.high))):
-        interval = f" ({_word(batch.low)} to {_word(batch.high)})"
-    return f"{_NAMES[name].capitalize()}: {batch.value:,.0f} samples{interval}; {batch.detail}."
+    elif any(map(math.isfinite, bounds)):
+        low, high = (f"{bound:,.0f}" if math.isfinite(bound) else "not known" for bound in bounds)
+        interval = f" ({low} to {high})"
+    return f"{_ESTIMATES[name].capitalize()}: {batch.value:,.0f} samples{interval}; {batch.detail}."
 
 
-def _word(bound: float) -> str:
-    return f"{bound:,.0f}" if math.isfinite(bound) else "not known"
-
-
-def _draw_law(found: StepsEstimate, known: dict[str, CriticalBatch]) -> tuple[Panel, ...]:
-    tuned, law = found.tuned, found.law
-    sizes = np.array([*tuned.batches, *(batch.value for batch in known.values())])
-    axis = marks.make_batch_axis(key_label(GLOBAL_BATCH), sizes)
-    path = np.geomspace(sizes.min(), sizes.max(), 60)
-    bounds = [bound for bound in (found.batch.low, found.batch.high) if math.isfinite(bound) and bound > 0]
-    ends = [refit_steps(tuned.batches, tuned.steps, bound) for bound in bounds]
-    num = format_count(len(tuned.batches), "effective batch size")
+def _draw_law(estimate: StepsEstimate, batches: dict[str, CriticalBatch]) -> tuple[Panel, ...]:
+    tuned, law = estimate.tuned, estimate.law
+    sizes = np.array([*tuned.batches, *(batch.value for batch in batches.values())])
+    span = float(sizes.min()), float(sizes.max())
+    axis, path = marks.make_batch_axis(key_label(GLOBAL_BATCH), sizes), np.geomspace(*span, 60)
+    bounds = [bound for bound in (estimate.batch.low, estimate.batch.high) if math.isfinite(bound) and bound > 0]
+    at_ends = [refit_steps(tuned.batches, tuned.steps, bound) for bound in bounds]
+    texts = tuple(
+        f"effective batch size {batch:,.0f}: {steps:,.0f} steps to the target"
+        for batch, steps in zip(tuned.batches, tuned.steps, strict=True)
+    )
 
     def draw(label: str, power: float) -> Panel:
         # steps times the batch to the ``power``: 0 for steps, 1 for samples
-        layers: list[Layer] = [
-            Lines(name="law", role="series-0", segments=(_line(path, law.steps_at(path), power),)),
-            *_draw_ends([_line(path, end.steps_at(path), power) for end in ends]),
-            *_draw_borders(law),
-            _draw_tuned(found, power),
-            *(_mark(name, batch, law, (sizes.min(), sizes.max()), power) for name, batch in known.items()),
-        ]
-        return Panel(x=axis, y=Axis(label=label, scale="log"), layers=tuple(layers), title=f"{label}: {num}")
+        def line(of: Regimes) -> tuple[Floats, Floats]:
+            return marks.to_floats(path), marks.to_floats(of.steps_at(path) * path**power)
+
+        layers: list[Layer] = [Lines(name="law", role="series-0", segments=(line(law),))]
+        if at_ends:
+            name = "law at the ends of the 95 % interval"
+            layers.append(Lines(name=name, role="faint", segments=tuple(map(line, at_ends)), dashed=True))
+        for text, border in (("perfect to", law.perfect_until), ("maximal from", law.maximal_from)):
+            layers.append(Rule(axis="x", value=border, text=f"{text} {border:,.0f}"))
+        x, y = marks.to_floats(tuned.batches), marks.to_floats(tuned.steps * tuned.batches**power)
+        layers.append(Points(name="fewest steps at this batch", role="complete", x=x, y=y, texts=texts))
+        for name, batch in batches.items():
+            height = float(law.steps_at(np.array([batch.value]))[0]) * batch.value**power
+            layers.append(_draw_estimate(name, batch, height, span))
+        title = f"{label}: {format_count(len(tuned.batches), 'effective batch size')}"
+        return Panel(x=axis, y=Axis(label=label, scale="log"), layers=tuple(layers), title=title)
 
     return draw("Steps to the target", 0.0), draw("Samples to the target", 1.0)
 
 
-def _line(path: Values, steps: Values, power: float) -> tuple[Floats, Floats]:
-    return marks.to_floats(path), marks.to_floats(steps * path**power)
-
-
-def _draw_ends(segments: list[tuple[Floats, Floats]]) -> list[Lines]:
-    name = "law at the ends of the 95 % interval"
-    return [Lines(name=name, role="faint", segments=tuple(segments), dashed=True)] if segments else []
-
-
-def _draw_borders(law: Regimes) -> list[Rule]:
-    borders = {"perfect to": law.perfect_until, "maximal from": law.maximal_from}
-    return [Rule(axis="x", value=value, text=f"{text} {value:,.0f}") for text, value in borders.items()]
-
-
-def _draw_tuned(found: StepsEstimate, power: float) -> Points:
-    tuned = found.tuned
-    heights = tuned.steps * tuned.batches**power
-    pairs = zip(tuned.batches, tuned.steps, strict=True)
-    texts = tuple(f"effective batch size {batch:,.0f}: {steps:,.0f} steps to the target" for batch, steps in pairs)
-    x, y = marks.to_floats(tuned.batches), marks.to_floats(heights)
-    return Points(name="fewest steps at this batch", role="complete", x=x, y=y, texts=texts)
-
-
-def _mark(name: str, batch: CriticalBatch, law: Regimes, span: tuple[float, float], power: float) -> Intervals:
-    height = float(law.steps_at(np.array([batch.value]))[0]) * batch.value**power
-    return _interval(name, batch, height, span)
-
-
-def _interval(name: str, batch: CriticalBatch, height: float, span: tuple[float, float]) -> Intervals:
-    least, most = span[0] / _BEYOND, span[1] * _BEYOND
+def _draw_estimate(name: str, batch: CriticalBatch, height: float, span: tuple[float, float]) -> Intervals:
     low, high = (bound if math.isfinite(bound) else batch.value for bound in (batch.low, batch.high))
     return Intervals(
-        name=_NAMES[name],
-        role=_ROLES[name],
-        x=(batch.value,),
-        y=(height,),
-        x_low=(min(max(low, least), batch.value),),
-        x_high=(max(min(high, most), batch.value),),
-        y_low=(height,),
-        y_high=(height,),
-        texts=(_describe(name, batch),),
-    )
+        name=_ESTIMATES[name], role=_ROLES[name], x=(batch.value,), y=(height,), y_low=(height,), y_high=(height,),
+        x_low=(min(max(low, span[0] / _BEYOND), batch.value),),
+        x_high=(max(min(high, span[1] * _BEYOND), batch.value),),
+        texts=(_describe_estimate(name, batch),),
+    )  # fmt: skip
 
 
-def _draw_rows(known: dict[str, CriticalBatch]) -> Panel:
+def _draw_rows(batches: dict[str, CriticalBatch]) -> Panel:
     # without steps to a target there is no height to draw them at
-    values = [bound for batch in known.values() for bound in batch[:3] if math.isfinite(bound)]
+    values = [bound for batch in batches.values() for bound in batch[:3] if math.isfinite(bound)]
     axis = marks.make_batch_axis(key_label(GLOBAL_BATCH), np.array(values))
-    ticks = tuple((float(row), _NAMES[name]) for row, name in enumerate(known))
-    sizes = [batch.value for batch in known.values()]
-    layers = [
-        _interval(name, batch, float(row), (min(sizes), max(sizes))) for row, (name, batch) in enumerate(known.items())
-    ]
+    ticks = tuple((float(row), _ESTIMATES[name]) for row, name in enumerate(batches))
+    sizes = [batch.value for batch in batches.values()]
+    span = min(sizes), max(sizes)
+    layers = [_draw_estimate(name, batch, float(row), span) for row, (name, batch) in enumerate(batches.items())]
     return Panel(x=axis, y=Axis(label="", ticks=ticks), layers=tuple(layers))
 
+
+# Against the micro batch.
 
 _DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius")
 
 
 def make_memory(evidence: Evidence) -> list[Figure] | Absent:
-    """Peak memory of trials and probes with a straight line through each model's, and the device's limit."""
+    """Peak memory of trials and probes with a straight line through trials model's, and the device's limit."""
     title = "Memory against the micro batch"
     series = _series(evidence, "peak_memory_bytes")
     if not series:
         return Absent(title, "requires trials that measured the peak memory.")
     layers: list[Layer] = []
     slopes = []
-    for each in series:
-        layers += each.points
-        line = fit_line(each.x, each.y)
+    for trials in series:
+        layers += trials.points
+        line = fit_line(trials.x, trials.y)
         if line is not None:
-            layers.append(Lines(name=f"{each.name}: straight line", role=each.role, segments=(line[0],), dashed=True))
-            slopes.append(f"{each.name} {format_value('bytes', line[1])} per sample")
+            layers.append(
+                Lines(name=f"{trials.name}: straight line", role=trials.role, segments=(line[0],), dashed=True)
+            )
+            slopes.append(f"{trials.name} {format_value('bytes', line[1])} per sample")
     layers += [*_probes(evidence, "peak_memory_bytes"), *_limit(evidence, layers)]
     caption = f"{_how_many(series)}. "
     caption += f"Slope of the line: {'; '.join(slopes)}. " if slopes else ""
@@ -320,7 +274,7 @@ def make_memory(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
-    """Images per second with the median and the knee, the smallest micro batch near the best, of each model's
+    """Images per second with the median and the knee, the smallest micro batch near the best, of trials model's
     combination of norm, precision and optimizer with the most micro batches."""
     title = "Throughput against the micro batch"
     series = _series(evidence, "images_per_second")
@@ -328,13 +282,13 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
         return Absent(title, "requires trials that measured the throughput.")
     layers: list[Layer] = []
     knees = []
-    for each in series:
-        layers += each.points
-        curve = find_longest_curve(each.trials, each.x, each.y)
+    for trials in series:
+        layers += trials.points
+        curve = find_longest_curve(trials.frame, trials.x, trials.y)
         if curve is None or len(curve.sizes) < 2:
             continue
         path = marks.to_floats(curve.sizes), marks.to_floats(curve.rates)
-        layers.append(Lines(name=f"{curve.name}: median", role=each.role, segments=(path,)))
+        layers.append(Lines(name=f"{curve.name}: median", role=trials.role, segments=(path,)))
         at, rate = float(curve.sizes[curve.knee]), float(curve.rates[curve.knee])
         words = f"{curve.name}: knee at micro batch {at:.0f}, {format_value('images/second', rate)}"
         layers.append(Points(name="knee", role="knee", x=(at,), y=(rate,), texts=(words,)))
@@ -349,15 +303,15 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_device(evidence: Evidence) -> list[Figure] | Absent:
-    """The monitor's measurements of the device: a panel for each quantity that was recorded."""
+    """The monitor's measurements of the device: a panel for trials quantity that was recorded."""
     title = "Device utilization and power"
     panels, num = [], 0
     for name in _DEVICE_METRICS:
         series = _series(evidence, name)
         if not series:
             continue
-        layers = tuple(points for each in series for points in each.points)
-        values = np.concatenate([each.y for each in series])
+        layers = tuple(points for trials in series for points in trials.points)
+        values = np.concatenate([trials.y for trials in series])
         y_axis = marks.metric_axis(name, values)
         panels.append(Panel(x=_micro_axis(evidence), y=y_axis, layers=layers, title=metric_label(name)))
         num = max(num, len(keep_finite(values)))
@@ -367,7 +321,7 @@ def make_device(evidence: Evidence) -> list[Figure] | Absent:
     return [Figure(name="device", title=title, caption=caption, panels=tuple(panels))]
 
 
-def fit_line(x: marks.Values, y: marks.Values) -> tuple[tuple[Floats, Floats], float] | None:
+def fit_line(x: Values, y: Values) -> tuple[tuple[Floats, Floats], float] | None:
     """The least-squares line through the medians, its ends and its slope; None with fewer than three distinct x."""
     at, middle = group_medians(x, y)
     if len(at) < 3:
@@ -378,40 +332,40 @@ def fit_line(x: marks.Values, y: marks.Values) -> tuple[tuple[Floats, Floats], f
 
 
 class _Series(NamedTuple):
-    """The ``trials`` of one model: their micro batches ``x`` and measured ``y``, of shape ``[n]``, and the marks."""
+    """The trials of one model: their ``frame``, micro batches ``x`` and measured ``y``, of shape ``[n]``, and marks."""
 
     name: str
     role: str
-    trials: pd.DataFrame
-    x: marks.Values
-    y: marks.Values
+    frame: pd.DataFrame
+    x: Values
+    y: Values
     points: list[Points]
 
 
 def _series(evidence: Evidence, name: str) -> list[_Series]:
-    """The trials that measured ``name`` and ran here, by model: the first few models apart."""
+    """The complete trials that measured ``name``, by model; all in one series where there are too many models."""
     trials = evidence.trials
-    known_rows = np.isfinite(read_numbers(trials, name)) & np.isfinite(ran_micro_batches(trials))
-    frame = trials[known_rows & (read_text(trials, "outcome") == "complete")]
+    is_measured = np.isfinite(read_numbers(trials, name)) & np.isfinite(ran_micro_batches(trials))
+    frame = trials[is_measured & (read_text(trials, "outcome") == "complete")]
     if not len(frame):
         return []
     models = format_column(frame, "model.name")
     names = sorted(set(models))
     if len(names) > NUM_SERIES:
         names, models = ["trial"], ["trial"] * len(frame)
-    found = []
+    series = []
     for index, model in enumerate(names):
-        part, role = frame[[each == model for each in models]], f"series-{index}"
-        x, y = ran_micro_batches(part), read_numbers(part, name)
-        shown = np.where(part["detailed"].to_numpy(dtype=bool), x, np.nan)
-        points = marks.trial_points(model, role, evidence, marks.trial_numbers(part), shown, y)
-        found.append(_Series(model, role, part, x, y, points))
-    return found
+        rows, role = frame[np.array(models) == model], f"series-{index}"
+        x, y = ran_micro_batches(rows), read_numbers(rows, name)
+        shown = np.where(rows["detailed"].to_numpy(dtype=bool), x, np.nan)
+        points = marks.trial_points(model, role, evidence, marks.trial_numbers(rows), shown, y)
+        series.append(_Series(model, role, rows, x, y, points))
+    return series
 
 
 def _how_many(series: Sequence[_Series]) -> str:
-    total = sum(len(each.x) for each in series)
-    drawn = sum(len(points.x) for each in series for points in each.points)
+    total = sum(len(trials.x) for trials in series)
+    drawn = sum(len(points.x) for trials in series for points in trials.points)
     return format_count(total, "complete trial") + ("" if drawn == total else f", {drawn:,} of them drawn")
 
 
@@ -428,10 +382,10 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
         return []
     models = [str(facts.get("model.name", "")) for facts in parse_shapes(frame.iloc[rows])]
     values = [format_value(METRICS[name].unit, value) for value in y[rows]]
-    known = zip(models, x[rows], values, strict=True)
-    texts = tuple(f"Probe of {model}, micro batch {at:.0f}: {value}" for model, at, value in known)
-    at, up = marks.to_floats(x[rows]), marks.to_floats(y[rows])
-    return [Points(name="probe: a few steps, alone", role="probe", x=at, y=up, texts=texts)]
+    probes = zip(models, x[rows], values, strict=True)
+    texts = tuple(f"Probe of {model}, micro batch {micro:.0f}: {value}" for model, micro, value in probes)
+    across, up = marks.to_floats(x[rows]), marks.to_floats(y[rows])
+    return [Points(name="probe: a few steps, alone", role="probe", x=across, y=up, texts=texts)]
 
 
 def _limit(evidence: Evidence, layers: Sequence[Layer]) -> list[Rule]:

@@ -1,6 +1,5 @@
 """Trial outcomes, the time of the trials by phase, and the memory of a step by part."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points
 from reports.figures.marks import (
     Rows,
-    Values,
     device_limits,
     outcome_points,
     parameter_axis,
@@ -22,7 +20,7 @@ from reports.figures.marks import (
 )
 from reports.labels import OUTCOME_NAMES, format_value
 from sweep.analysis.costs import parse_shapes
-from sweep.analysis.statistics import read_numbers, read_text
+from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.metrics import format_count
 from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS
 
@@ -63,41 +61,44 @@ def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
     if not set(present) - {"complete"}:
         return Absent(_MAP_TITLE, "has nothing to show: every trial that ended is complete.")
     axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
-    # a fixed spread by trial number, so that equal settings do not hide each other; not that of the choices along x
+    # a fixed spread by trial number, so that equal settings do not hide each other; other than the spread along x
     spread = (read_numbers(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
-    rows = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
+    heights = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
     panels = []
     for key in swept_parameters(evidence):
-        x_axis, place = parameter_axis(evidence, key)
-        layers: list[Layer] = list(outcome_points(evidence, frame, place(frame), rows))
-        if layers:
+        x_axis, locate = parameter_axis(evidence, key)
+        if layers := outcome_points(evidence, frame, locate(frame), heights):
             panels.append(Panel(x=x_axis, y=axis, layers=tuple(layers)))
     if not panels:
         return Absent(_MAP_TITLE, "requires a swept parameter.")
-    caption = f"{format_count(len(frame), 'trial')}, by outcome and parameter value. {_shares(evidence)}"
-    return [Figure(name="where_outcomes", title=_MAP_TITLE, caption=caption, panels=tuple(panels))]
-
-
-def _shares(evidence: Evidence) -> str:
     ended = {name: count for name, count in evidence.count_outcomes().items() if name}
     total = sum(ended.values())
-    return f"{100 * ended.get('complete', 0) / total:.0f} % of all {total:,} that ended are complete."
+    caption = (
+        f"{format_count(len(frame), 'trial')}, by outcome and parameter value. "
+        f"{100 * ended.get('complete', 0) / total:.0f} % of all {total:,} that ended are complete."
+    )
+    return [Figure(name="where_outcomes", title=_MAP_TITLE, caption=caption, panels=tuple(panels))]
 
 
 def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     """Seconds by what they were spent on; reused trials cost nothing here and are left out."""
     trials = evidence.trials[read_text(evidence.trials, "reused_from") == ""]
-    rows = [*_spent_by_outcome(trials), ("attempts cut short", _lost(evidence))]
-    rows = [(label, parts) for label, parts in rows if sum(parts.values()) > 0][::-1]
+    outcomes, phases, spent = read_text(trials, "outcome"), read_text(trials, "phase"), parts_of(trials)
+    groups = [(f"complete, {phase}", (outcomes == "complete") & (phases == phase)) for phase in ("search", "confirm")]
+    groups += [(name, outcomes == key) for key, name in OUTCOME_NAMES.items() if key not in ("", "complete")]
+    rows = [(label, {part: float(np.nansum(spent[part][is_in])) for part in spent}) for label, is_in in groups]
+    attempts = evidence.frames.attempts  # one with a cause did not end by itself: its trial was begun again
+    lost = np.nansum(read_numbers(attempts, "busy_seconds")[read_text(attempts, "cause") != ""])
+    rows.append(("attempts cut short", dict.fromkeys(spent, 0.0) | {"other": float(lost)}))
+    rows = [(label, seconds) for label, seconds in rows if sum(seconds.values()) > 0][::-1]
     if not rows:
         return Absent("Time by phase", "requires a trial that ran here and measured its wall-clock time.")
-    spent = [parts for _, parts in rows]
     axis = Axis(label="", ticks=tuple((float(row), label) for row, (label, _) in enumerate(rows)))
     stacked = []
     for part, name in PARTS:
-        lengths = np.array([parts[part] for parts in spent])
+        lengths = np.array([seconds[part] for _, seconds in rows])
         stacked.append((name, part, lengths, [f"{name}: {format_value('seconds', length)}" for length in lengths]))
-    total = float(np.sum([lengths for _, _, lengths, _ in stacked], axis=0).sum())
+    total = float(sum(lengths.sum() for _, _, lengths, _ in stacked))
     num_timed = int(np.isfinite(read_numbers(trials, "total_seconds")).sum())
     caption = (
         f"Sum over {format_count(num_timed, 'trial')} that ran here: {format_value('seconds', total)}. "
@@ -105,13 +106,6 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     )
     panel = Panel(x=Axis(label="Time", unit="seconds"), y=axis, layers=_seen(stack_bars(stacked)))
     return [Figure(name="time_ledger", title="Time by phase", caption=caption, panels=(panel,))]
-
-
-def _spent_by_outcome(trials: pd.DataFrame) -> list[tuple[str, dict[str, float]]]:
-    outcomes, phases, spent = read_text(trials, "outcome"), read_text(trials, "phase"), parts_of(trials)
-    rows = [(f"complete, {phase}", (outcomes == "complete") & (phases == phase)) for phase in ("search", "confirm")]
-    rows += [(name, outcomes == key) for key, name in OUTCOME_NAMES.items() if key not in ("", "complete")]
-    return [(label, {part: float(np.nansum(spent[part][chosen])) for part in spent}) for label, chosen in rows]
 
 
 def parts_of(trials: pd.DataFrame) -> dict[str, Values]:
@@ -126,44 +120,34 @@ def parts_of(trials: pd.DataFrame) -> dict[str, Values]:
     return {name: np.where(np.isfinite(total), values, np.nan) for name, values in parts.items()}
 
 
-def _lost(evidence: Evidence) -> dict[str, float]:
-    """Seconds of attempts that did not end by themselves: their trials were begun again."""
-    lost = evidence.frames.attempts[read_text(evidence.frames.attempts, "cause") != ""]
-    return dict.fromkeys((part for part, _ in PARTS), 0.0) | {
-        "other": float(np.nansum(read_numbers(lost, "busy_seconds")))
-    }
-
-
 def _seen(layers: list[Bars]) -> tuple[Bars, ...]:
     return tuple(layer for layer in layers if any(layer.lengths))
 
 
+# The memory of a step.
+
 _MEMORY_TITLE = "Memory breakdown"
 _MAX_PANELS = 6
 MAX_ROWS = 16
-_NEAR = 20  # times what is drawn: a limit beyond that would press everything against the axis
+_NEAR = 20  # a limit beyond so many times what is drawn would press everything against the axis
+_SIZE_KEYS = ("batch.micro", "batch.accumulation")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Estimates:
-    """Every shape whose memory was estimated: its facts, ``parts`` in bytes (shape ``[n, 6]``), the peak that was
-    ``measured`` (NaN where nothing of it ran) and the number of its trial in ``trials`` (-1 where there is none)."""
+    """Every shape whose memory was estimated: its facts, ``parts`` in bytes (shape ``[n, 6]``), the ``measured`` peak
+    (NaN where no trial of the shape ran) and the number of such a trial in ``trials`` (-1 without one)."""
 
     facts: list[dict[str, Any]]
     parts: Values
     measured: Values
     trials: Rows
 
-    @property
-    def errors(self) -> Values:
-        """How far each estimate is off, as a share of what was measured; only of what ran."""
-        return keep_finite(np.abs(self.parts.sum(axis=1) / self.measured - 1))
-
 
 def make_memory_breakdown(evidence: Evidence) -> list[Figure] | Absent:
-    """A panel for each model with a bar for each micro batch, the device's limit, and how far the estimates are off."""
-    found = _estimates(evidence)
-    if not found.facts:
+    """A panel for each model with a bar for each micro batch, the device's limit, and the error of the estimates."""
+    estimates = _read_estimates(evidence)
+    if not estimates.facts:
         return Absent(
             _MEMORY_TITLE,
             "requires memory estimates, which a run adds at its end where training took a minute or longer: run the "
@@ -171,99 +155,89 @@ def make_memory_breakdown(evidence: Evidence) -> list[Figure] | Absent:
         )
     limits = read_numbers(evidence.frames.environments, "device_memory_bytes")
     limits = np.unique(limits[limits > 0])  # a processor has none of its own
-    panels = [_panel(found, rows, name, limits) for name, rows in _groups(found.facts)]
-    return [Figure(name="memory_parts", title=_MEMORY_TITLE, caption=_caption(found, limits), panels=tuple(panels))]
+    panels = [_draw_memory(estimates, rows, model, limits) for model, rows in _group_by_model(estimates.facts)]
+    caption = (
+        f"Bars: estimates without training for {format_count(len(estimates.facts), 'shape')} (model, micro batch, "
+        "precision, optimizer); diamonds: the measured peak. "
+    )
+    errors = keep_finite(np.abs(estimates.parts.sum(axis=1) / estimates.measured - 1))
+    if len(errors):
+        caption += (
+            f"Relative error {100 * float(np.median(errors)):.1f} % (median), {100 * errors.max():.1f} % (maximum) "
+            f"over {format_count(len(errors), 'trained shape')}. "
+        )
+    else:
+        caption += "None of them was trained, so the error of the estimates is unknown. "
+    if len(limits):
+        caption += f"The device has {' or '.join(format_value('bytes', float(limit)) for limit in limits)}. "
+    caption += "Each model is shown with its most frequent settings; learning rate and seed do not affect memory."
+    return [Figure(name="memory_parts", title=_MEMORY_TITLE, caption=caption, panels=tuple(panels))]
 
 
-def _estimates(evidence: Evidence) -> _Estimates:
+def _read_estimates(evidence: Evidence) -> _Estimates:
     probes = evidence.frames.probes
-    every = np.stack([read_numbers(probes, f"forecast_{part}_bytes") for part in MEMORY_PARTS], axis=1)
-    rows = np.flatnonzero(np.isfinite(every).all(axis=1))
+    parts = np.stack([read_numbers(probes, f"forecast_{part}_bytes") for part in MEMORY_PARTS], axis=1)
+    rows = np.flatnonzero(np.isfinite(parts).all(axis=1))
     probes = probes.iloc[rows]
-    complete = evidence.trials[(evidence.trials["outcome"] == "complete").to_numpy(dtype=bool)]
-    peaks, numbers = read_numbers(complete, "peak_memory_bytes"), complete["number"].to_numpy(dtype=np.int64)
-    places = dict(zip(_shapes_on_devices(probes), range(len(rows)), strict=True))
-    of_shape = np.array([places.get(each, -1) for each in _shapes_on_devices(complete)], dtype=np.int64)
-    of_shape[~np.isfinite(peaks)] = -1
-    measured, owners = read_numbers(probes, "peak_memory_bytes"), np.full(len(rows), -1, dtype=np.int64)
-    for row in np.unique(of_shape[of_shape >= 0]):
-        at = np.flatnonzero(of_shape == row)
-        measured[row], owners[row] = np.median(peaks[at]), numbers[at[0]]
-    return _Estimates(facts=parse_shapes(probes), parts=every[rows], measured=measured, trials=owners)
+    trials = evidence.trials[(evidence.trials["outcome"] == "complete").to_numpy(dtype=bool)]
+    peaks, numbers = read_numbers(trials, "peak_memory_bytes"), trials["number"].to_numpy(dtype=np.int64)
+    measured, owners = read_numbers(probes, "peak_memory_bytes"), np.full(len(probes), -1, dtype=np.int64)
+    row_of = {shape: row for row, shape in enumerate(_shapes_on_devices(probes))}
+    row_of_trial = np.array([row_of.get(shape, -1) for shape in _shapes_on_devices(trials)], dtype=np.int64)
+    row_of_trial[~np.isfinite(peaks)] = -1
+    for row in np.unique(row_of_trial[row_of_trial >= 0]):
+        of_shape = np.flatnonzero(row_of_trial == row)
+        measured[row], owners[row] = np.median(peaks[of_shape]), numbers[of_shape[0]]
+    return _Estimates(facts=parse_shapes(probes), parts=parts[rows], measured=measured, trials=owners)
 
 
 def _shapes_on_devices(rows: pd.DataFrame) -> list[tuple[str, str]]:
     return list(zip(read_text(rows, "shape_digest"), read_text(rows, "device"), strict=True))
 
 
-def _groups(facts: Sequence[dict[str, Any]]) -> list[tuple[str, list[int]]]:
-    """The shapes of each model that differ in nothing but the size of a step: those that are most."""
-    kinds = [_without_size(each) for each in facts]
-    counts = Counter(kinds)
-    chosen: dict[str, tuple[tuple[str, Any], ...]] = {}
-    for kind in sorted(counts, key=lambda kind: (-counts[kind], repr(kind))):
-        chosen.setdefault(str(dict(kind).get("model.name", "")), kind)
-    made = []
-    for name, kind in sorted(chosen.items())[:_MAX_PANELS]:
-        rows = [row for row, each in enumerate(kinds) if each == kind]
-        made.append((name, sorted(rows, key=lambda row: _size(facts[row]))[:MAX_ROWS]))
-    return made
+def _group_by_model(facts: Sequence[dict[str, Any]]) -> list[tuple[str, list[int]]]:
+    """For each model the shapes with its most frequent settings, which differ in the size of a step alone, by size."""
+    members: dict[tuple[str, str], list[int]] = {}
+    for row, shape in enumerate(facts):
+        settings = repr({key: value for key, value in shape.items() if key not in _SIZE_KEYS})
+        members.setdefault((str(shape.get("model.name", "")), settings), []).append(row)
+    groups: dict[str, list[int]] = {}
+    for (model, _), rows in sorted(members.items(), key=lambda item: (-len(item[1]), item[0])):
+        groups.setdefault(model, sorted(rows, key=lambda row: _step_size(facts[row]))[:MAX_ROWS])
+    return sorted(groups.items())[:_MAX_PANELS]
 
 
-def _without_size(facts: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((key, value) for key, value in facts.items() if key not in ("batch.micro", "batch.accumulation"))
+def _step_size(shape: dict[str, Any]) -> tuple[int, int]:
+    return int(shape.get("batch.micro", 0)), int(shape.get("batch.accumulation", 1))
 
 
-def _size(facts: dict[str, Any]) -> tuple[int, int]:
-    return int(facts.get("batch.micro", 0)), int(facts.get("batch.accumulation", 1))
-
-
-def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Panel:
-    labels = [_label(found.facts[row]) for row in rows]
+def _draw_memory(estimates: _Estimates, rows: list[int], model: str, limits: Values) -> Panel:
+    sizes = [_step_size(estimates.facts[row]) for row in rows]
+    labels = [f"{micro}, accumulated" if accumulation > 1 else str(micro) for micro, accumulation in sizes]
     stacked = []
-    for part, lengths, every in zip(MEMORY_PARTS, found.parts[rows].T, found.parts.T, strict=True):
-        if every.max() > 0:  # used by any model, so that the legend has one order
-            shown = [f"{MEMORY_LABELS[part]} {format_value('bytes', length)}" for length in lengths]
-            texts = [f"{name}, micro batch {label}: {text}" for label, text in zip(labels, shown, strict=True)]
+    for part, lengths, of_all in zip(MEMORY_PARTS, estimates.parts[rows].T, estimates.parts.T, strict=True):
+        if of_all.max() > 0:  # used by any model, so that the legend has one order
+            texts = [
+                f"{model}, micro batch {label}: {MEMORY_LABELS[part]} {format_value('bytes', length)}"
+                for label, length in zip(labels, lengths, strict=True)
+            ]
             stacked.append((MEMORY_LABELS[part], part, lengths, texts))
-    near = limits[limits < _NEAR * found.parts[rows].sum(axis=1).max()]
-    layers: list[Layer] = [*stack_bars(stacked), *_measured(found, rows, labels), *device_limits("x", near)]
-    axis = Axis(label="", ticks=tuple((float(place), label) for place, label in enumerate(labels)))
+    sums, peaks, trials = estimates.parts[rows].sum(axis=1), estimates.measured[rows], estimates.trials[rows]
+    layers: list[Layer] = [*stack_bars(stacked)]
+    heights = np.flatnonzero(np.isfinite(peaks))
+    if len(heights):
+        texts = [
+            f"Micro batch {labels[at]}: measured {format_value('bytes', float(peaks[at]))}, estimated "
+            f"{format_value('bytes', float(sums[at]))}"
+            for at in heights
+        ]
+        layers.append(
+            Points(
+                name="measured peak", role="measured", x=to_floats(peaks[heights]), y=to_floats(heights),
+                texts=tuple(texts), trials=tuple(trials[heights].tolist()) if trials[heights].min() >= 0 else (),
+            )
+        )  # fmt: skip
+    layers += device_limits("x", limits[limits < _NEAR * sums.max()])
+    y_axis = Axis(label="", ticks=tuple((float(height), label) for height, label in enumerate(labels)))
     x_axis = Axis(label="Memory of a step", unit="bytes")
-    return Panel(x=x_axis, y=axis, layers=tuple(layers), title=f"{name}, by micro batch")
-
-
-def _label(facts: dict[str, Any]) -> str:
-    micro, several = _size(facts)
-    return f"{micro}, accumulated" if several > 1 else str(micro)
-
-
-def _measured(found: _Estimates, rows: list[int], labels: list[str]) -> list[Points]:
-    places = [place for place, row in enumerate(rows) if np.isfinite(found.measured[row])]
-    if not places:
-        return []
-    peaks = [float(found.measured[rows[place]]) for place in places]
-    texts = (
-        f"Micro batch {labels[place]}: measured {format_value('bytes', peak)}, estimated "
-        f"{format_value('bytes', float(found.parts[rows[place]].sum()))}"
-        for place, peak in zip(places, peaks, strict=True)
-    )
-    owners = tuple(int(found.trials[rows[place]]) for place in places)
-    trials, up = owners if min(owners) >= 0 else (), to_floats(places)
-    return [Points(name="measured peak", role="measured", x=tuple(peaks), y=up, texts=tuple(texts), trials=trials)]
-
-
-def _caption(found: _Estimates, limits: Values) -> str:
-    num_shapes = format_count(len(found.facts), "shape")
-    text = f"Bars: estimates without training for {num_shapes} (model, micro batch, precision, optimizer); diamonds: "
-    text += "the measured peak. "
-    errors = found.errors
-    if len(errors):
-        worst, middle = (f"{100 * float(each):.1f} %" for each in (errors.max(), np.median(errors)))
-        trained = format_count(len(errors), "trained shape")
-        text += f"Relative error {middle} (median), {worst} (maximum) over {trained}. "
-    else:
-        text += "None of them was trained, so the error of the estimates is unknown. "
-    if len(limits):
-        text += f"The device has {' or '.join(format_value('bytes', float(limit)) for limit in limits)}. "
-    return f"{text}Each model is shown with its most frequent settings; learning rate and seed do not affect memory."
+    return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=f"{model}, by micro batch")

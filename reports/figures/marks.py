@@ -12,12 +12,13 @@ import pandas as pd
 from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule, Scale
 from reports.labels import OUTCOME_NAMES, format_setting, format_value, metric_label
-from sweep.analysis.statistics import Mask, non_dominated, plain_value, read_numbers
+from sweep.analysis.statistics import Mask, Values, non_dominated, plain_value, read_numbers
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.trial import key_label
 
-Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
+AxisName = Literal["x", "y"]
+AXES: tuple[AxisName, AxisName] = ("x", "y")
 _NUM_CELLS = 60
 SEARCH_NAMES = ("search trial (one seed)", "on the search front (one seed)")
 _CONFIRMED_NAME = "confirmed: estimate and 95 % interval"
@@ -90,8 +91,8 @@ def search_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values)
     ``[len(frame)]``."""
     front, owners = frame["on_search_front"].to_numpy(dtype=bool), trial_numbers(frame)
     layers = []
-    for name, role, chosen in zip(SEARCH_NAMES, ("search", "search_front"), (~front, front), strict=True):
-        layers += trial_points(name, role, evidence, owners, np.where(chosen, x, np.nan), y)
+    for name, role, is_in in zip(SEARCH_NAMES, ("search", "search_front"), (~front, front), strict=True):
+        layers += trial_points(name, role, evidence, owners, np.where(is_in, x, np.nan), y)
     return layers
 
 
@@ -104,12 +105,9 @@ def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Densit
     edges = [np.exp(e) if scale == "log" else e for e, scale in ((x_edges, x_scale), (y_edges, y_scale))]
     cells = tuple(tuple(int(count) for count in row) for row in counts.T)
     return Density(
-        name="all search trials, darker is more",
-        role="density",
-        x_edges=to_floats(edges[0]),
-        y_edges=to_floats(edges[1]),
-        counts=cells,
-    )
+        name="all search trials, darker is more", role="density", counts=cells,
+        x_edges=to_floats(edges[0]), y_edges=to_floats(edges[1]),
+    )  # fmt: skip
 
 
 def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals | None:
@@ -119,25 +117,19 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
     rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     if not len(rows):
         return None
-    chosen = frame.iloc[rows]
-    texts = tuple(evidence.confirmed_texts[number] for number in trial_numbers(chosen))
+    shown = frame.iloc[rows]
+
+    def bound(name: str, end: str) -> Floats:
+        bounds = read_numbers(shown, f"{name}_{end}")
+        return to_floats(np.where(np.isfinite(bounds), bounds, read_numbers(shown, name)))
+
     return Intervals(
-        name=_CONFIRMED_NAME,
-        role="confirmed",
-        x=to_floats(x[rows]),
-        y=to_floats(y[rows]),
-        x_low=_bound(chosen, x_name, "low"),
-        x_high=_bound(chosen, x_name, "high"),
-        y_low=_bound(chosen, y_name, "low"),
-        y_high=_bound(chosen, y_name, "high"),
-        texts=texts,
-        trials=tuple(seeds[0] for seeds in chosen["numbers"]),
-    )
-
-
-def _bound(frame: pd.DataFrame, name: str, end: str) -> Floats:
-    bound = read_numbers(frame, f"{name}_{end}")
-    return to_floats(np.where(np.isfinite(bound), bound, read_numbers(frame, name)))
+        name=_CONFIRMED_NAME, role="confirmed", x=to_floats(x[rows]), y=to_floats(y[rows]),
+        x_low=bound(x_name, "low"), x_high=bound(x_name, "high"),
+        y_low=bound(y_name, "low"), y_high=bound(y_name, "high"),
+        texts=tuple(evidence.confirmed_texts[number] for number in trial_numbers(shown)),
+        trials=tuple(numbers[0] for numbers in shown["numbers"]),
+    )  # fmt: skip
 
 
 def outcome_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values) -> list[Points]:
@@ -167,7 +159,7 @@ def stack_bars(parts: Iterable[tuple[str, str, Values, Sequence[str]]]) -> list[
     return layers
 
 
-def device_limits(axis: Literal["x", "y"], limits: Values) -> list[Rule]:
+def device_limits(axis: AxisName, limits: Values) -> list[Rule]:
     """A line at each of ``limits``, bytes of memory that a device has; shape ``[n]``."""
     labels = [f"memory of the device: {format_value('bytes', limit)}" for limit in limits]
     return [Rule(axis=axis, value=limit, text=text) for limit, text in zip(to_floats(limits), labels, strict=True)]
@@ -176,8 +168,8 @@ def device_limits(axis: Literal["x", "y"], limits: Values) -> list[Rule]:
 def front_line(
     name: str, role: str, x: Values, y: Values, signs: tuple[float, float], of: Sequence[str]
 ) -> list[Lines]:
-    """The Pareto front of ``x`` and ``y``, of shape ``[n]`` each, as a layer; none where it has a single corner. It is
-    that of the marks of the layers ``of``, and dashed where those are no confirmed ones."""
+    """The Pareto front of ``x`` and ``y``, of shape ``[n]`` each, as a layer; none where it has a single corner. The
+    layers ``of`` have its marks. The line is dashed where they are not confirmed."""
     stairs = make_staircase(x, y, *signs)
     if stairs is None or len(stairs[0]) < 2:
         return []
@@ -189,18 +181,18 @@ def front_line(
 class Edge(NamedTuple):
     """Positions of marks without a value on one axis, by outcome, and of the line that separates them."""
 
-    places: dict[str, float]
+    positions: dict[str, float]
     rule: float
 
     def place_rows(self, frame: pd.DataFrame) -> Values:
-        """The place of each row of ``frame`` by its outcome, shape ``[len(frame)]``."""
-        return np.array([self.places.get(outcome, self.rule) for outcome in frame["outcome"]], dtype=np.float64)
+        """The position of each row of ``frame`` by its outcome, shape ``[len(frame)]``."""
+        return np.array([self.positions.get(outcome, self.rule) for outcome in frame["outcome"]], dtype=np.float64)
 
 
 def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str], step: float = 0.0) -> Edge:
-    """Places beyond the worst of ``values``; ``sign`` is -1 where larger is better.
+    """Positions beyond the worst of ``values``; ``sign`` is -1 where larger is better.
 
-    ``step`` is the share of the range between the places of two outcomes, so that they do not hide each other.
+    ``step`` is the share of the range between the positions of two outcomes, so that they do not hide each other.
 
     Raises:
         ValueError: no value is finite.
@@ -212,9 +204,9 @@ def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str
     worst = float((moved * sign).max())
     spread = float(np.ptp(moved)) or abs(worst) or 1.0
     present = [name for name in OUTCOME_NAMES if name in outcomes]
-    places = [sign * (worst + share * spread) for share in (0.06, *(0.12 + step * k for k in range(len(present))))]
-    rule, *places = [math.exp(place) for place in places] if scale == "log" else places
-    return Edge(dict(zip(present, places, strict=True)), rule)
+    positions = [sign * (worst + share * spread) for share in (0.06, *(0.12 + step * k for k in range(len(present))))]
+    rule, *positions = map(math.exp, positions) if scale == "log" else positions
+    return Edge(dict(zip(present, positions, strict=True)), rule)
 
 
 def read_used(frame: pd.DataFrame, name: str) -> Values:
@@ -223,17 +215,17 @@ def read_used(frame: pd.DataFrame, name: str) -> Values:
 
 
 def fill_with_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:
-    """``values`` with the edge's places where they are missing."""
+    """``values`` with the edge's positions where they are missing."""
     return np.where(np.isfinite(values), values, edge.place_rows(frame))
 
 
-def make_rule(axis: Literal["x", "y"], edge: Edge) -> Rule:
+def make_rule(axis: AxisName, edge: Edge) -> Rule:
     """The line beyond which marks without a value are drawn."""
     return Rule(axis=axis, value=edge.rule, text="no value")
 
 
 GLOBAL_BATCH = "global_batch_size"
-_JITTER = 0.18
+_JITTER = 0.18  # at most, of the distance between two choices
 
 
 def swept_parameters(evidence: Evidence) -> tuple[str, ...]:
@@ -249,12 +241,12 @@ class AxisPosition:
         self.column_name = column_name
         self.positions = positions
 
-    def __call__(self, frame: pd.DataFrame, chosen: Mask | None = None) -> Values:
+    def __call__(self, frame: pd.DataFrame, is_wanted: Mask | None = None) -> Values:
         """Positions of shape ``[len(frame)]``, NaN where the key has no value. A choice is looked up for the
-        rows of ``chosen`` (shape ``[len(frame)]``) only."""
+        rows of ``is_wanted`` (shape ``[len(frame)]``) only."""
         if self.positions is None:
             return read_numbers(frame, self.column_name)
-        rows = np.arange(len(frame)) if chosen is None else np.flatnonzero(chosen)
+        rows = np.arange(len(frame)) if is_wanted is None else np.flatnonzero(is_wanted)
         at = [self.positions.get(_category_key(value), math.nan) for value in frame[self.column_name].iloc[rows]]
         # a fixed spread by trial number, so that equal settings do not hide each other
         spread = (read_numbers(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * _JITTER
@@ -287,8 +279,8 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
 
 
 def _list_values(trials: pd.DataFrame, name: str) -> list[object]:
-    found = {_category_key(value): plain_value(value) for value in trials[name]}
-    return sorted(found.values(), key=lambda value: (str(type(value)), value if _is_number(value) else str(value)))
+    values = {_category_key(value): plain_value(value) for value in trials[name]}
+    return sorted(values.values(), key=lambda value: (str(type(value)), value if _is_number(value) else str(value)))
 
 
 def _is_number(value: object) -> bool:

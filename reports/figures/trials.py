@@ -8,13 +8,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.evidence import Evidence, describe_settings, keep_finite
-from reports.figure import Absent, Axis, Bars, Figure, Floats, Intervals, Layer, Lines, Panel, Rule, Scale
+from reports.figure import Absent, Axis, Bars, Figure, Floats, Layer, Lines, Panel, Rule, Scale
 from reports.figures import marks
-from reports.figures.marks import GLOBAL_BATCH, AxisPosition, parameter_axis, swept_parameters
+from reports.figures.marks import GLOBAL_BATCH, Rows, parameter_axis, swept_parameters
 from reports.labels import metric_label
 from reports.layout import NUM_SERIES
 from sweep.analysis.comparable import objective_signs, objective_table
-from sweep.analysis.statistics import Mask, non_dominated, read_numbers, read_text, reference_point
+from sweep.analysis.statistics import Mask, Values, non_dominated, read_numbers, read_text, reference_point
 from sweep.analysis.statistics import hypervolume as volume
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.trial import key_label
@@ -58,51 +58,43 @@ def _front_panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
 
 
 def _front_unfinished(
-    evidence: Evidence,
-    x_name: str,
-    y_name: str,
-    values: tuple[marks.Values, marks.Values],
-    scales: tuple[Scale, Scale],
+    evidence: Evidence, x_name: str, y_name: str, values: tuple[Values, Values], scales: tuple[Scale, Scale]
 ) -> list[Layer]:
     frame = evidence.unfinished
     if not len(frame):
         return []
     outcomes = frame["outcome"].unique().tolist()
     drawn, rules = [], []
-    # places side by side along x only: one step in both would make a diagonal
-    for which, name, complete, scale, step in zip(
-        ("x", "y"), (x_name, y_name), values, scales, (0.05, 0.0), strict=True
+    # side by side along x only: a step in both axes would make a diagonal
+    for axis, name, complete, scale, step in zip(
+        marks.AXES, (x_name, y_name), values, scales, (0.05, 0.0), strict=True
     ):
         spent = marks.read_used(frame, name)
         edge = marks.place_edge(np.append(complete, spent), METRICS[name].sign, scale, outcomes, step)
         drawn.append(marks.fill_with_edge(spent, frame, edge))
-        rules += [marks.make_rule("x" if which == "x" else "y", edge)] if np.isnan(spent).any() else []
+        rules += [marks.make_rule(axis, edge)] if np.isnan(spent).any() else []
     return [*rules, *marks.outcome_points(evidence, frame, *drawn)]
 
 
 def _front_caption(evidence: Evidence) -> str:
-    num_search = len(evidence.search)
-    parts = marks.describe_search(num_search)
-    num_detailed = int(evidence.search["detailed"].sum())
+    num_search, num_detailed = len(evidence.search), int(evidence.search["detailed"].sum())
+    text = marks.describe_search(num_search)
     if num_search > num_detailed:
-        parts += f" ({num_detailed:,} of them as single points, all as the density behind)"
+        text += f" ({num_detailed:,} of them as single points, all as the density behind)"
     if evidence.num_confirmed:
-        parts += f"; {format_count(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
+        text += f"; {format_count(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
     else:
-        parts += "; nothing is confirmed with fresh seeds"
-    parts += _quality_warnings(evidence)
+        text += "; nothing is confirmed with fresh seeds"
+    num_flagged = int(np.sum(read_text(evidence.search, "quality_flags") != ""))
+    if num_flagged:
+        text += f". {format_count(num_flagged, 'search trial')} with quality warnings, which their hover texts name"
     return (
-        f"{parts}. Lines are the Pareto fronts of the two objectives shown. Trials that did not "
-        "complete are at the time and memory they had used, or, where nothing was measured, beyond the thin line."
+        f"{text}. Lines are the Pareto fronts of the two objectives shown. Trials that did not complete are at the "
+        "time and memory they had used, or, where nothing was measured, beyond the thin line."
     )
 
 
-def _quality_warnings(evidence: Evidence) -> str:
-    num = int(np.sum(read_text(evidence.search, "quality_flags") != ""))
-    if not num:
-        return ""
-    return f". {format_count(num, 'search trial')} with quality warnings, which their hover texts name"
-
+# Hypervolume.
 
 _NUM_MOMENTS = 200
 _VOLUME_TITLE = "Hypervolume over the search"
@@ -141,7 +133,7 @@ def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
     return [Figure(name="hypervolume", title=_VOLUME_TITLE, caption=caption, panels=tuple(panels))]
 
 
-def _scaled(evidence: Evidence) -> marks.Values:
+def _scaled(evidence: Evidence) -> Values:
     """The objectives as their axes are drawn: logarithms where they span much; shape ``[n, m]``."""
     table = objective_table(evidence.search, evidence.objectives)
     for index, name in enumerate(evidence.objectives):
@@ -154,7 +146,7 @@ def _scaled(evidence: Evidence) -> marks.Values:
     return np.asarray((table - low) / np.where(spread > 0, spread, 1.0))
 
 
-def _growth(values: marks.Values, front: marks.Rows, signs: list[float]) -> tuple[marks.Rows, marks.Values]:
+def _growth(values: Values, front: Rows, signs: list[float]) -> tuple[Rows, Values]:
     """Rows at which the volume is computed (shape ``[k]``), and its share of the final volume there (shape ``[k]``)."""
     reference = reference_point(values, signs)
     moments = np.union1d(np.linspace(0, len(values) - 1, _NUM_MOMENTS).astype(np.int64), front[:_NUM_MOMENTS])
@@ -166,13 +158,15 @@ def _growth(values: marks.Values, front: marks.Rows, signs: list[float]) -> tupl
     return moments, np.array(volumes) / max(volumes[-1], np.finfo(np.float64).tiny)
 
 
-def _spent(evidence: Evidence, amounts: marks.Values) -> marks.Values:
+def _spent(evidence: Evidence, amounts: Values) -> Values:
     # by trial number: the sum of ``amounts`` over the search until that trial had ended
     numbers = read_numbers(evidence.trials, "number").astype(np.int64)
     table = np.zeros(int(numbers.max(initial=0)) + 1)
     table[numbers] = np.cumsum(np.where(read_text(evidence.trials, "phase") == "search", amounts, 0.0))
     return table
 
+
+# Importance of parameters.
 
 _MIN_TRIALS = 12
 _MAX_GROUPS = 6
@@ -202,25 +196,28 @@ def _importance_panel(evidence: Evidence, objective: str, keys: tuple[str, ...])
     if len(rows) < _MIN_TRIALS:
         return None
     ranks = np.asarray(pd.Series(y[rows]).rank(), dtype=np.float64)
-    found = [(key, *explained_variance(_groups(evidence, key)[rows], ranks)) for key in keys]
-    found = sorted(found, key=lambda item: item[1])
-    axis = Axis(label="", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(found)))
+    explained = [(key, *explained_variance(_groups(evidence, key)[rows], ranks)) for key in keys]
+    explained.sort(key=lambda item: item[1])
+    axis = Axis(label="", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(explained)))
     layers: list[Layer] = []
     for name, role, is_certain in (("more than chance", "step", True), ("no more than chance", "setup", False)):
-        at = [row for row, (_, _, certain) in enumerate(found) if certain == is_certain]
-        lengths = tuple(max(found[row][1], 0.004) for row in at)  # a bar of no length could not be seen or pointed at
-        texts = tuple(
-            f"{key_label(found[row][0])}: {100 * found[row][1]:.0f} % of the variance of the ranks" for row in at
-        )
-        if at:
+        bars = [(row, key, share) for row, (key, share, certain) in enumerate(explained) if certain == is_certain]
+        if bars:
             layers.append(
-                Bars(name=name, role=role, y=marks.to_floats(at), starts=(0.0,) * len(at), lengths=lengths, texts=texts)
-            )
-    title = metric_label(objective)
-    return Panel(x=Axis(label="Share explained", unit="fraction"), y=axis, layers=tuple(layers), title=title)
+                Bars(
+                    name=name, role=role, y=tuple(float(row) for row, *_ in bars), starts=(0.0,) * len(bars),
+                    # a bar of no length could not be seen or pointed at
+                    lengths=tuple(max(share, 0.004) for *_, share in bars),
+                    texts=tuple(
+                        f"{key_label(key)}: {100 * share:.0f} % of the variance of the ranks" for _, key, share in bars
+                    ),
+                )
+            )  # fmt: skip
+    x_axis = Axis(label="Share explained", unit="fraction")
+    return Panel(x=x_axis, y=axis, layers=tuple(layers), title=metric_label(objective))
 
 
-def explained_variance(groups: npt.NDArray[np.int64], ranks: marks.Values) -> tuple[float, bool]:
+def explained_variance(groups: npt.NDArray[np.int64], ranks: Values) -> tuple[float, bool]:
     """Eta squared of the Kruskal-Wallis test, at least 0.0, and whether the test is significant at 5 %.
 
     ``groups`` and ``ranks``, of the objective, have shape ``[n]``. Eta squared = (H - k + 1) / (n - k) for k groups
@@ -250,8 +247,9 @@ def _groups(evidence: Evidence, key: str) -> npt.NDArray[np.int64]:
     return np.asarray(pd.factorize(frame[name].astype(str))[0], dtype=np.int64)
 
 
-# A slice has many panels; more marks than this in each make a page slow.
-_MAX_MARKS = 600
+# Objectives by parameter.
+
+_MAX_MARKS = 600  # of a panel; a figure has many panels, and more marks make a page slow
 
 
 def make_slices(evidence: Evidence) -> list[Figure] | Absent:
@@ -267,10 +265,10 @@ def make_slices(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def _slice_panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
-    x_axis, place = parameter_axis(evidence, key)
+    x_axis, locate = parameter_axis(evidence, key)
     frame = evidence.search
-    is_shown = _shown(frame)
-    x, y = place(frame, is_shown), read_numbers(frame, objective)
+    is_shown = _select_marked(frame)
+    x, y = locate(frame, is_shown), read_numbers(frame, objective)
     confirmed = marks.confirmed_marks(evidence, objective, objective)
     all_y = np.append(y, confirmed.y if confirmed else ())
     ended = evidence.unfinished
@@ -281,13 +279,21 @@ def _slice_panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     if not is_shown.all() and not x_axis.ticks and np.isfinite(x + y).any():
         layers.append(marks.make_density(x, y, x_axis.scale, y_axis.scale))
     layers += marks.search_points(evidence, frame, np.where(is_shown, x, np.nan), y)
-    layers += _slice_unfinished(evidence, ended, place, objective, all_y, y_axis.scale)
+    x_ended, used = locate(ended), marks.read_used(ended, objective)
+    outcomes = ended["outcome"].unique().tolist()
+    edge = marks.place_edge(np.append(all_y, used), METRICS[objective].sign, y_axis.scale, outcomes, step=0.04)
+    if np.isnan(used[np.isfinite(x_ended)]).any():
+        layers.append(marks.make_rule("y", edge))
+    layers += marks.outcome_points(evidence, ended, x_ended, marks.fill_with_edge(used, ended, edge))
     if confirmed is not None:
-        layers += _confirmed(evidence, place, objective, confirmed)
+        at = locate(evidence.confirmed)[np.isfinite(read_numbers(evidence.confirmed, objective))]
+        if np.isfinite(at).all():
+            across = marks.to_floats(at)
+            layers.append(replace(confirmed, x=across, x_low=across, x_high=across))
     return Panel(x=x_axis, y=y_axis, layers=tuple(layers))
 
 
-def _shown(frame: pd.DataFrame) -> Mask:
+def _select_marked(frame: pd.DataFrame) -> Mask:
     """The trials nearest to the front and the latest; shape ``[len(frame)]``."""
     detailed, rank = frame["detailed"].to_numpy(dtype=bool), frame["rank"].to_numpy()
     if len(frame) <= _MAX_MARKS:
@@ -296,29 +302,6 @@ def _shown(frame: pd.DataFrame) -> Mask:
     chosen[np.argsort(np.where(rank < 0, np.inf, rank), kind="stable")[: _MAX_MARKS // 2]] = True
     chosen[-(_MAX_MARKS // 2) :] = True
     return np.asarray(chosen & detailed, dtype=np.bool_)
-
-
-def _slice_unfinished(
-    evidence: Evidence,
-    ended: pd.DataFrame,
-    place: AxisPosition,
-    objective: str,
-    all_y: marks.Values,
-    scale: Scale,
-) -> list[Layer]:
-    x, used = place(ended), marks.read_used(ended, objective)
-    outcomes = ended["outcome"].unique().tolist()
-    edge = marks.place_edge(np.append(all_y, used), METRICS[objective].sign, scale, outcomes, step=0.04)
-    rules = [marks.make_rule("y", edge)] if np.isnan(used[np.isfinite(x)]).any() else []
-    return [*rules, *marks.outcome_points(evidence, ended, x, marks.fill_with_edge(used, ended, edge))]
-
-
-def _confirmed(evidence: Evidence, place: AxisPosition, objective: str, layer: Intervals) -> list[Layer]:
-    x = place(evidence.confirmed)[np.isfinite(read_numbers(evidence.confirmed, objective))]
-    at = marks.to_floats(x)
-    if not np.isfinite(x).all():
-        return []
-    return [replace(layer, x=at, x_low=at, x_high=at)]
 
 
 def _slice_caption(evidence: Evidence) -> str:
@@ -331,6 +314,8 @@ def _slice_caption(evidence: Evidence) -> str:
         "beyond the thin line."
     )
 
+
+# Learning curves and noise scale.
 
 _CURVES = ("val_accuracy", "val_loss")
 _VIEWS = (

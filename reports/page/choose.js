@@ -91,7 +91,5 @@ const drawCurves = () => {
     yaxis: { title: { text: "accuracy (%)", font: { color: "#0072b2" } }, zeroline: false },
     yaxis2: { title: { text: "loss (dotted)", standoff: 8 }, automargin: true, overlaying: "y", side: "right", showgrid: false, zeroline: false },
   };
-  Plotly.react(plot, traces, themed(layout), {
-    responsive: true, displayModeBar: false, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
-  });
+  Plotly.react(plot, traces, themed(layout), { ...config, displayModeBar: false });
 };

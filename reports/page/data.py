@@ -3,16 +3,15 @@ column, because that is smaller and faster than row by row."""
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from reports.evidence import Evidence, format_column, keep_finite, read_cells, train_commands
-from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
+from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Points
 from reports.figures.costs import PARTS, parts_of
 from reports.figures.trials import select_evenly
 from reports.labels import (
@@ -64,38 +63,36 @@ def figures_json(figures: Iterable[Figure]) -> Json:
     Every text is escaped, because Plotly reads markup in texts. A trace's ``hovertext`` holds positions in ``texts``: a
     trial has the same text in every panel. Its ``customdata`` holds the numbers of the trials that its marks stand for.
     """
-    made: list[Json] = [
-        {"name": figure.name, "panels": [_trace_panel(panel) for panel in figure.panels]} for figure in figures
-    ]
-    pool: dict[str, int] = {}
-    for figure in made:
-        for panel in figure["panels"]:
-            for trace in panel["traces"]:
-                trace |= {"hovertext": _pooled(trace.get("hovertext", []), pool)}
-    return {"figures": made, "texts": list(pool)}
+    positions: dict[str, int] = {}
+
+    def pool(texts: list[Any]) -> list[Any]:
+        return [pool(text) if isinstance(text, list) else positions.setdefault(text, len(positions)) for text in texts]
+
+    made = []
+    for figure in figures:
+        panels: list[Json] = []
+        for panel in figure.panels:
+            traces = [trace for layer in panel.layers if (trace := _make_trace(layer, *choose_units(panel)))]
+            for trace in traces:
+                trace["hovertext"] = pool(trace.get("hovertext", []))
+            members = [member for layer in panel.layers if isinstance(layer, Heat) for member in layer.members]
+            shown = {"layout": make_layout(panel), "scales": make_scales(panel)}
+            panels.append({"traces": traces, "members": members} | shown)
+        made.append({"name": figure.name, "panels": panels})
+    return {"figures": made, "texts": list(positions)}
 
 
-def _pooled(texts: list[Any], pool: dict[str, int]) -> list[Any]:
-    return [_pooled(text, pool) if isinstance(text, list) else pool.setdefault(text, len(pool)) for text in texts]
-
-
-def _trace_panel(panel: Panel) -> Json:
-    x_shown, y_shown = choose_units(panel)
-    traces = [trace for layer in panel.layers for trace in _traces(layer, x_shown, y_shown)]
-    members = [place for layer in panel.layers if isinstance(layer, Heat) for place in layer.members]
-    return {"traces": traces, "layout": make_layout(panel), "scales": make_scales(panel), "members": members}
-
-
-def _traces(layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> list[Json]:
+def _make_trace(layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json | None:
+    """The trace of ``layer``; None of a rule, which is a shape of the layout."""
     if isinstance(layer, Density):
-        return [_density(layer, x_shown, y_shown)]
+        return _density(layer, x_shown, y_shown)
     if isinstance(layer, Bars):
-        return [_bars(layer, x_shown)]
+        return _bars(layer, x_shown)
     if isinstance(layer, Lines):
-        return [_lines(layer, x_shown, y_shown)]
+        return _lines(layer, x_shown, y_shown)
     if isinstance(layer, Points | Intervals):
-        return [_marks(layer, x_shown, y_shown)]
-    return [_heat(layer)] if isinstance(layer, Heat) else []
+        return _marks(layer, x_shown, y_shown)
+    return _heat(layer) if isinstance(layer, Heat) else None
 
 
 def _scaled(values: tuple[float, ...], shown: DisplayUnit) -> list[float]:
@@ -110,35 +107,24 @@ def _base(name: str, texts: Iterable[str], trials: Iterable[int] = ()) -> Json:
     return made | ({"customdata": numbers} if numbers else {})
 
 
-def _marker(role: str) -> Json:
-    style = look_of(role)
-    outline = {"width": 1.6 if "open" in style.plotly or "thin" in style.plotly else 0, "color": style.color}
-    return {
-        "color": style.color, "symbol": style.plotly, "size": style.size, "opacity": style.opacity, "line": outline
-    }  # fmt: skip
-
-
 def _marks(layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
-    made = _base(layer.name, layer.texts, layer.trials)
-    made |= {"type": "scatter", "mode": "markers", "marker": _marker(layer.role)}
+    look = look_of(layer.role)
+    outline = {"width": 1.6 if "open" in look.plotly or "thin" in look.plotly else 0, "color": look.color}
+    marker = {"color": look.color, "symbol": look.plotly, "size": look.size, "opacity": look.opacity, "line": outline}
+    made = _base(layer.name, layer.texts, layer.trials) | {"type": "scatter", "mode": "markers", "marker": marker}
     made |= {"x": _scaled(layer.x, x_shown), "y": _scaled(layer.y, y_shown)}
     if isinstance(layer, Intervals):
-        color = look_of(layer.role).color
-        made["error_x"] = _error(layer.x, layer.x_low, layer.x_high, x_shown, color)
-        made["error_y"] = _error(layer.y, layer.y_low, layer.y_high, y_shown, color)
+        for name, middle, low, high, shown in (
+            ("error_x", layer.x, layer.x_low, layer.x_high, x_shown),
+            ("error_y", layer.y, layer.y_low, layer.y_high, y_shown),
+        ):
+            up = tuple(bound - value for bound, value in zip(high, middle, strict=True))
+            down = tuple(value - bound for bound, value in zip(low, middle, strict=True))
+            made[name] = {
+                "array": _scaled(up, shown), "arrayminus": _scaled(down, shown), "type": "data", "symmetric": False,
+                "color": look.color, "thickness": 1.4, "width": 3, "visible": any(up) or any(down),
+            }  # fmt: skip
     return made
-
-
-def _error(
-    middle: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], shown: DisplayUnit, color: str
-) -> Json:
-    up = tuple(h - m for h, m in zip(high, middle, strict=True))
-    down = tuple(m - lo for m, lo in zip(middle, low, strict=True))
-    bars = {"array": _scaled(up, shown), "arrayminus": _scaled(down, shown)}
-    return bars | {
-        "type": "data", "symmetric": False, "color": color, "thickness": 1.4, "width": 3,
-        "visible": any(up) or any(down),
-    }  # fmt: skip
 
 
 def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
@@ -183,14 +169,8 @@ def _heat(layer: Heat) -> Json:
     cells = [[None if value is None else float(f"{value * shown.factor:.8g}") for value in row] for row in layer.values]
     scale = [[index / (len(HEAT_COLORS) - 1), color] for index, color in enumerate(HEAT_COLORS)]
     bar = {"thickness": 10, "outlinewidth": 0, "title": {"text": escape_text(shown.suffix), "side": "right"}}
-    made = _base(layer.name, ()) | {
-        "type": "heatmap",
-        "z": cells,
-        "colorscale": scale,
-        "colorbar": bar,
-        "xgap": 1,
-        "ygap": 1,
-    }
+    made = _base(layer.name, ()) | {"type": "heatmap", "z": cells, "colorscale": scale, "colorbar": bar}
+    made |= {"xgap": 1, "ygap": 1}
     texts = [[escape_text(text) for text in row] for row in layer.texts]
     made |= {"zmin": low, "zmax": high, "hoverinfo": "text", "hovertext": texts, "hoverongaps": False}
     return made | {"customdata": [list(row) for row in layer.trials]}
@@ -200,15 +180,16 @@ def describe_details(evidence: Evidence) -> Json:
     """``{"number", "family", "columns", "shown", "constant", "filters", "notes", "parts", "ledger", "curves",
     "commands", "study"}``.
 
-    Lists are in the order of ``number``; a column has ``label``, ``name`` (that of the frame), ``group``, ``texts``
+    Lists are in the order of ``number``; a column has ``label``, ``name`` (its name in the frame), ``group``, ``texts``
     and, where it is sorted by other values than the texts, ``keys`` with null where nothing is known. ``shown`` are the
-    places of the columns that the table of trials has, ``constant`` names what is the same in all of them. Curves have
-    the columns seconds, steps, epochs, accuracy in %, loss.
+    positions of the columns that the table of trials has, ``constant`` names what is the same in all of them. Curves
+    have the columns seconds, steps, epochs, accuracy in %, loss.
     """
     frame = evidence.detailed
-    columns = _arrange([*_identity(evidence), *_settings(evidence), *_measurements(evidence)])
-    kept = sum(column["name"] in _FIRST for column in columns)
-    split = split_columns([each["label"] for each in columns], [each["texts"] for each in columns], kept)
+    columns = list(_list_columns(evidence))
+    columns.sort(key=lambda column: _FIRST.index(column["name"]) if column["name"] in _FIRST else len(_FIRST))
+    num_kept = sum(column["name"] in _FIRST for column in columns)
+    split = split_columns([column["label"] for column in columns], [column["texts"] for column in columns], num_kept)
     spent = parts_of(frame)
     return {
         "number": [int(number) for number in frame["number"]],
@@ -216,7 +197,7 @@ def describe_details(evidence: Evidence) -> Json:
         "columns": columns,
         "shown": list(split.shown),
         "constant": ", ".join((*list_common_settings(evidence), *split.constant)),
-        "filters": [item for index, each in enumerate(columns) if (item := _filter(index, each))],
+        "filters": [item for index, column in enumerate(columns) if (item := _make_filter(index, column))],
         "notes": _notes(evidence),
         "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
@@ -226,116 +207,69 @@ def describe_details(evidence: Evidence) -> Json:
     }
 
 
-def _arrange(columns: list[Json]) -> list[Json]:
-    return sorted(columns, key=lambda each: _FIRST.index(each["name"]) if each["name"] in _FIRST else len(_FIRST))
+def _list_columns(evidence: Evidence) -> Iterator[Json]:
+    frame, swept = evidence.detailed, evidence.swept
 
+    def column(label: str, name: str, group: str, texts: Iterable[object], values: Values | None = None) -> Json:
+        keys = {} if values is None else {"keys": _rounded(values)}
+        return {"label": label, "name": name, "group": group, "texts": list(map(str, texts))} | keys
 
-def _identity(evidence: Evidence) -> list[Json]:
-    frame = evidence.detailed
-    outcomes = [OUTCOME_NAMES.get(name, name) for name in frame["outcome"]]
-    return [
-        _numbers(
-            "Trial", "number", "trial", [str(int(number)) for number in frame["number"]], read_numbers(frame, "number")
-        ),
-        {"label": "Outcome", "name": "outcome", "group": "trial", "texts": outcomes},
-        {"label": "Phase", "name": "phase", "group": "trial", "texts": [str(phase) for phase in frame["phase"]]},
-        _whole("Seed", "seed", frame),
-    ]
-
-
-def _whole(label: str, name: str, frame: pd.DataFrame) -> Json:
-    return _numbers(label, name, "trial", [str(int(number)) for number in frame[name]], read_numbers(frame, name))
-
-
-def _settings(evidence: Evidence) -> list[Json]:
-    frame = evidence.detailed
-    made = [_setting(evidence, key) for key in evidence.swept]
-    if any(key.startswith("batch.") for key in evidence.swept) and "batch.global" not in evidence.swept:
+    yield column("Trial", "number", "trial", map(int, frame["number"]), read_numbers(frame, "number"))
+    yield column("Outcome", "outcome", "trial", (OUTCOME_NAMES.get(name, name) for name in frame["outcome"]))
+    yield column("Phase", "phase", "trial", frame["phase"])
+    yield column("Seed", "seed", "trial", map(int, frame["seed"]), read_numbers(frame, "seed"))
+    for key in swept:
+        name = f"config.{key}"
+        numbers = read_numbers(frame, name)
+        is_number = len(keep_finite(numbers)) > 0 and frame[name].dtype != bool
+        texts = format_column(frame, key)
+        yield column(key_label(key).capitalize(), name, "setting", texts, numbers if is_number else None)
+    if any(key.startswith("batch.") for key in swept) and "batch.global" not in swept:
         sizes = read_numbers(frame, "global_batch_size")
-        made.append(
-            _numbers(
-                "Effective batch size",
-                "global_batch_size",
-                "setting",
-                [format_setting(size) for size in sizes.tolist()],
-                sizes,
-            )
-        )
-    return made
-
-
-def _setting(evidence: Evidence, key: str) -> Json:
-    frame, label = evidence.detailed, key_label(key).capitalize()
-    texts, numbers = format_column(frame, key), read_numbers(frame, f"config.{key}")
-    if not len(keep_finite(numbers)) or frame[f"config.{key}"].dtype == bool:
-        return {"label": label, "name": f"config.{key}", "group": "setting", "texts": texts}
-    return _numbers(label, f"config.{key}", "setting", texts, numbers)
-
-
-def _measurements(evidence: Evidence) -> list[Json]:
-    frame = evidence.detailed
-    names = dict.fromkeys((*evidence.objectives, *USUAL_METRICS, *_MORE_METRICS))
-    made: list[Json] = []
-    for name in names:
+        shown = map(format_setting, sizes.tolist())
+        yield column("Effective batch size", "global_batch_size", "setting", shown, sizes)
+    for name in dict.fromkeys((*evidence.objectives, *USUAL_METRICS, *_MORE_METRICS)):
         values = read_numbers(frame, name)
         if len(keep_finite(values)):
-            texts = [format_metric(name, value) for value in values]
-            made.append(_numbers(metric_label(name), name, "measured", texts, values))
-    bottlenecks = [str(cause) for cause in read_text(frame, "bottleneck")]
-    return (
-        [*made, {"label": "Bottleneck", "name": "bottleneck", "group": "measured", "texts": bottlenecks}]
-        if any(bottlenecks)
-        else made
-    )
-
-
-def _numbers(label: str, name: str, group: str, texts: list[str], values: Values) -> Json:
-    return {"label": label, "name": name, "group": group, "texts": texts, "keys": _rounded(values)}
+            yield column(metric_label(name), name, "measured", (format_metric(name, value) for value in values), values)
+    bottlenecks = read_text(frame, "bottleneck")
+    if (bottlenecks != "").any():
+        yield column("Bottleneck", "bottleneck", "measured", bottlenecks)
 
 
 def _rounded(values: Values, digits: int = 7) -> list[float | None]:
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
-def _filter(index: int, given: Json) -> Json | None:
+def _make_filter(index: int, column: Json) -> Json | None:
     """Checkboxes where a column has few values, bounds where it has many numbers; none where it has one value."""
-    if given["group"] == "measured" or given["label"] in {"Trial", "Seed"}:
+    if column["group"] == "measured" or column["label"] in {"Trial", "Seed"}:
         return None
-    values = sorted(set(given["texts"]), key=lambda value: (_first_key(given, value), value))
+    keys = column.get("keys", [0.0] * len(column["texts"]))
+    key_of = {text: -math.inf if key is None else key for text, key in zip(column["texts"], keys, strict=True)}
+    values = sorted(key_of, key=lambda text: (key_of[text], text))
     if len(values) < 2:
         return None
     if len(values) <= _MAX_CHOICES:
         return {"column": index, "kind": "choice", "values": values}
-    keys = [key for key in given.get("keys", ()) if key is not None]
-    return {"column": index, "kind": "range", "low": min(keys), "high": max(keys)} if keys else {
-        "column": index, "kind": "text"
-    }  # fmt: skip
-
-
-def _first_key(given: Json, value: str) -> float:
-    if "keys" not in given:
-        return 0.0
-    key = given["keys"][given["texts"].index(value)]
-    return -np.inf if key is None else float(key)
+    numbers = [key for key in column.get("keys", ()) if key is not None]
+    if not numbers:
+        return {"column": index, "kind": "text"}
+    return {"column": index, "kind": "range", "low": min(numbers), "high": max(numbers)}
 
 
 def _notes(evidence: Evidence) -> list[str]:
-    """Remarks about a trial: its error, quality warnings, origin."""
+    """Remarks about each trial: its error, quality warnings, origin."""
     frame = evidence.detailed
-    names = ("error", "quality_flags", "reused_from")
-    whole = zip(*(read_text(frame, name) for name in names), read_cells(frame, "is_enqueued"), strict=True)
-    return ["\n".join(_note(list(map(str, parts)), bool(by_hand)))[:_MAX_NOTE] for *parts, by_hand in whole]
-
-
-def _note(texts: Sequence[str], is_enqueued: bool) -> Sequence[str]:
-    error, flags, origin = texts
-    remarks = [
-        ("by hand" if is_enqueued else "", "Enqueued by hand"),
-        (error, error),
-        (flags, f"Quality warnings: {name_flags(flags)}"),
-        (origin, f"Reused from {origin}"),
-    ]
-    return [sentence for cause, sentence in remarks if cause]
+    texts = (read_text(frame, name) for name in ("error", "quality_flags", "reused_from"))
+    notes = []
+    for error, flags, origin, is_enqueued in zip(*texts, read_cells(frame, "is_enqueued"), strict=True):
+        remarks = ["Enqueued by hand"] if is_enqueued else []
+        remarks += [str(error)] if error else []
+        remarks += [f"Quality warnings: {name_flags(str(flags))}"] if flags else []
+        remarks += [f"Reused from {origin}"] if origin else []
+        notes.append("\n".join(remarks)[:_MAX_NOTE])
+    return notes
 
 
 def _curves(evidence: Evidence) -> Json:

@@ -47,10 +47,7 @@ const applyFilters = () => {
   redrawAll();
   writeAddress();
 };
-const clearFilters = () => {
-  byId("filter-form").reset();
-  applyFilters();
-};
+const clearFilters = () => { byId("filter-form").reset(); applyFilters(); };
 const startFilters = () => {
   if (details.filters.length) byId("filter-fields").append(...details.filters.map(field));
   let waiting = 0;

@@ -117,9 +117,7 @@ const fromPaper = () => {
   else delete document.documentElement.dataset.theme;
   for (const part of before.folded) part.open = false;
   before = null;
-  for (const plot of plots) {
-    if (plot.layout) Plotly.relayout(plot, { width: null, height: null, autosize: true });
-  }
+  for (const plot of plots) if (plot.layout) Plotly.relayout(plot, { width: null, height: null, autosize: true });
   redrawAll();
   drawCurves();
 };

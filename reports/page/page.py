@@ -63,14 +63,12 @@ def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str]
     # in a function of its own, so that nothing of it is global; a browser turns \r\n into \n before it hashes
     script = f'"use strict";\n(async () => {{\n{parts}}})();\n'.replace("\r\n", "\n").replace("\r", "\n")
     environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         loader=FunctionLoader(_resource),
-    )
+    )  # fmt: skip
     environment.filters |= {"value": format_value, "interval": format_interval}
     details, limits = describe_details(evidence), describe_limits(evidence.candidates)
+    picture_caption = made.answer.caption.partition("\n")[0] if isinstance(made.answer, Figure) else ""
     return environment.get_template("page.html.jinja").render(
         refresh_seconds=refresh_seconds,
         policy=_write_policy(gzip.decompress(packed), script.encode()),
@@ -80,11 +78,11 @@ def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str]
         script=Markup(script),  # nosec B704
         data=Markup(_pack(figures_json(made.figures) | {"details": details, "limits": limits})),  # nosec B704
         pictures=[Markup(picture) for picture in pictures],  # nosec B704
-        picture_caption=made.answer.caption.partition("\n")[0] if isinstance(made.answer, Figure) else "",
+        picture_caption=picture_caption,
         limits=limits,
         groups=_group(made.figures),
         absent=made.absent,
-        columns=[(place, details["columns"][place]) for place in details["shown"]],
+        columns=[(position, details["columns"][position]) for position in details["shown"]],
         constant=details["constant"],
         num_detailed=len(details["number"]),
         has_filters=bool(details["filters"]),
@@ -93,17 +91,15 @@ def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str]
 
 
 def _describe(evidence: Evidence) -> dict[str, Any]:
-    answer, spec = evidence.answer, evidence.frames.spec
+    answer, spec, batch = evidence.answer, evidence.frames.spec, evidence.answer.batch_size
     cards, claims = describe_uses(answer), list_claims(evidence.claims)
     return {
         "name": evidence.name,
         "question": spec.question if spec else "",
         "objectives": [metric_label(name).lower() for name in evidence.objectives],
         "first": describe_first(evidence),
-        "batch": describe_batch_answer(answer.batch_size) if answer.batch_size else None,
-        "named_batch": (answer.batch_size.model, str(answer.batch_size.named.global_batch_size))
-        if answer.batch_size
-        else None,
+        "batch": describe_batch_answer(batch) if batch else None,
+        "named_batch": (batch.model, str(batch.named.global_batch_size)) if batch else None,
         "images_statement": answer.validation.statement,
         "uses": make_uses_table(evidence, cards),
         "open_uses": [card for card in cards if card.trial is None],
@@ -195,19 +191,30 @@ def _list_environments(evidence: Evidence) -> Iterator[tuple[str, str, list[str]
 
 
 def _group(figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    # the parts of the page that are folded, each with its figures
+    """The parts of the page that are folded, each with its figures."""
     return [
         {
             "name": "group-" + title.lower().replace(" ", "-"),
             "title": title,
-            "figures": [_figure(figure) for figure in figures if figure.group == title],
+            "figures": [_describe_figure(figure) for figure in figures if figure.group == title],
         }
         for title in GROUPS
     ]
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _describe_figure(figure: Figure) -> dict[str, Any]:
     views = list(dict.fromkeys(panel.view for panel in figure.panels if panel.view))
+    first_views = ("", *views[:1])
+    panels = [
+        {
+            "title": panel.title,
+            "alt": describe_panel(figure, panel),
+            "view": panel.view,
+            "is_hidden": panel.view not in first_views,
+            "scales": [(axis, scales["first"] == "log") for axis, scales in make_scales(panel).items()],
+        }
+        for panel in figure.panels
+    ]
     return {
         "name": figure.name,
         "title": figure.title,
@@ -215,18 +222,8 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "caption": figure.caption,
         "legend": [(layer.name, look_of(layer.role).color, key_glyph(layer)) for layer in figure.legend_layers()],
         "views": views,
-        "panels": [_panel(figure, panel, views[:1]) for panel in figure.panels],
-        "is_single": sum(panel.view in ("", *views[:1]) for panel in figure.panels) == 1,
-    }
-
-
-def _panel(figure: Figure, panel: Panel, first_view: list[str]) -> dict[str, Any]:
-    return {
-        "title": panel.title,
-        "alt": describe_panel(figure, panel),
-        "view": panel.view,
-        "is_hidden": panel.view not in ("", *first_view),
-        "scales": [(which, chosen["first"] == "log") for which, chosen in make_scales(panel).items()],
+        "panels": panels,
+        "is_single": sum(panel.view in first_views for panel in figure.panels) == 1,
     }
 
 
@@ -244,7 +241,7 @@ def describe_panel(figure: Figure, panel: Panel) -> str:
 def _describe_axis(where: str, label: str, values: list[float], shown: DisplayUnit, ticks: list[str]) -> str:
     if not values and not ticks:
         return ""
-    if ticks:  # positions beside each other, in which numbers mean nothing
+    if ticks:  # choices side by side, whose positions mean nothing
         return f"{where}: {f'{label}, ' if label else ''}{', '.join(ticks[:_MAX_DESCRIBED_LAYERS])}."
     if not label:
         return ""

@@ -1,11 +1,10 @@
 // The figures: filtered trials, the chosen trial on top, the chosen scale and view.
 const touch = !matchMedia("(hover: hover)").matches;
-// Only these buttons, none of which sends anything: Plotly can offer to upload a figure.
-const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
 const config = {
   responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
   displayModeBar: touch ? false : "hover", // without a pointer it would cover the data
-  modeBarButtons: [buttons],
+  // Only these buttons: they send nothing, while Plotly can offer to upload a figure.
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
 };
 
 const masked = (values, kept) => (Array.isArray(values) ? values.filter((_, index) => kept[index]) : values);
@@ -124,9 +123,7 @@ const toggleScale = (button) => {
 const setView = async (input) => {
   for (const panel of document.querySelectorAll(`.panel[data-of="${input.name}"]`)) {
     panel.hidden = panel.dataset.view !== input.value;
-    const plot = panel.querySelector(".plot");
-    if (panel.hidden) continue;
-    await freshen(plot);
+    if (!panel.hidden) await freshen(panel.querySelector(".plot"));
   }
 };
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +35,7 @@ _USUAL_KEYS = ("model.name", "optimizer.name")
 
 
 class _SplitColumns(NamedTuple):
-    """Places of the columns that are ``shown``, and label and text of the ``constant`` ones."""
+    """Positions of the columns that are ``shown``, and label and text of the ``constant`` ones."""
 
     shown: tuple[int, ...]
     constant: tuple[str, ...]
@@ -45,12 +44,10 @@ class _SplitColumns(NamedTuple):
 def split_columns(labels: Sequence[str], columns: Sequence[Sequence[str]], num_kept: int) -> _SplitColumns:
     """Which of ``columns`` to show: the first ``num_kept``, and those that differ between the rows. What is the same in
     all rows is stated once."""
-    constant = [
-        place for place, texts in enumerate(columns) if place >= num_kept and len(texts) > 1 and len(set(texts)) == 1
-    ]
+    constant = [i for i, texts in enumerate(columns) if i >= num_kept and len(texts) > 1 and len(set(texts)) == 1]
     return _SplitColumns(
-        tuple(place for place in range(len(columns)) if place not in constant),
-        tuple(f"{labels[place].lower()} {columns[place][0]}" for place in constant),
+        tuple(i for i in range(len(columns)) if i not in constant),
+        tuple(f"{labels[i].lower()} {columns[i][0]}" for i in constant),
     )
 
 
@@ -67,10 +64,9 @@ def list_common_settings(evidence: Evidence) -> list[str]:
 # The uses: a row for each configuration that a use names, equal ones merged.
 
 
-@dataclass(frozen=True, kw_only=True)
-class _UseCell:
-    """A value, its interval, its number of trainings, and where it has an interval the bar: where that begins, how wide
-    it is and where the value lies, in percent of the column's scale."""
+class _UseCell(NamedTuple):
+    """A value, its interval, its number of trainings, and where it has an interval the bar: where the bar begins, how
+    wide it is and where the value lies, in percent of the column's scale."""
 
     text: str
     interval: str = ""
@@ -78,8 +74,7 @@ class _UseCell:
     bar: tuple[float, float, float] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _UseRow:
+class _UseRow(NamedTuple):
     """A configuration: the uses that name it, its effective batch size, a cell for each head, the settings that
     differ between the rows, and the command that trains it."""
 
@@ -91,8 +86,7 @@ class _UseRow:
     command: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class _UsesTable:
+class _UsesTable(NamedTuple):
     """``common`` names the settings that are the same in all rows; ``terms`` defines what the uses rest on."""
 
     heads: tuple[str, ...]
@@ -106,22 +100,22 @@ def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> _UsesTable:
     answer: Answer = evidence.answer
     named = {item.number: item for item in answer.uses.values() if item.number is not None}
     items = list(named.values())
-    found = dict.fromkeys(name for item in items for name in item.values)
-    metrics = [*(name for name in LEADING if name in found), *(name for name in found if name not in LEADING)]
+    known = dict.fromkeys(name for item in items for name in item.values)
+    metrics = [*(name for name in LEADING if name in known), *(name for name in known if name not in LEADING)]
     keys = list(dict.fromkeys(key for item in items for key in item.settings if key != _BATCH))
     varied = [key for key in keys if len({describe_use_setting(item, key) for item in items}) > 1]
-    scales = {name: _span(name, [item.values[name] for item in items if name in item.values]) for name in metrics}
+    columns = [_make_use_cells([item.values.get(name) for item in items], name) for name in metrics]
     trials, numbers = evidence.trials, read_numbers(evidence.trials, "number")
     rows = [
         _UseRow(
             cards=tuple(card for card in cards if card.trial == number),
             trial=number,
             batch=str(item.global_batch_size),
-            cells=tuple(_make_use_cell(item.values.get(name), name, scales[name]) for name in metrics),
+            cells=tuple(column[row] for column in columns),
             settings=_list_settings(item, varied or keys) + describe_use_price(item),
             command=train_commands(trials[numbers == number].head(1), evidence.frames)[0],
         )
-        for number, item in named.items()
+        for row, (number, item) in enumerate(named.items())
     ]
     common = [key for key in keys if key not in varied] if varied else []
     return _UsesTable(
@@ -136,36 +130,30 @@ def _list_settings(item: Recommendation, keys: Sequence[str]) -> str:
     return ", ".join(describe_use_setting(item, key) for key in keys)
 
 
-def _span(name: str, values: Sequence[Interval]) -> tuple[float, float]:
-    # of a column, on the metric's scale
-    known = [at for value in values for bound in value[:3] if math.isfinite(at := _scale(name, bound))]
-    return (min(known), max(known)) if known else (math.nan, math.nan)
-
-
-def _scale(name: str, value: float) -> float:
-    if not scale_of(name).is_ratio:
-        return value
-    return math.log(value) if value > 0 else math.nan
-
-
-def _make_use_cell(value: Interval | None, name: str, span: tuple[float, float]) -> _UseCell:
-    if value is None:
-        return _UseCell(text="–")
-    text, interval = format_estimate(name, *value)
-    low, middle, high = (_scale(name, part) for part in (value.low, value.median, value.high))
-    width = span[1] - span[0]
-    bar = None
-    if math.isfinite(low + middle + high) and high > low and width > 0:
-        left, at, right = (round(100 * (part - span[0]) / width, 2) for part in (low, middle, high))
-        bar = left, round(right - left, 2), at
-    return _UseCell(text=text, interval=interval, note=f"n = {value.n}", bar=bar)
+def _make_use_cells(values: Sequence[Interval | None], name: str) -> list[_UseCell]:
+    """The cells of a column, whose bars share one scale."""
+    is_log = scale_of(name).is_ratio
+    scaled = [[_transform(bound, is_log=is_log) for bound in value[:3]] if value else [] for value in values]
+    finite = [bound for bounds in scaled for bound in bounds if math.isfinite(bound)]
+    least, width = (min(finite), max(finite) - min(finite)) if finite else (0.0, 0.0)
+    cells = []
+    for value, bounds in zip(values, scaled, strict=True):
+        if value is None:
+            cells.append(_UseCell(text="–"))
+            continue
+        text, interval = format_estimate(name, *value)
+        bar = None
+        if all(map(math.isfinite, bounds)) and value.high > value.low and width > 0:
+            middle, left, right = (round(100 * (bound - least) / width, 2) for bound in bounds)
+            bar = left, round(right - left, 2), middle
+        cells.append(_UseCell(text=text, interval=interval, note=f"n = {value.n}", bar=bar))
+    return cells
 
 
 # The Pareto front: batch size, accuracy, time and memory first.
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FrontCell:
+class _FrontCell(NamedTuple):
     """A cell of the table: what it shows, what it sorts by, a smaller second line."""
 
     text: str
@@ -174,8 +162,7 @@ class _FrontCell:
     is_number: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FrontRow:
+class _FrontRow(NamedTuple):
     """One configuration of the table; ``trial`` is the first that its values rest on."""
 
     cells: tuple[_FrontCell, ...]
@@ -184,8 +171,7 @@ class _FrontRow:
     trial: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FrontTable:
+class _FrontTable(NamedTuple):
     """The sortable table of the front; ``num_left_out`` rows were too many; ``common`` is what all rows share."""
 
     heads: tuple[str, ...]
@@ -212,7 +198,7 @@ def make_front_table(evidence: Evidence) -> _FrontTable:
     commands = train_commands(first, evidence.frames)
     rows = tuple(
         _FrontRow(
-            cells=tuple(cells[place][1] for place in split.shown),
+            cells=tuple(cells[column][1] for column in split.shown),
             command=command,
             confirmed=bool(row["confirmed"]),
             trial=row["numbers"][0],
@@ -220,7 +206,7 @@ def make_front_table(evidence: Evidence) -> _FrontTable:
         for cells, command, (_, row) in zip(table, commands, first.iterrows(), strict=True)
     )
     return _FrontTable(
-        heads=tuple(labels[place] for place in split.shown),
+        heads=tuple(labels[column] for column in split.shown),
         rows=rows,
         num_left_out=max(0, len(shown) - MAX_ROWS),
         common=", ".join(split.constant),
@@ -231,13 +217,11 @@ def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]
     yield "Trial", _FrontCell(text=str(row["number"]), key=float(row["number"]))
     yield "Effective batch size", _make_setting(plain_value(row["global_batch_size"]))
     yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name in LEADING)
-    share = read_measurement(row, "p_front")
+    p_front = read_measurement(row, "p_front")
     words = "yes" if row["on_front"] else "search only" if row["on_search_front"] else "no"
-    note = "" if math.isnan(share) else f"{format_probability(share)} probability"
-    yield (
-        "On the Pareto front",
-        _FrontCell(text=words, key=-1.0 if math.isnan(share) else share, note=note, is_number=False),
-    )
+    note = "" if math.isnan(p_front) else f"{format_probability(p_front)} probability"
+    rank = -1.0 if math.isnan(p_front) else p_front
+    yield "On the Pareto front", _FrontCell(text=words, key=rank, note=note, is_number=False)
     failed = f"{row['num_failed_seeds']} failed" if row["num_failed_seeds"] else ""
     seeds = f"{row['num_seeds']} fresh" if row["confirmed"] else "1 (search)"
     yield "Seeds", _FrontCell(text=seeds, key=float(row["num_seeds"]) if row["confirmed"] else 0.0, note=failed)
@@ -268,8 +252,7 @@ _LETTER = 6.0  # pixels
 _ROOM, _ROOM_UNCERTAIN = 3.0, 0.75
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ClaimPicture:
+class _ClaimPicture(NamedTuple):
     """Pixels from the left. ``claimed`` is the range of the claim, ``interval`` the measured one with ``is_cut`` at the
     ends that lie beyond the axis; ``effect`` is None where it is too uncertain to state. ``lines`` mark the ends of the
     range ("bound") and the value of no effect ("neutral"); ``numbers`` below them do not overlap."""
@@ -284,8 +267,7 @@ class _ClaimPicture:
     numbers: tuple[tuple[float, str], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ClaimRow:
+class _ClaimRow(NamedTuple):
     """A claim as it was tested, its ``effect`` with the ``interval`` as texts; both are "", and there is no picture,
     where it was not tested."""
 
@@ -311,20 +293,19 @@ def list_claims(claims: Sequence[Finding]) -> list[_ClaimRow]:
     return rows
 
 
-def _is_effect_stated(found: Finding) -> bool:
+def _is_effect_stated(claim: Finding) -> bool:
     """Whether the effect of a tested claim is known well enough to print it."""
-    return math.isfinite(found.effect) and not is_too_uncertain(found.unit, found.low, found.high)
+    return math.isfinite(claim.effect) and not is_too_uncertain(claim.unit, claim.low, claim.high)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ClaimAxis:
+class _ClaimAxis(NamedTuple):
     """Values from ``low`` to ``high`` of an effect; for ratios and numbers of samples their logarithms."""
 
     low: float
     high: float
     is_log: bool
 
-    def place(self, value: float) -> float:
+    def locate(self, value: float) -> float:
         """The pixel of ``value``; of one outside the axis the nearer end."""
         inside = min(max(_transform(value, is_log=self.is_log), self.low), self.high)
         return round(_EDGE + (inside - self.low) / (self.high - self.low) * (WIDTH - 2 * _EDGE), 2)
@@ -335,54 +316,54 @@ class _ClaimAxis:
         return not self.low - room <= _transform(value, is_log=self.is_log) <= self.high + room
 
 
-def make_claim_axis(found: Finding) -> _ClaimAxis:
+def make_claim_axis(claim: Finding) -> _ClaimAxis:
     """The axis holds the claimed range, the neutral value and the effect, and of the interval what is not too wide for
     the distance between the ends of the range and the neutral value."""
-    is_log = find_unit(found.unit).scale == "log"
-    own = [_transform(value, is_log=is_log) for value in (*found.claimed, *_list_neutral(found.unit))]
-    own = [at for at in own if math.isfinite(at)]
-    span = max(own, default=0.0) - min(own, default=0.0)
-    if not _is_effect_stated(found):
+    is_log = find_unit(claim.unit).scale == "log"
+    marks = [_transform(value, is_log=is_log) for value in (*claim.claimed, *_list_neutral(claim.unit))]
+    marks = [mark for mark in marks if math.isfinite(mark)]
+    span = max(marks, default=0.0) - min(marks, default=0.0)
+    if not _is_effect_stated(claim):
         room = _ROOM_UNCERTAIN * (span or 1.0)
-        return _ClaimAxis(low=min(own, default=0.0) - room, high=max(own, default=0.0) + room, is_log=is_log)
-    effect, low, high = (_transform(value, is_log=is_log) for value in (found.effect, found.low, found.high))
-    first, last = min(*own, effect), max(*own, effect)
+        return _ClaimAxis(low=min(marks, default=0.0) - room, high=max(marks, default=0.0) + room, is_log=is_log)
+    effect, low, high = (_transform(value, is_log=is_log) for value in (claim.effect, claim.low, claim.high))
+    first, last = min(*marks, effect), max(*marks, effect)
     room = _ROOM * span or math.inf
     start, end = min(first, max(low, first - room)), max(last, min(high, last + room))
-    return _ClaimAxis(low=start, high=end, is_log=is_log) if end > start else _ClaimAxis(
-        low=start - 1.0, high=start + 1.0, is_log=is_log
-    )  # fmt: skip
+    if end <= start:
+        start, end = start - 1.0, start + 1.0
+    return _ClaimAxis(low=start, high=end, is_log=is_log)
 
 
-def draw_claim(found: Finding, text: str) -> _ClaimPicture:
+def draw_claim(claim: Finding, text: str) -> _ClaimPicture:
     """The row of a tested claim; ``text`` is the measured effect in words."""
-    axis, is_log = make_claim_axis(found), find_unit(found.unit).scale == "log"
-    low, high = found.claimed
-    bounds = [bound for bound in found.claimed if math.isfinite(_transform(bound, is_log=is_log))]
-    neutral = _list_neutral(found.unit)
+    axis, is_log = make_claim_axis(claim), find_unit(claim.unit).scale == "log"
+    low, high = claim.claimed
+    bounds = [bound for bound in claim.claimed if math.isfinite(_transform(bound, is_log=is_log))]
+    neutral = _list_neutral(claim.unit)
     lines, numbers, taken = [], [], list[float]()
     for value in dict.fromkeys((*bounds, *neutral)):
-        x, label = axis.place(value), format_bound(found.unit, value)
+        x, label = axis.locate(value), format_bound(claim.unit, value)
         lines.append((x, "neutral" if value in neutral else "bound"))
         half = _LETTER * len(label) / 2
         at = min(max(x, half), WIDTH - half)
         if all(abs(at - other) > 2 * half for other in taken):
             numbers.append((at, label))
             taken.append(at)
-    is_cut = tuple(not math.isfinite(bound) or axis.is_beyond(bound) for bound in (found.low, found.high))
+    is_cut = tuple(not math.isfinite(bound) or axis.is_beyond(bound) for bound in (claim.low, claim.high))
     return _ClaimPicture(
-        name=f"Claimed: {describe_range(found.unit, *found.claimed)}. Measured: {text}. {found.verdict.capitalize()}.",
+        name=f"Claimed: {describe_range(claim.unit, *claim.claimed)}. Measured: {text}. {claim.verdict.capitalize()}.",
         claimed=(
-            axis.place(low) if math.isfinite(_transform(low, is_log=is_log)) else 0.0,
-            axis.place(high) if math.isfinite(high) else WIDTH,
+            axis.locate(low) if math.isfinite(_transform(low, is_log=is_log)) else 0.0,
+            axis.locate(high) if math.isfinite(high) else WIDTH,
         ),
         interval=(
-            2.0 if is_cut[0] else axis.place(found.low),
-            WIDTH - 2.0 if is_cut[1] else axis.place(found.high),
+            2.0 if is_cut[0] else axis.locate(claim.low),
+            WIDTH - 2.0 if is_cut[1] else axis.locate(claim.high),
         ),
         is_cut=(is_cut[0], is_cut[1]),
-        effect=axis.place(found.effect) if _is_effect_stated(found) else None,
-        is_open=found.verdict in UNSETTLED,
+        effect=axis.locate(claim.effect) if _is_effect_stated(claim) else None,
+        is_open=claim.verdict in UNSETTLED,
         lines=tuple(lines),
         numbers=tuple(numbers),
     )

@@ -136,7 +136,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
 
 
 def _latex_lines(answer: "Answer", study: str) -> Iterator[str]:
-    from reports.latex_table import write_latex_table
+    from reports.texts import write_latex_table
 
     if answer.batch_size is None:
         raise InputError("sweep recommend: no trial has completed with an accuracy, so that there is no table.")

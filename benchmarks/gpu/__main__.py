@@ -7,8 +7,8 @@
     python -m benchmarks.gpu --compare            # predictions and outcomes of the newest file
 
 A piece that is done is not repeated; one that was cut short continues from what it kept; one that failed is tried again
-when nothing else is left. Everything is in one file, ``benchmarks/results/gpu-<device>-<date>.json``, with a table and
-a log beside it. Exit code 0 when every goal of the chosen pieces is met (rehearsal: every question is covered), 1 when
+when nothing else is left. Everything is in one file, ``benchmarks/results/gpu-<device>-<date>.json``, with a
+log beside it. Exit code 0 when every goal of the chosen pieces is met (rehearsal: every question is covered), 1 when
 not, 2 for input that is refused, such as a device that is not there, 130 when it was interrupted.
 """
 

@@ -1,5 +1,5 @@
-"""What was measured on a GPU as one file, samples and rows by piece, written after each sample; and as Markdown: the
-plan, and each question with goal, prediction and outcome. Imports no torch but by the harness."""
+"""What was measured on a GPU as one file, samples and rows by piece, written after each sample; and as Markdown for the
+terminal: the plan, and each question with goal, prediction and outcome."""
 
 import datetime as dt
 import json
@@ -28,7 +28,7 @@ class Found:
 
 @final
 class Sheet:
-    """``gpu-<device>-<date>.json``, and the same as a table beside it. Of a rehearsal ``gpu_rehearsal-...``.
+    """``gpu-<device>-<date>.json``, of a rehearsal ``gpu_rehearsal-...``.
 
     A file of the device in which a piece is left to do is continued, also on a later day, unless ``is_new``. A new
     rehearsal replaces that of the day; a result is never replaced.
@@ -85,7 +85,6 @@ class Sheet:
 
     def _save(self) -> None:
         write_whole(self.path, json.dumps(self.document, indent=1) + "\n")
-        write_whole(self.path.with_suffix(".md"), format_sheet(self.document))
 
 
 def _find_open(folder: Path, stem: str) -> Path | None:

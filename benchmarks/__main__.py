@@ -18,12 +18,12 @@ from sweep.measurement.device import resolve_device
 RATIOS = {
     **dict.fromkeys(("input", "harness", "noise", "monitor", "probe"), "speed"),
     "lightning": "peers",
-    **dict.fromkeys(("search_nsga2", "search_default", "search_front"), "search"),
+    **dict.fromkeys(("search_default", "search_nsga2", "search_gp", "search_random", "search_front"), "search"),
     **dict.fromkeys(("ask", "frames", "report", "report_many"), "records"),
     "forecast": "forecast",
 }
-# With a peer that requires an environment of its own: `make bench-peers`.
-PEERS = {"search_moasha": "search"}
+# With a peer that is not installed with the tests: Syne Tune (`make bench-peers`), BoTorch (the extra `bench`).
+PEERS = {"search_moasha": "search", "search_qlognehvi": "search"}
 # Modules with a ``main`` and options of their own, which take minutes to hours.
 STUDIES = {
     "answer_truth": "how often the answer is right on made-up truths",

@@ -44,6 +44,9 @@ MEASURED: dict[str, Measured] = {
     "report_many": Measured("the report of 100,000 trials, with the start of Python", "a budget of 15 s", BUDGET),
     "search_nsga2": Measured(_SEARCH, "Optuna's NSGA-II", "searches/hour"),
     "search_default": Measured(_SEARCH, "Optuna's default sampler", "searches/hour"),
+    "search_gp": Measured(_SEARCH, "Optuna's Gaussian process", "searches/hour"),
+    "search_qlognehvi": Measured(_SEARCH, "BoTorch's qLogNEHVI", "searches/hour"),
+    "search_random": Measured(_SEARCH, "a random search", "searches/hour"),
     "search_front": Measured(
         "searches in which no configuration of the true front was stopped", "all searches", "share"
     ),

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,7 +37,6 @@ from sweep.training.data.folders import find_cache_folder
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _RESULT = re.compile(r"^(?P<file>\S+\.py)::(?P<name>.+?) (?P<result>PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
-_BROKEN = re.compile(r"^(?:ERROR|FAILED) (?P<file>\S+\.py)(?: - (?P<why>.*))?$")  # of a file that was not even read
 _PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
 
@@ -45,39 +44,30 @@ def _run_tests(job: Job) -> Iterator[Sample]:
     """The results of each file of ``tests/gpu``; files whose results are kept are not run again."""
     seen = {sample["file"] for sample in job.kept}
     files = sorted(path.relative_to(_REPOSITORY).as_posix() for path in (_REPOSITORY / "tests/gpu").glob("test_*.py"))
-    files.sort(key=lambda name: "agreement" in name)  # the longest last: a file that is cut short begins anew
-    if left := [name for name in files if name not in seen]:
-        yield from run_files(left)
+    for name in sorted(files, key=lambda name: "agreement" in name):  # the longest last
+        if name not in seen:
+            job.require()
+            yield run_file(name)
 
 
-def run_files(files: list[str]) -> Iterator[Sample]:
-    """A sample for each file that pytest runs, as soon as the file is through.
+def run_file(name: str) -> Sample:
+    """The result of every test of a file, by pytest.
 
     Raises:
         RuntimeError: no test was run.
     """
-    command = [*bind_to_this_process(_PYTEST), *files, "-v", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
-    command += ["--continue-on-collection-errors", "-o", "addopts=-ra"]
-    command += ["-W", "ignore:This process:DeprecationWarning"]  # Python 3.12 on workers that are forked
-    results: dict[str, dict[str, str]] = defaultdict(dict)
-    told: set[str] = set()
-    with subprocess.Popen(
-        command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, env=_test_environment()
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", file=sys.stderr)
-            if match := _RESULT.match(line):
-                for name in results.keys() - told - {match["file"]}:
-                    yield {"file": name, "results": results[name]}
-                told |= results.keys() - {match["file"]}
-                results[match["file"]][match["name"]] = match["result"]
-            elif (match := _BROKEN.match(line)) and match["file"] not in results:
-                results[match["file"]]["(the whole file)"] = f"FAILED {match['why'] or ''}"
-    for name in results.keys() - told:
-        yield {"file": name, "results": results[name]}
+    command = [*bind_to_this_process(_PYTEST), name, "-v", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
+    command += ["-o", "addopts=-ra", "-W", "ignore:This process:DeprecationWarning"]  # Python 3.12 on forked workers
+    paths = [str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+    print(done.stdout, file=sys.stderr)
+    results = {match["name"]: match["result"] for match in map(_RESULT.match, done.stdout.splitlines()) if match}
+    if not results and done.returncode == 2:  # the file could not even be read
+        results = {"(the whole file)": "ERROR"}
     if not results:
-        raise RuntimeError(f"pytest ran no test and ended with exit code {process.returncode}")
+        raise RuntimeError(f"{name}: pytest ran no test and ended with exit code {done.returncode}")
+    return {"file": name, "results": results}
 
 
 def count_failed(samples: Sequence[Sample]) -> dict[str, Found]:
@@ -90,11 +80,6 @@ def count_failed(samples: Sequence[Sample]) -> dict[str, Found]:
     if not failed and not counts["passed"]:
         return {"tests": Found(n=0, note=note)}
     return {"tests": Found(measured=len(failed), n=len(results), note=note)}
-
-
-def _test_environment() -> dict[str, str]:
-    paths = [str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
 # ---------------------------------------------------------------------- many trials at once on one GPU

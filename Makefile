@@ -6,10 +6,10 @@ STUDY ?= quickstart
 # For the two ends of the ranges; 'torch torchvision' takes the newest build that the registry has.
 TORCH ?= torch==2.13.0 torchvision==0.28.0
 # Tests that use every dependency, which both ends run.
-ENDS := answer cli dashboard exchange frames image_folders migrations mirror models monitor paper_pictures pareto \
+ENDS := answer cli dashboard exchange frames image_folders migrations mirror models monitor pareto \
 	ray report run_trial samplers slurm store study terminal versions
 
-.PHONY: setup demo check docs security lock test test-all test-slow test-oldest test-newest faults test-import test-browser test-gpu bench bench-peers bench-gpu rehearse-gpu clean
+.PHONY: setup demo check docs security lock test test-all test-slow durations test-oldest test-newest faults test-import test-browser test-gpu bench bench-peers bench-gpu rehearse-gpu clean
 
 setup: $(VENV)/.ready
 
@@ -57,9 +57,13 @@ test-all: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu"
 
+# Where the time of `make test` goes: the 50 slowest parts, on an otherwise idle machine.
+durations: setup
+	$(BIN)/python -m pytest -q -n 2 -m "not wide and not slow and not gpu" --durations=50 | sed -n '/slowest/,$$p' >tests/durations.txt
+
 # A part of the suite that uses every dependency, with the oldest and the newest versions of the ranges in pyproject.toml.
 test-oldest test-newest: test-%: .venv-%/.ready
-	.venv-$*/bin/python -m pytest -n 2 -m "not wide and not slow and not gpu" $(ENDS:%=tests/test_%.py)
+	.venv-$*/bin/python -m pytest -n 2 -m "not slow and not gpu" $(ENDS:%=tests/test_%.py)
 
 .PRECIOUS: .venv-%/.ready
 .venv-%/.ready: pyproject.toml constraints-%.txt
@@ -67,7 +71,7 @@ test-oldest test-newest: test-%: .venv-%/.ready
 	.venv-$*/bin/pip install --quiet --disable-pip-version-check -c constraints-$*.txt $(TORCH) -e '.[dashboard,postgres,ray,slurm,suite]'
 	touch $@
 
-# The whole storm of faults upon real studies, of which `make test` has a tenth but for clusters and kills; its last line says what was lost.
+# The whole storm of faults upon real studies, of which `make test-all` has a tenth but for clusters and kills; its last line says what was lost.
 faults: setup
 	SWEEP_STORM=1 $(BIN)/python -m pytest -q -n 2 --timeout 1800 tests/faults
 

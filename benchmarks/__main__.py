@@ -16,15 +16,14 @@ from sweep.measurement.device import resolve_device
 
 # The module that registers each; imported when it is asked for.
 RATIOS = {
-    **dict.fromkeys(("input", "harness", "precision", "noise", "monitor", "probe", "ray_overhead"), "speed"),
-    **dict.fromkeys(("lightning", "accelerate"), "peers"),
-    **dict.fromkeys(("search_nsga2", "search_default", "search_front"), "search"),
-    **dict.fromkeys(("ask", "ask_growth", "ask_default", "open", "frames", "report", "report_many"), "records"),
-    "workers": "workers",
+    **dict.fromkeys(("input", "harness", "noise", "monitor", "probe"), "speed"),
+    "lightning": "peers",
+    **dict.fromkeys(("search_default", "search_nsga2", "search_gp", "search_random", "search_front"), "search"),
+    **dict.fromkeys(("ask", "frames", "report", "report_many"), "records"),
     "forecast": "forecast",
 }
-# With a peer that requires an environment of its own: `make bench-peers`.
-PEERS = {"search_moasha": "search"}
+# With a peer that is not installed with the tests: Syne Tune (`make bench-peers`), BoTorch (the extra `bench`).
+PEERS = {"search_moasha": "search", "search_qlognehvi": "search"}
 # Modules with a ``main`` and options of their own, which take minutes to hours.
 STUDIES = {
     "answer_truth": "how often the answer is right on made-up truths",
@@ -34,9 +33,7 @@ STUDIES = {
     "claims_digits": "every claim by its own study on the digits",
     "claims_truth": "how often the findings are right on made-up truths",
     "critical_batch": "two ways to the critical batch where it is known",
-    "forecast_constants": "the constants of the forecast, from development studies or from replays",
     "memory_forecast": "the forecast of memory beside what trials record",
-    "rules_truth": "how often the ranking of scaling rules is right on made-up truths",
     "tables": "records every training of a grid, to replay searches on",
 }
 

@@ -1,7 +1,7 @@
 """Seconds of training until the answer is right and settled: our search against peers with the same confirming rule.
 
 After 8, 11, 16, 22, 32 ... trials, and after the last one, the search is confirmed by the product's rule
-(:func:`sweep.search.seed_allocation.confirmation.rank_confirmations`) until the headline of the answer is settled or
+(:func:`sweep.search.seeds.rank_confirmations`) until the headline of the answer is settled or
 the rule has nothing more to train. The first of these checkpoints at which the headline is settled, and right by the
 table's means (:mod:`benchmarks.answer_table`), is the arrival: its seconds are those of the search until then and of
 that confirming. The confirming of earlier checkpoints is not counted, because a study would continue it. A checkpoint
@@ -16,7 +16,6 @@ changed.
 
 import argparse
 import itertools
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -29,15 +28,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.answer_orders import OUR_ARM, Order, Searched, list_arms
 from benchmarks.answer_table import CONFIRM_SHARE, AnswerTable, price_naive, price_oracle, read_answer_table
-from benchmarks.harness import TABLES, digest_files, keep, save
-from benchmarks.search import LOOKED_AT
+from benchmarks.harness import digest_files, keep, save
+from benchmarks.search import OUR_ARM, Order, Searched, list_arms, list_folders
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import BATCH_SIZE, choose_for, select_candidates
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.statistics import CONFIDENCE, NUM_RESAMPLES, Values
-from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.records.records import TrialRecord
 from sweep.search.seeds import rank_confirmations
@@ -314,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     parser.add_argument("--to", type=Path, default=Path("runs/answer_arms"), help="where the runs are written")
     options = parser.parse_args(arguments)
-    tables = _read_tables(options.tables)
+    tables = {folder: _read(folder) for folder in options.tables or map(str, list_folders())}
     tasks = list(itertools.product(range(options.seeds), tables, dict.fromkeys([OUR_ARM, *options.arms])))
     rows = [(folder, arm, seed, options.to / _digest(folder)) for seed, folder, arm in tasks]
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
@@ -330,29 +327,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _read_tables(folders: Sequence[str] | None) -> dict[str, AnswerTable]:
-    if folders:
-        return {folder: _read(folder) for folder in folders}
-    found = {}
-    for path in sorted(path.parent for path in TABLES.glob("*/export.json")):
-        if path.name in LOOKED_AT:
-            continue
-        try:
-            found[str(path)] = _read(str(path))
-        except InputError as error:
-            print(f"left out: {error}", file=sys.stderr)
-    if not found:
-        raise InputError(f"{TABLES}: no table has enough seeds; name others with --tables.")
-    return found
-
-
 @cache
 def _read(folder: str) -> AnswerTable:
     return read_answer_table(folder)
 
 
 def _digest(table: str) -> str:
-    code = [f"benchmarks/{name}.py" for name in ("answer_arms", "answer_orders", "answer_table", "search")]
+    code = [f"benchmarks/{name}.py" for name in ("answer_arms", "answer_table", "search")]
     files = sorted(path.resolve() for path in Path(table).iterdir() if path.is_file())
     return digest_files("sweep/analysis", "sweep/search", *code, *files)
 

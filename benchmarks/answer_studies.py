@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.answer_orders import OUR_ARM, list_arms
 from benchmarks.answer_table import AnswerTable, read_answer_table
 from benchmarks.harness import TABLES, save, share_of
+from benchmarks.search import OUR_ARM, list_arms
 from sweep.analysis.comparable import ACCURACY
 from sweep.analysis.recommendation import recommend
 from sweep.config.study import FEWEST_SEEDS, StudySpec

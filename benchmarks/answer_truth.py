@@ -443,7 +443,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
     count, first = (_SUBSET, _FRESH) if options.fresh_subset else (options.studies, _FIRST)
-    code = ("sweep/analysis", "sweep/search/seed_allocation", "sweep/search/samplers", "benchmarks/answer_truth.py")
+    code = ("sweep/analysis", "sweep/search", "benchmarks/answer_truth.py")
     folder = None if options.fresh_subset else Path("runs/answer_truth") / digest_files(*code)
     tasks = [(family, first + number) for number in range(count) for family in options.families]
     with ProcessPoolExecutor(options.workers) as pool:

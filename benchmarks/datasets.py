@@ -157,64 +157,6 @@ def _cycle(count: int, num_classes: int) -> Labels:
     return np.arange(count, dtype=np.int64) % num_classes
 
 
-_FIRST_SEED, _NUM_PROTOTYPES = 20151210, 8
-
-
-@cache
-def make_prototypes() -> Values:
-    """One prototype a class, shape ``[classes, 8, 8]``, in gray levels of 0 to 255."""
-    generator = np.random.default_rng(_FIRST_SEED)
-    return _double(generator.normal(_MIDDLE, 24.0, (_NUM_PROTOTYPES, 4, 4)))
-
-
-def draw_prototypes(count: int, seed: int) -> Drawn:
-    """A class's prototype and Gaussian noise each; with the contrast the noise decides the best possible accuracy."""
-    generator = np.random.default_rng([_FIRST_SEED, seed])
-    labels = _cycle(count, _NUM_PROTOTYPES)
-    return _to_pixels(make_prototypes()[labels] + generator.normal(0.0, 50.0, (count, 8, 8))), labels
-
-
-def classify_best(pixels: Pixels) -> Labels:
-    """The class of the nearest prototype, shape ``[count]``: the most probable one, because all classes are equally
-    frequent and the noise is the same in every pixel (the clipping at 0 and 255 apart)."""
-    prototypes = make_prototypes().reshape(_NUM_PROTOTYPES, -1)
-    flat = pixels.reshape(len(pixels), -1).astype(np.float64)
-    return np.asarray(np.argmax(flat @ prototypes.T - (prototypes**2).sum(axis=1) / 2, axis=1))
-
-
-def draw_shapes(count: int, seed: int) -> Drawn:
-    """One shape or texture each, 12 x 12: three stripes and checks that fill the image, and a disk, a ring, a cross and
-    a frame at random places."""
-    generator = np.random.default_rng([_FIRST_SEED, 2, seed])
-    labels = _cycle(count, 8)
-    drawn = np.stack([_draw_shape(int(label), generator) for label in labels])
-    contrast = generator.uniform(45.0, 110.0, (count, 1, 1)) * generator.choice((-1.0, 1.0), (count, 1, 1))
-    noise = generator.normal(0.0, 38.0, drawn.shape)
-    return _to_pixels(_MIDDLE + contrast * (drawn - 0.5) + noise), labels
-
-
-def _draw_shape(label: int, generator: np.random.Generator) -> Values:
-    # 0 or 1 for each pixel
-    lines, columns = np.mgrid[0:12, 0:12].astype(np.float64)
-    if label < 4:
-        period, phase = generator.uniform(3.0, 6.0), generator.uniform(0.0, 6.0, 2)
-        across = ((lines + phase[0]) / period * 2).astype(np.int64) % 2
-        along = ((columns + phase[1]) / period * 2).astype(np.int64) % 2
-        slanted = ((lines + columns + phase[0]) / period * 2 / np.sqrt(2)).astype(np.int64) % 2
-        return np.asarray((across, along, slanted, across ^ along)[label], dtype=np.float64)
-    middle = generator.uniform(3.5, 7.5, 2)
-    size = generator.uniform(2.2, 4.2)
-    down, right = np.abs(lines - middle[0]), np.abs(columns - middle[1])
-    distance, largest = np.hypot(down, right), np.maximum(down, right)
-    inside = (
-        distance < size,
-        (distance < size) & (distance > size - 1.4),
-        (largest < size) & (np.minimum(down, right) < 0.8),
-        (largest < size) & (largest > size - 1.3),
-    )
-    return np.asarray(inside[label - 4], dtype=np.float64)
-
-
 _SECOND_SEED, _NOISE = 20190612, 45.0  # of each pixel
 
 
@@ -351,8 +293,6 @@ def _load_digits_between(section: DataSection, low: int, high: int) -> Source:
 # ---------------------------------------------------------------------- all of them by name
 
 _DRAWN = {
-    "prototypes": (draw_prototypes, 1500, 1000),
-    "shapes": (draw_shapes, 1500, 1000),
     # 2,000 validation images each, so that half a point of accuracy can be told
     "gratings": (draw_gratings, 1200, 2000),
     "dots": (draw_dots, 1200, 2000),
@@ -361,7 +301,6 @@ _DRAWN = {
 }
 _LOADS: dict[str, Callable[[DataSection], Source]] = {
     **{name: lambda _section, about=about: _draw_source(*about) for name, about in _DRAWN.items()},  # type: ignore[misc]
-    "cifar10_three": lambda _section: _pick_classes((0, 6, 9), 1000, 750, 16),  # airplane, frog, truck
     "cifar10_animals": lambda _section: _pick_classes((2, 6, 7), 1200, 2000, 8),  # bird, frog, horse
     **dict.fromkeys(_RING_NOISE, _load_rings),
     "ask_digits_noisy": partial(load_digits_task, num_train=None, wrong_share=0.2),

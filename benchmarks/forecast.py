@@ -11,25 +11,24 @@ a short study, and the first training of a process no longer counted as usual.
 """
 
 import contextlib
+import numpy as np
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from benchmarks.datasets import (ARCHIVE, PART, PLUGIN, write_part)
+from benchmarks.harness import (Arms, Setting, benchmark, digest_files, keep)
+from collections.abc import (Iterator, Sequence)
+from dataclasses import (asdict, dataclass)
+from pathlib import (Path)
+from sweep.config.study import (Confirm, StudySpec)
+from sweep.config.study_file import (build_study)
+from sweep.executors.table import (ExecutorSettings)
+from sweep.records.inputs import (PROBE, digest_code)
+from sweep.search import (study_forecast)
+from sweep.search.session import (Options, Session, open_session)
+from sweep.search.study_forecast import (RemainingWork, SampleCosts, list_remaining, predict_costs)
+from typing import (Any, TypeVar)
 
-import numpy as np
-
-from benchmarks.datasets import ARCHIVE, PART, PLUGIN, write_part
-from benchmarks.harness import Arms, Setting, benchmark, digest_files, keep
-from sweep.config.study import Confirm, StudySpec
-from sweep.config.study_file import build_study
-from sweep.executors.table import ExecutorSettings
-from sweep.records.inputs import PROBE, digest_code
-from sweep.search import study_forecast
-from sweep.search.session import Options, Session, open_session
-from sweep.search.study_forecast import Floats, RemainingWork, SampleCosts, list_remaining, predict_costs
 
 ROOT = Path("runs/forecast_error")
 NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
@@ -233,12 +232,51 @@ def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:
     return rows
 
 
+<<<<<<< ours
 def replay_forecast(figures: StudyFigures) -> Floats:
     """The seconds that the present constants draw for a measured study, shape ``[draws]``."""
     costs: dict[str, Any] = {
         name: np.array(value) if isinstance(value, list) else value for name, value in figures.costs.items()
     }
     return study_forecast.draw_study_seconds(RemainingWork(sample=(), **figures.work), SampleCosts(**costs))
+||||||| base
+def replay_forecast(figures: StudyFigures) -> Floats:
+    """The seconds that the present constants draw for a measured study, shape ``[draws]``."""
+    costs: dict[str, Any] = {
+        name: np.array(value) if isinstance(value, list) else value for name, value in figures.costs.items()
+    }
+    return study_forecast.draw_study_seconds(StudyCosts(**costs))
+=======
+def calibrate(found: Sequence[StudyFigures]) -> tuple[float, float]:
+    """The constants ``FACTOR`` and ``WIDTH`` of the forecast: the factor on the median and the width in logarithms, so
+    that half of the totals are above the median and the interval is expected to hold the total of the next study in
+    90 % of cases (split conformal prediction, Lei et al. 2018, with a rank that is interpolated)."""
+    draws = []
+    for one in found:
+        costs: dict[str, Any] = {
+            name: np.array(value) if isinstance(value, list) else value for name, value in one.costs.items()
+        }
+        draws.append(np.quantile(study_forecast.draw_study_seconds(StudyCosts(**costs)), (0.05, 0.5, 0.95)))
+    low, middle, high = np.log(draws).T
+    gaps = np.log([one.total_seconds for one in found]) - middle
+    factor = float(np.median(gaps))
+    away = gaps - factor
+    scores = np.sort(np.where(away > 0, away / (high - middle), -away / (middle - low)))
+    width = float(np.interp(0.9 * (len(found) + 1) - 1, np.arange(len(found)), scores))
+    return study_forecast.FACTOR * float(np.exp(factor)), study_forecast.WIDTH * width
+
+
+def main() -> int:
+    """``python -m benchmarks.forecast`` prints the constants by the development studies; ten minutes, on an idle
+    machine."""
+    found = []
+    for planned in list_measurable("development", NUM_DEVELOPMENT, ROOT):
+        found.append(measure_study(planned, "cpu", ROOT))
+        found[-1].tell()
+    factor, width = calibrate(found)
+    print(f"FACTOR = {factor:.3g}, WIDTH = {width:.3g}, from {len(found)} studies")
+    return 0
+>>>>>>> theirs
 
 
 # ---------------------------------------------------------------------- the benchmark
@@ -280,3 +318,7 @@ def _summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
         "is_coverage_met": is_met,
         "forecasts": [{name: value for name, value in asdict(one).items() if name not in material} for one in found],
     }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

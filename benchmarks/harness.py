@@ -215,10 +215,10 @@ def keep(path: Path, make: Callable[[], Any]) -> Any:
 
 def digest_files(*places: str | Path) -> str:
     """Of files, and of the modules of folders, by their names in the repository."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in (_REPOSITORY / each for each in places):
-        found += [place] if place.is_file() else sorted(place.rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:12]
+        paths += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
 
 
 def share_of(values: Sequence[bool]) -> dict[str, float | int | None]:

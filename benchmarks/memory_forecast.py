@@ -2,7 +2,7 @@
 
 A trial's record is the allocator's own count (on a CPU the allocation events of ``torch.profiler``), of a step or of an
 evaluation, whichever requires more; the forecast is of a step, so an evaluation above it would show as an error.
-``--save`` keeps the result with those of other benchmarks, with a table.
+``--save`` keeps the result with those of other benchmarks.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.harness import save, write_whole
+from benchmarks.harness import save
 from sweep.config.trial import TrialConfig, build_config
 from sweep.measurement.device import resolve_device
 from sweep.probing.memory import estimate_memory
@@ -115,34 +115,22 @@ def summarize(found: Sequence[Judged]) -> tuple[str, bool]:
     return line, middle <= _MEDIAN_TARGET and worst <= _WORST_TARGET
 
 
-def write_table(found: Sequence[Judged]) -> str:
-    """In Markdown, a line each."""
-    rows = [
-        "| configuration | recorded, bytes | forecast, bytes | scratch | error |",
-        "| --- | --: | --: | --: | --: |",
-    ]
-    for each in found:
-        values = " ".join(f"{path}={value}" for path, value in each.values.items())
-        share = f"{100 * each.scratch_bytes / each.forecast_bytes:.1f} % | {100 * each.error:+.2f} %"
-        rows.append(f"| `{values}` | {each.recorded_bytes:,} | {each.forecast_bytes:,} | {share} |")
-    return "\n".join(rows) + "\n"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table and, last, one line with the verdict; exit code 0 when both targets are met."""
+    """Prints a line for each and, last, one line with the verdict; exit code 0 when both targets are met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks memory_forecast", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (cpu)")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     parser.add_argument("--tiny", action="store_true", help="a few configurations only: shows that it runs")
     options = parser.parse_args(arguments)
     device = resolve_device(options.device)
-    found = [judge(each, device) for each in list_configurations()[:: 9 if options.tiny else 1]]
+    found = []
+    for values in list_configurations()[:: 9 if options.tiny else 1]:
+        found.append(one := judge(values, device))
+        told = f"{one.recorded_bytes:,} recorded, {one.forecast_bytes:,} forecast, {one.scratch_bytes:,} of it scratch"
+        print(" ".join(f"{path}={value}" for path, value in one.values.items()), f"{100 * one.error:+.2f} %,", told)
     line, is_met = summarize(found)
-    print(write_table(found), end="")
     if options.save:
         rows = [each._asdict() | {"error": each.error} for each in found]
-        path = save("memory_forecast", {"line": line, "is_met": is_met, "base": _BASE, "configurations": rows}, device)
-        heading = f"`{line}`\n\n`python -m benchmarks memory_forecast --save`, {path.stem}\n\n"
-        write_whole(path.with_suffix(".md"), heading + write_table(found))
+        save("memory_forecast", {"line": line, "is_met": is_met, "base": _BASE, "configurations": rows}, device)
     print(line, flush=True)
     return 0 if is_met else 1

@@ -1,11 +1,11 @@
-"""Images a second of a trial over the loops of other libraries: digits, ResNet-8, batch 64, fp32, the same optimizer
-and schedule."""
+"""Images a second of a trial over PyTorch Lightning's Trainer: digits, ResNet-8, batch 64, fp32, the same optimizer and
+schedule."""
 
 import importlib
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,12 +15,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
-from benchmarks.speed import BATCH, DIGITS, LR, Material, accuracy, material, train
-from sweep.measurement.device import make_synchronizer
-from sweep.training.schedules import RateSchedule, Span
+from benchmarks.speed import BATCH, DIGITS, LR, Material, accuracy, lr_factor, material, train
 
 _MIN_ACCURACY = 0.9
-_MAX_APART = 0.03  # in validation accuracy: the peers shuffle in an order of their own
+_MAX_APART = 0.03  # in validation accuracy: Lightning shuffles in an order of its own
 
 
 @benchmark(
@@ -31,28 +29,10 @@ _MAX_APART = 0.03  # in validation accuracy: the peers shuffle in an order of th
     1.05,
 )
 def lightning(setting: Setting) -> Iterator[Arms]:
-    """Its Trainer, with everything off that costs it time."""
+    """Neither arm evaluates on the clock, and everything optional of the Trainer is off."""
     importlib.import_module("sweep.training.vision")  # the door to torchvision comes first
     library: Any = importlib.import_module("lightning.pytorch")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    yield _compare(lambda shared, epochs: _lightning_loop(library, shared, epochs), setting)
-
-
-@benchmark(
-    "accelerate",
-    "images/s of a trial over a loop with Accelerate (digits, ResNet-8, batch 64, fp32)",
-    "images/s",
-    "higher",
-    1.05,
-)
-def accelerate(setting: Setting) -> Iterator[Arms]:
-    """As Accelerate's own examples write it."""
-    library: Any = importlib.import_module("accelerate")
-    yield _compare(lambda shared, epochs: _accelerate_loop(library, shared, epochs), setting)
-
-
-def _compare(loop: Callable[[Material, int], tuple[float, nn.Module]], setting: Setting) -> Arms:
-    # ``loop`` returns the seconds of so many epochs and the trained model; neither arm evaluates on the clock
     epochs = setting.pick(20, 1)
     values = DIGITS | {"optimizer.lr": LR, "budget.epochs": epochs} | ({"data.subset": 200} if setting.is_tiny else {})
     shared = material(values, setting.device)
@@ -64,7 +44,7 @@ def _compare(loop: Callable[[Material, int], tuple[float, nn.Module]], setting: 
         return trained.images_per_second
 
     def theirs(_pair: int) -> float:
-        seconds, model = loop(shared, epochs)
+        seconds, model = _fit(library, shared, epochs)
         reached["theirs"] = accuracy(model, *shared.validation)
         return epochs * len(shared.labels) / seconds
 
@@ -74,24 +54,13 @@ def _compare(loop: Callable[[Material, int], tuple[float, nn.Module]], setting: 
             raise ArmsDifferError(f"validation accuracies differ: {reached}")
         return {"val_accuracy": reached}
 
-    return Arms(ours, theirs, check, {"epochs": epochs, "batch": BATCH, "images": len(shared.labels)})
+    yield Arms(ours, theirs, check, {"epochs": epochs, "batch": BATCH, "images": len(shared.labels)})
 
 
-def _loader(shared: Material) -> DataLoader[tuple[Tensor, ...]]:
-    # normalized images in memory; without workers, which cost more than they bring for so small images
-    return DataLoader(TensorDataset(shared.images, shared.labels), BATCH, shuffle=True)
+def _fit(library: Any, shared: Material, epochs: int) -> tuple[float, nn.Module]:
+    # the seconds from the start of the first epoch to the end of the last, and the trained model
+    num_steps = epochs * -(-len(shared.labels) // BATCH)
 
-
-def _train_as_ours(shared: Material, model: nn.Module, epochs: int) -> tuple[torch.optim.Optimizer, LambdaLR]:
-    # the trial's optimizer, and its learning rate step by step
-    optimizer = torch.optim.SGD(model.parameters(), LR, momentum=0.9, fused=True)
-    per_epoch = -(-len(shared.labels) // BATCH)
-    span = Span(epochs * per_epoch, per_epoch, len(shared.labels))
-    schedule = RateSchedule(shared.config.schedule, span)
-    return optimizer, LambdaLR(optimizer, lambda step: schedule.factor(min(step, span.steps - 1)))
-
-
-def _lightning_loop(library: Any, shared: Material, epochs: int) -> tuple[float, nn.Module]:
     class Classifier(library.LightningModule):  # type: ignore[misc]  # as Lightning's own examples write it
         def __init__(self) -> None:
             super().__init__()
@@ -102,10 +71,11 @@ def _lightning_loop(library: Any, shared: Material, epochs: int) -> tuple[float,
             return cross_entropy(self.model(images), labels)
 
         def configure_optimizers(self) -> dict[str, Any]:
-            optimizer, schedule = _train_as_ours(shared, self.model, epochs)
+            optimizer = torch.optim.SGD(self.model.parameters(), LR, momentum=0.9, fused=True)
+            schedule = LambdaLR(optimizer, lambda step: lr_factor(min(step, num_steps - 1), num_steps))
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    class Clock(library.Callback):  # type: ignore[misc]  # from the start of the first epoch to the end of the last
+    class Clock(library.Callback):  # type: ignore[misc]
         seconds = 0.0
 
         def on_train_start(self, *_: object) -> None:
@@ -116,28 +86,11 @@ def _lightning_loop(library: Any, shared: Material, epochs: int) -> tuple[float,
 
     clock, classifier = Clock(), Classifier()
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    place = {"accelerator": "gpu" if shared.device.type == "cuda" else "cpu", "devices": 1, "precision": "32-true"}
-    trainer = library.Trainer(max_epochs=epochs, callbacks=[clock], **quiet, **place)
+    device = {"accelerator": "gpu" if shared.device.type == "cuda" else "cpu", "devices": 1, "precision": "32-true"}
+    trainer = library.Trainer(max_epochs=epochs, callbacks=[clock], **quiet, **device)
+    # images in memory, without workers, which cost more than they bring for so small images
+    loader = DataLoader(TensorDataset(shared.images, shared.labels), BATCH, shuffle=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice to use workers, and the like
-        trainer.fit(classifier, _loader(shared))
+        trainer.fit(classifier, loader)
     return clock.seconds, classifier.model.to(shared.device)
-
-
-def _accelerate_loop(library: Any, shared: Material, epochs: int) -> tuple[float, nn.Module]:
-    accelerator = library.Accelerator(cpu=shared.device.type == "cpu", mixed_precision="no")
-    model: Any = shared.model()
-    optimizer, schedule = _train_as_ours(shared, model, epochs)
-    model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, _loader(shared), schedule)
-    wait = make_synchronizer(shared.device)
-    model.train()
-    began = time.perf_counter()
-    for _ in range(epochs):
-        for images, labels in loader:
-            optimizer.zero_grad()
-            loss = cross_entropy(model(images), labels)
-            accelerator.backward(loss)
-            optimizer.step()
-            schedule.step()
-    wait()
-    return time.perf_counter() - began, accelerator.unwrap_model(model)

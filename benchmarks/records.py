@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, final
 
 import optuna
-from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, QMCSampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import Connection, create_engine, text
@@ -260,43 +260,6 @@ def ask_latency(setting: Setting) -> Iterator[Arms]:
         yield Arms(ours, lambda _pair: _ask_optuna(study, _NUM_ASKED), facts, {"trials": count})
 
 
-@benchmark(
-    "ask_growth",
-    "ms from a finished trial to the next, on the disk: 100,000 trials on record over 1,000, quasi-random",
-    "ms",
-    "lower",
-    1.5,
-)
-def ask_growth(setting: Setting) -> Iterator[Arms]:
-    """Both arms are ours."""
-    many, few = setting.pick(100_000, 500), setting.pick(1_000, 100)
-    with (
-        tempfile.TemporaryDirectory() as name,
-        _asking(Path(name), many, "qmc") as ask_many,
-        _asking(Path(name), few, "qmc") as ask_few,
-    ):
-        yield Arms(ask_many, ask_few, facts={"trials": [many, few]})
-
-
-@benchmark(
-    "ask_default",
-    "ms from a finished trial to the next, on the disk, over Optuna's TPE in memory: 10,000 trials, sampler tpe; 100 "
-    "ms where Optuna takes 430",
-    "ms",
-    "lower",
-    round(100 / 430, 3),
-)
-def ask_default(setting: Setting) -> Iterator[Arms]:
-    """Ours is the tuner with its records on the disk; theirs is the sampler alone, in memory."""
-    count = setting.pick(10_000, 300)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(directions=list_directions(_SPEC), sampler=TPESampler(seed=0))
-    study.add_trials(_optuna_trials(count))
-    with tempfile.TemporaryDirectory() as name, _asking(Path(name), count, "tpe") as ask:
-        ours, facts = _with_median(ask, "milliseconds")
-        yield Arms(ours, lambda _pair: _ask_optuna(study, 5), facts, {"trials": count})
-
-
 # ---------------------------------------------------------------------- opening, and frames
 
 
@@ -309,39 +272,6 @@ def _both_files(count: int, trials: int) -> Iterator[tuple[Path, StudySpec, Path
         fill(own, spec, count)
         _make_optuna_study(optunas, count)
         yield own, spec, optunas
-
-
-@benchmark(
-    "open",
-    "seconds to open a study of 100,000 trials and ask for one more, over Optuna's on SQLite; 5 s where "
-    "Optuna takes 31",
-    "seconds",
-    "lower",
-    round(5 / 31, 3),
-    num_pairs=5,
-)
-def open_study(setting: Setting) -> Iterator[Arms]:
-    """Both arms open their file, know all trials, and ask for one; ours also has it on record."""
-    count = setting.pick(100_000, 300)
-    with _both_files(count, count + 1_000) as (own, spec, optunas):
-
-        def ours(_pair: int) -> float:
-            began = time.perf_counter()
-            plan = RunPlan(key_of=KeyMaker())
-            with closing(open_store(own)) as store:
-                events = Tuner(spec, store, InstantExecutor(), plan).run()
-                next(events)  # the first trial has started
-                seconds = time.perf_counter() - began
-                events.close()
-            return seconds
-
-        def theirs(_pair: int) -> float:
-            began = time.perf_counter()
-            _load_optuna(optunas, RandomSampler(seed=0)).ask(make_distributions(_SPEC.space))
-            return time.perf_counter() - began
-
-        arm, facts = _with_median(ours, "seconds")
-        yield Arms(arm, theirs, facts, {"trials": count})
 
 
 @benchmark(

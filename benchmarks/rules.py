@@ -6,7 +6,6 @@ trained without a rule. The regret of a combination is what it loses against the
 in pairs of equal seed; the ranking is by its mean. The records are those of ``digits_rates`` and ``digits_rules_*``.
 """
 
-import argparse
 import itertools
 import json
 import math
@@ -16,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,40 +25,24 @@ from scipy.special import digamma, polygamma
 from sweep.analysis.comparable import find_common_data
 from sweep.analysis.statistics import (
     NOTHING,
-    POWER,
     SIGNIFICANT,
     Estimate,
     Region,
     Values,
     assess_region,
     confidence_interval,
-    count_repetitions,
-    read_numbers,
     read_text,
 )
 from sweep.config.errors import InputError
-from sweep.config.scaling import (
-    RULE_POWERS,
-    grade_warmup,
-    scale_adam_constants,
-    scale_dropout,
-    scale_ema_decay,
-    scale_epochs,
-    scale_label_smoothing,
-    scale_lr,
-    scale_weight_decay,
-)
+from sweep.config.scaling import RULE_POWERS, scale_adam_constants, scale_lr, scale_weight_decay
 from sweep.config.tables import OPTIMIZERS
-from sweep.config.trial import Scalar, TrialConfig, flatten_config
+from sweep.config.trial import TrialConfig
 from sweep.records.frames import Frames
 from sweep.records.loading import load_frames, records_of_frame
 
 _TABLES = Path(__file__).resolve().parent / "tables"
 RECORDS = tuple(_TABLES / f"digits_{name}" for name in ("rates", "rules_resnet8", "rules_vit_micro"))
 REFERENCE = 128
-TOLERANCE = 0.005  # of accuracy
-
-# ------------------------------------------------------------------ rules and recipes
 
 
 class Recipe(NamedTuple):
@@ -70,10 +53,6 @@ class Recipe(NamedTuple):
     beta1: float
     beta2: float | None
     eps: float | None
-    warmup: float
-    dropout: float
-    label_smoothing: float
-    ema_decay: float
 
 
 class Combination(NamedTuple):
@@ -105,59 +84,26 @@ COMBINATIONS = tuple(
 def scale_recipe(config: TrialConfig, batch: int) -> Recipe:
     """The recipe of ``config`` at the effective batch size ``batch``, to 6 digits: equal recipes are equal objects."""
     section, rules = config.optimizer, config.rules
-    constants = scale_adam_constants(section, rules, batch)
-    has_betas = OPTIMIZERS[section.name].has_betas
-    values = Recipe(
-        lr=scale_lr(section, rules, batch),
-        weight_decay=scale_weight_decay(section, rules, batch),
-        beta1=constants.beta1 if has_betas else section.momentum,
-        beta2=constants.beta2 if has_betas else section.beta2,
-        eps=constants.eps if has_betas else section.eps,
-        warmup=grade_warmup(config.schedule.warmup, rules, batch),
-        dropout=scale_dropout(config.model.dropout, rules, batch),
-        label_smoothing=scale_label_smoothing(config.regularization.label_smoothing, rules, batch),
-        ema_decay=scale_ema_decay(config.regularization.ema_decay, rules, batch),
-    )
+    adam = scale_adam_constants(section, rules, batch)
+    own = (section.momentum, section.beta2, section.eps)
+    constants = (adam.beta1, adam.beta2, adam.eps) if OPTIMIZERS[section.name].has_betas else own
+    values = (scale_lr(section, rules, batch), scale_weight_decay(section, rules, batch), *constants)
     return Recipe._make(None if value is None else float(f"{value:.6g}") for value in values)
 
 
 def start_from(config: TrialConfig, recipe: Recipe, reference: int) -> TrialConfig:
     """``config`` with ``recipe`` at the batch ``reference``, from which rules scale it, and no rule yet."""
-    optimizer = {
-        "lr": recipe.lr, "weight_decay": recipe.weight_decay, "momentum": recipe.beta1, "beta2": recipe.beta2,
-        "eps": recipe.eps,
-    }  # fmt: skip
-    rules = {
-        "reference_batch": reference, "warmup": "none", "dropout": "none", "label_smoothing": "none", "ema": "none",
-    }  # fmt: skip
-    sections = {
-        "optimizer": optimizer,
-        "rules": rules,
-        "model": {"dropout": recipe.dropout},
-        "schedule": {"warmup": recipe.warmup},
-        "regularization": {"label_smoothing": recipe.label_smoothing, "ema_decay": recipe.ema_decay or None},
-    }
-    started = {name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
-    return Combination().apply(config.model_copy(update=started))
+    names = ("lr", "weight_decay", "momentum", "beta2", "eps")
+    optimizer = config.optimizer.model_copy(update=dict(zip(names, recipe, strict=True)))
+    rules = config.rules.model_copy(update={"reference_batch": reference})
+    return Combination().apply(config.model_copy(update={"optimizer": optimizer, "rules": rules}))
 
 
-# ------------------------------------------------------------------ recorded trainings
-
-# What differs between the trainings of equal settings: the batch, the seed, what is measured beside, and the recipe
-# with its rules.
-_FREE_SECTIONS = ("batch.", "diagnostics.", "rules.")
-_FREE_KEYS = frozenset({
-    "seed", "optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "optimizer.beta2", "optimizer.eps",
-    "schedule.warmup", "model.dropout", "regularization.ema_decay", "regularization.label_smoothing",
-})  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TrainedSetting:
-    """Trainings that differ in batch, recipe and seed alone. ``accuracies`` are by effective batch size, recipe and
-    seed; ``name`` is the model."""
+    """Trainings of one model that differ in batch, recipe and seed alone. ``accuracies`` are by effective batch size,
+    recipe and seed."""
 
-    name: str
     config: TrialConfig
     accuracies: Mapping[int, Mapping[Recipe, Mapping[int, float]]]
 
@@ -167,33 +113,19 @@ class TrainedSetting:
 
 
 def collect_settings(studies: Sequence[Frames]) -> tuple[TrainedSetting, ...]:
-    """The trainings of a fixed length at a constant batch, of all ``studies``. One that diverged counts with the
-    accuracy of chance: a rule that diverges is a bad rule, not one that was not tried."""
+    """The trainings of all ``studies`` by model. One that diverged counts with the accuracy of chance: a rule that
+    diverges is a bad rule, not one that was not tried."""
     data = next((each for frames in studies if (each := find_common_data(frames))), None)
     chance = 1 / len(data.classes) if data and data.classes else 0.0
     trials = pd.concat([frames.trials for frames in studies], ignore_index=True)
-    outcomes = read_text(trials, "outcome")
-    ended = trials[(outcomes == "complete") | (outcomes == "diverged")]
-    is_fixed = np.isnan(read_numbers(ended, "config.budget.target_accuracy"))
-    groups: dict[tuple[tuple[str, Scalar], ...], list[tuple[TrialConfig, float]]] = defaultdict(list)
-    for record in records_of_frame(ended[is_fixed & (read_text(ended, "config.batch.schedule") == "constant")]):
-        accuracy = chance if record.outcome == "diverged" else record.measurements.get("val_accuracy", math.nan)
-        if math.isfinite(accuracy):
-            groups[fix_settings(record.config)].append((record.config, float(accuracy)))
-    return tuple(build_setting(rows[0][0].model.name, rows) for rows in groups.values())
+    by_model: dict[str, list[tuple[TrialConfig, float]]] = defaultdict(list)
+    for record in records_of_frame(trials[np.isin(read_text(trials, "outcome"), ["complete", "diverged"])]):
+        accuracy = chance if record.outcome == "diverged" else float(record.measurements["val_accuracy"])
+        by_model[record.config.model.name].append((record.config, accuracy))
+    return tuple(map(build_setting, by_model.values()))
 
 
-def fix_settings(config: TrialConfig) -> tuple[tuple[str, Scalar], ...]:
-    """The keys of a configuration with their values, but for batch, recipe, rules, seed and diagnostics. The epochs are
-    those that their rule gives."""
-    epochs = scale_epochs(config.budget.epochs, config.rules, config.global_batch_size)
-    flat = flatten_config(config) | {"budget.epochs": None if epochs is None else float(f"{epochs:.6g}")}
-    return tuple(
-        (key, value) for key, value in flat.items() if key not in _FREE_KEYS and not key.startswith(_FREE_SECTIONS)
-    )
-
-
-def build_setting(name: str, rows: Sequence[tuple[TrialConfig, float]]) -> TrainedSetting:
+def build_setting(rows: Sequence[tuple[TrialConfig, float]]) -> TrainedSetting:
     """The setting of the configurations in ``rows``, each with its accuracy; of equal recipes and seeds their mean."""
     found: dict[int, dict[Recipe, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for config, accuracy in rows:
@@ -202,10 +134,10 @@ def build_setting(name: str, rows: Sequence[tuple[TrialConfig, float]]) -> Train
         batch: {recipe: {seed: fmean(each) for seed, each in seeds.items()} for recipe, seeds in recipes.items()}
         for batch, recipes in found.items()
     }
-    return TrainedSetting(name=name, config=rows[0][0], accuracies=accuracies)
+    return TrainedSetting(rows[0][0], accuracies)
 
 
-# ------------------------------------------------------------------ regrets
+# ---------------------------------------------------------------------- regrets
 
 
 class Trained(NamedTuple):
@@ -214,9 +146,6 @@ class Trained(NamedTuple):
     by_seed: Mapping[int, float]
     variance: float = 0.0
     degrees: float = 0.0
-
-
-_NOT_TRAINED = Trained({})
 
 
 def measure_scatter(recipes: Mapping[Recipe, Mapping[int, float]]) -> dict[Recipe, Trained]:
@@ -272,7 +201,7 @@ def tune(trained: Mapping[Recipe, Trained]) -> Trained:
             among, key=lambda each: fmean(value for other, value in each.by_seed.items() if other != seed)
         )
     if not chosen:
-        return _NOT_TRAINED
+        return Trained({})
     variances = [each.variance for each in chosen.values()]
     accuracies = {seed: each.by_seed[seed] for seed, each in chosen.items()}
     return Trained(accuracies, float(np.mean(variances)), min(each.degrees for each in chosen.values()))
@@ -303,7 +232,7 @@ def average_losses(better: Sequence[Trained], worse: Sequence[Trained]) -> Estim
     return Estimate(value, math.sqrt(parts), parts**2 / spare if spare > 0 else n - len(losses), n)
 
 
-# ------------------------------------------------------------------ the ranking
+# ---------------------------------------------------------------------- the ranking
 
 
 class Start(NamedTuple):
@@ -319,40 +248,33 @@ class Start(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One effective batch size of a setting, at which the rules are compared: what was trained there, and the best of
-    it by seed."""
+    """One effective batch size of a setting, at which the rules are compared, and what was trained there."""
 
     start: Start
     batch: int
     trained: Mapping[Recipe, Trained]
-    tuned: Trained
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankedRule:
+class RankedRule(NamedTuple):
     """Rules that give the same recipes at every place. ``regret`` is the accuracy that they lose against tuning, mean
-    over the places, with its 95 % interval; ``regrets`` are those of each place; ``p`` is that of the test that they
-    lose against the best rules, corrected for all pairs of rules (Bonferroni)."""
+    over the places, with its 95 % interval; ``regrets`` are those of each place; ``standing`` is "best", "not told
+    apart" or "worse" than the best."""
 
     combinations: tuple[Combination, ...]
-    by_place: tuple[Trained, ...]
     regret: float
     low: float
     high: float
     regrets: tuple[float, ...]
-    p: float
-    standing: Literal["best", "not told apart", "worse"]
+    standing: str
 
 
 class Ranking(NamedTuple):
-    """``rules`` from the least regret to the most; ``num_needed`` the further trainings that tell the best rules from
-    those which lose half a point; rules without two seeds at every place are ``untrained``."""
+    """``rules`` from the least regret to the most; rules without two seeds at every place are ``untrained``."""
 
     starts: tuple[Start, ...]
     places: tuple[Place, ...]
     rules: tuple[RankedRule, ...]
     untrained: tuple[Combination, ...]
-    num_needed: int
 
 
 def rank_rules(settings: Sequence[TrainedSetting], reference: int = REFERENCE) -> Ranking:
@@ -365,48 +287,44 @@ def rank_rules(settings: Sequence[TrainedSetting], reference: int = REFERENCE) -
     if not starts:
         raise InputError(f"no training has the reference batch {reference:,}.")
     places = _choose_places(starts)
-    tuned = [each.tuned for each in places]
+    tuned = [tune(each.trained) for each in places]
     alike: dict[tuple[Recipe, ...], list[Combination]] = defaultdict(list)
     for combination in COMBINATIONS:
         alike[tuple(each.start.scale(combination, each.batch) for each in places)].append(combination)
-    groups, untrained = [], []
+    groups: list[tuple[Estimate, list[Trained], list[Combination]]] = []
+    untrained: list[Combination] = []
     for recipes, members in alike.items():
-        found = tuple(each.trained.get(recipe, _NOT_TRAINED) for each, recipe in zip(places, recipes, strict=True))
+        found = [each.trained.get(recipe, Trained({})) for each, recipe in zip(places, recipes, strict=True)]
         regret = average_losses(tuned, found)
         if regret.degrees > 0:
-            groups.append((regret, found, tuple(members)))
+            groups.append((regret, found, members))
         else:
             untrained += members
     if not groups:
         raise InputError(f"away from the reference batch {reference:,} no rule was trained with two seeds.")
     groups.sort(key=lambda group: group[0].value)
     rules: list[RankedRule] = []
-    num_pairs = len(groups) * (len(groups) - 1)  # the first is the best by chance too
-    for regret, found, equal in groups:
-        p = min(1.0, num_pairs * _test_loss(average_losses(groups[0][1], found)))
-        value, low, high = confidence_interval(regret)
+    num_pairs = len(groups) * (len(groups) - 1)  # of Bonferroni's correction: the first is the best by chance too
+    for regret, found, members in groups:
+        verdict, p = assess_region(average_losses(groups[0][1], found), Region(-math.inf, 0.0))
+        is_worse = verdict == "contradicted" and num_pairs * p <= SIGNIFICANT
+        standing = "worse" if is_worse else "not told apart" if rules else "best"
         regrets = tuple(average_losses([best], [own]).value for best, own in zip(tuned, found, strict=True))
-        standing: Any = "worse" if p <= SIGNIFICANT else "not told apart" if rules else "best"
-        rules.append(
-            RankedRule(
-                combinations=equal, by_place=found, regret=value, low=low, high=high, regrets=regrets, p=p,
-                standing=standing,
-            )
-        )  # fmt: skip
-    return Ranking(starts, tuple(places), tuple(rules), tuple(untrained), _count_needed(rules, num_pairs))
+        rules.append(RankedRule(tuple(members), *confidence_interval(regret), regrets, standing))
+    return Ranking(starts, tuple(places), tuple(rules), tuple(untrained))
 
 
 def _choose_start(setting: TrainedSetting, reference: int) -> Start:
     # the most accurate recipe of those from which at least half as many scaled recipes were trained as from any
     recipes = setting.accuracies[reference]
-    starts = [Start(setting, recipe, reference) for recipe in recipes]
-    others = {batch: found for batch, found in setting.accuracies.items() if batch != reference}
-    counts = [
-        sum(start.scale(each, batch) in found for each in COMBINATIONS for batch, found in others.items())
-        for start in starts
-    ]
-    usable = [start for start, count in zip(starts, counts, strict=True) if 2 * count >= max(counts)]
-    return max(usable, key=lambda start: fmean(recipes[start.recipe].values()))
+    counts = {}
+    for start in (Start(setting, recipe, reference) for recipe in recipes):
+        others = ((batch, found) for batch, found in setting.accuracies.items() if batch != reference)
+        counts[start.recipe] = sum(
+            start.scale(each, batch) in found for batch, found in others for each in COMBINATIONS
+        )
+    usable = [recipe for recipe, count in counts.items() if 2 * count >= max(counts.values())]
+    return Start(setting, max(usable, key=lambda recipe: fmean(recipes[recipe].values())), reference)
 
 
 def _choose_places(starts: Sequence[Start]) -> list[Place]:
@@ -416,56 +334,26 @@ def _choose_places(starts: Sequence[Start]) -> list[Place]:
         for batch in sorted(start.setting.accuracies.keys() - {start.reference}):
             trained = measure_scatter(start.setting.accuracies[batch])
             count = sum(start.scale(each, batch) in trained for each in COMBINATIONS)
-            found.append((count, Place(start, batch, trained, tune(trained))))
+            found.append((count, Place(start, batch, trained)))
     most = max((count for count, _ in found), default=0)
     return [place for count, place in found if count and 2 * count >= most]
 
 
-def _test_loss(loss: Estimate) -> float:
-    verdict, p = assess_region(loss, Region(-math.inf, 0.0))
-    return p if verdict == "contradicted" else 1.0
-
-
-def _count_needed(rules: Sequence[RankedRule], num_pairs: int) -> int:
-    # each rule that is not told apart, and the best one, gets as many seeds at every place as the test requires
-    num_places, needed = len(rules[0].by_place), []
-    for rule in rules[1:]:
-        loss = average_losses(rules[0].by_place, rule.by_place)
-        if rule.standing == "worse" or not loss.error:
-            continue
-        spread, alpha = loss.error * math.sqrt(loss.n), SIGNIFICANT / num_pairs
-        count = count_repetitions([(TOLERANCE, POWER)], spread, num_places, alpha, 2 * num_places)
-        needed.append(max(0, math.ceil((count - loss.n) / num_places) * num_places))
-    return sum(needed) + max(needed, default=0)
-
-
-def describe(ranking: Ranking) -> dict[str, Any]:
-    """The ranking for a JSON document: accuracies in points."""
-    return {
-        "num_trainings": sum(start.setting.num_trainings for start in ranking.starts),
-        "num_needed": ranking.num_needed,
-        "starts": [{"setting": start.setting.name, "lr": start.recipe.lr} for start in ranking.starts],
-        "places": [f"{place.start.setting.name} {place.batch}" for place in ranking.places],
-        "rules": [
-            {
-                "combinations": [each._asdict() for each in rule.combinations],
-                "regret": [round(100 * value, 2) for value in (rule.regret, rule.low, rule.high)],
-                "regrets": [round(100 * value, 2) for value in rule.regrets],
-                "standing": rule.standing,
-            }
-            for rule in ranking.rules
-        ],
-    }
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the ranking as JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rules", description=__doc__)
-    parser.add_argument("records", nargs="*", type=Path, default=RECORDS, help="folders of records on the same data")
-    parser.add_argument("--reference", type=int, default=REFERENCE, help="batch that the rules scale from (128)")
-    options = parser.parse_args(arguments)
-    settings = collect_settings([load_frames(folder) for folder in options.records])
-    print(json.dumps(describe(rank_rules(settings, options.reference)), indent=1))
+def main() -> int:
+    """Prints the ranking as JSON; accuracies in points."""
+    ranking = rank_rules(collect_settings([load_frames(folder) for folder in RECORDS]))
+    rules = [
+        {
+            "combinations": [each._asdict() for each in rule.combinations],
+            "regret": [round(100 * value, 2) for value in (rule.regret, rule.low, rule.high)],
+            "regrets": [round(100 * value, 2) for value in rule.regrets],
+            "standing": rule.standing,
+        }
+        for rule in ranking.rules
+    ]
+    starts = {start.setting.config.model.name: start.recipe.lr for start in ranking.starts}
+    places = [f"{place.start.setting.config.model.name} {place.batch}" for place in ranking.places]
+    print(json.dumps({"starts": starts, "places": places, "rules": rules}, indent=1))
     return 0
 
 

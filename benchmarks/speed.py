@@ -1,5 +1,5 @@
-"""What a trial costs beside a loop that its user could have written: the loop, the input path, precision, the monitor,
-the noise scale, a probe, and Ray."""
+"""What a trial costs beside a loop that its user could have written: the loop, the input path, the noise scale, the
+monitor, a probe."""
 
 import importlib
 import math
@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.datasets import cifar_images, offer, split
+from benchmarks.datasets import cifar_images
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
 from sweep.config.trial import TrialConfig, build_config
-from sweep.executors.base import Executor, QueryableExecutor
+from sweep.executors.base import QueryableExecutor
 from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_synchronizer
@@ -186,7 +186,7 @@ def hand_loop(shared: Material, epochs: int) -> tuple[float, list[float]]:
         for start in range(0, count, batch):
             rows = order[start : start + batch]
             for group in optimizer.param_groups:
-                group["lr"] = lr * _factor(step, num_steps)
+                group["lr"] = lr * lr_factor(step, num_steps)
             optimizer.zero_grad(set_to_none=True)
             with _format(shared):
                 loss = cross_entropy(model(shared.images[rows]), shared.labels[rows])
@@ -216,8 +216,8 @@ def _format(shared: Material) -> AbstractContextManager[object]:
     return torch.autocast(shared.device.type, torch.bfloat16) if is_half else nullcontext()
 
 
-def _factor(step: int, num_steps: int) -> float:
-    # the trial's defaults: a linear rise over a twentieth of the steps, then half a cosine
+def lr_factor(step: int, num_steps: int) -> float:
+    """The trial's default schedule: a linear rise over a twentieth of the steps, then half a cosine."""
     rise = round(0.05 * num_steps)
     if step < rise:
         return (step + 1) / rise
@@ -323,52 +323,6 @@ def _their_epochs(images: ArrayImages, device: torch.device) -> Epochs:
 def _moments(batches: Iterator[Tensor]) -> tuple[float, float]:
     values = torch.cat([batch.flatten() for batch in batches])
     return float(values.mean()), float(values.std())
-
-
-# ---------------------------------------------------------------------- precision
-
-
-@benchmark(
-    "precision",
-    "images/s of ResNet-20 at 32 x 32 in bf16, channels last, over eager fp32 NCHW (micro batch 128)",
-    "images/s",
-    "higher",
-    2.0,
-)
-def precision(setting: Setting) -> Iterator[Arms]:
-    """Each pair is one seed, trained by both arms; the pairs' accuracies show the noise of a seed."""
-    num_train, num_validation = setting.pick(4_000, 200), setting.pick(2_000, 100)
-    images, source = cifar_images(num_train + num_validation, is_tiny=setting.is_tiny)
-    offer("benchmark_images", *split(images, num_train))
-    best = {"precision.dtype": "bf16", "precision.channels_last": True}
-    values: dict[str, Any] = {
-        "model.name": "resnet20", "data.name": "benchmark_images", "data.augment": "crop_flip",
-        "batch.micro": 128,  # of He et al. 2015, section 4.2
-        "optimizer.name": "nesterov", "optimizer.lr": 0.1, "optimizer.weight_decay": 5e-4,
-        "budget.epochs": setting.pick(3, 1),
-    }  # fmt: skip
-    accuracies: dict[str, list[float]] = {"ours": [], "theirs": []}
-
-    def arm(name: str, changes: dict[str, Any], pair: int) -> float:
-        trained = train({**values, **changes, "seed": pair + 1}, setting.device)
-        if pair >= 0:
-            accuracies[name].append(trained.evaluations[-1].val_accuracy)
-        return trained.images_per_second
-
-    def check() -> dict[str, Any]:
-        apart, noise = compare(accuracies["ours"], accuracies["theirs"])
-        if source == "CIFAR-10" and not setting.is_tiny and not apart <= 2 * noise:
-            raise ArmsDifferError(f"accuracies differ by {apart:.4f}, twice their standard error is {2 * noise:.4f}")
-        return {"accuracies": accuracies, "accuracies_differ_by": apart, "standard_error": noise}
-
-    facts = {"images": source, "num_train": num_train, "batch": values["batch.micro"], **best}
-    yield Arms(lambda pair: arm("ours", best, pair), lambda pair: arm("theirs", {}, pair), check, facts)
-
-
-def compare(ours: list[float], theirs: list[float]) -> tuple[float, float]:
-    """How far the means are apart, and the standard error of that difference by the spread over seeds."""
-    spread = sum(np.var(values, ddof=1) / len(values) if len(values) > 1 else math.inf for values in (ours, theirs))
-    return abs(float(np.mean(ours) - np.mean(theirs))), math.sqrt(spread)
 
 
 # ---------------------------------------------------------------------- noise scale
@@ -502,7 +456,7 @@ def _windows(setup: TrainingSetup, num_steps: int) -> Iterator[Any]:
         yield windows[index % len(windows)]
 
 
-# ---------------------------------------------------------------------- processes: a probe, and Ray
+# ---------------------------------------------------------------------- a probe
 
 _PROBE_SECONDS = 3.0
 
@@ -536,50 +490,3 @@ def probe_time(setting: Setting) -> Iterator[Arms]:
             return {"step_seconds": steps, "widest_apart": (max(steps) - min(steps)) / median(steps)}
 
         yield Arms(ours, lambda _pair: _PROBE_SECONDS, check, {"batch": BATCH, "timed_seconds": timed})
-
-
-_RAY_SECONDS = 0.2
-_SHORT = {"model.name": "resnet8", "data.name": "digits", "data.subset": 64, "batch.micro": 32, "budget.steps": 2}
-
-
-@benchmark(
-    "ray_overhead",
-    f"seconds that a trial takes longer by Ray than in a process, over the {_RAY_SECONDS:g} it may be",
-    "seconds",
-    "lower",
-    1.0,
-)
-def ray_overhead(setting: Setting) -> Iterator[Arms]:
-    """Ours is the mean difference of a pair of trials, one by each executor; the other arm is what it may be."""
-    device, num_trials = str(setting.device), setting.pick(20, 2)
-    task = TrialTask(number=0, config=build_config(_SHORT, "benchmark"), device=device, threads=1)
-    taken: dict[str, list[float]] = {"process": [], "ray": []}
-    first, second = (make_executor(ExecutorSettings(name=name, device=device)) for name in taken)
-    with first as process, second as ray:
-        executors = {"process": process, "ray": ray}
-        for executor in executors.values():
-            executor.describe()  # when the forkserver has imported everything
-
-        def ours(_pair: int) -> float:
-            for index in range(num_trials):
-                for name in sorted(executors, reverse=bool(index % 2)):
-                    taken[name].append(_seconds_of(executors[name], replace(task, number=index)))
-            sums = {name: sum(seconds[-num_trials:]) for name, seconds in taken.items()}
-            return (sums["ray"] - sums["process"]) / num_trials
-
-        def check() -> dict[str, Any]:
-            return {f"seconds_of_a_trial_by_{name}": median(seconds) for name, seconds in taken.items()}
-
-        yield Arms(ours, lambda _pair: _RAY_SECONDS, check, {"trials": num_trials, **_SHORT})
-
-
-def _seconds_of(executor: Executor, task: TrialTask) -> float:
-    began = time.perf_counter()
-    executor.start(task)
-    while True:
-        for _, message in executor.poll(1.0):
-            if not isinstance(message, Ending):
-                continue
-            if message.outcome != "complete":
-                raise ArmsDifferError(f"the trial ended as {message.outcome}: {message.error}")
-            return time.perf_counter() - began

@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.datasets import ARCHIVE, offer_cifar, require_archive
 from benchmarks.harness import CPU, TABLES
-from benchmarks.rules import fix_settings, scale_recipe
+from benchmarks.rules import scale_recipe
 from benchmarks.search import LOOKED_AT
 from sweep.config.errors import InputError
 from sweep.config.space import count_grid_points, pick_grid_point
@@ -83,8 +83,8 @@ def list_jobs(spec: StudySpec, num_seeds: int) -> Iterator[Job]:
     jobs = (Job(number, spec.config(pick_grid_point(spec.space, number))) for number in range(size))
     seen = set()
     for job in sorted(jobs, key=lambda job: job.config.seed):
-        recipe = scale_recipe(job.config, job.config.global_batch_size)
-        training = (fix_settings(job.config), job.config.batch, job.config.seed, recipe)
+        rest = job.config.model_dump_json(exclude={"optimizer", "rules"})
+        training = (rest, job.config.optimizer.name, scale_recipe(job.config, job.config.global_batch_size))
         if training not in seen:
             seen.add(training)
             yield job

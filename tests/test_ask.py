@@ -2,40 +2,58 @@
 
 import itertools
 import json
-import pytest
 import re
 import signal
 import tomllib
-from benchmarks import (datasets)
-from collections.abc import (Callable)
-from contextlib import (closing)
-from dataclasses import (replace)
-from functools import (partial)
-from pathlib import (Path)
-from reports import (write_report)
-from safetensors.torch import (save_file)
-from sweep.cli import (ask as ask_command, study_run)
-from sweep.cli.app import (run_app)
-from sweep.config.errors import (InputError)
-from sweep.config.sections import (ModelSection, round_up_duration)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (build_study, load_study)
-from sweep.config.tables import (ImageShape)
-from sweep.probing.gate import (MemoryRoom)
-from sweep.probing.memory import (estimate_memory)
-from sweep.records.files import (import_records)
-from sweep.records.loading import (load_frames)
-from sweep.records.store import (open_store)
-from sweep.search import (guided_study, study_forecast)
-from sweep.search.ask import (Answers, Decisions, Facts, Size, StudyDraft, choose_size, decide, describe_left_out, find_full_size, find_uses, find_usual_size, list_sizes, pick_batches, split_time, write_study)
-from sweep.search.guided_study import (GuideTask, find_best_batch, look_at_images)
-from sweep.search.session import (Options, open_session)
-from sweep.search.shutdown import (Shutdown)
-from sweep.search.tuner import (Stopped)
-from sweep.training.models.build import (build_model)
-from types import (SimpleNamespace)
-from typing import (Any)
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from safetensors.torch import save_file
+
+from benchmarks import datasets
+from reports import write_report
+from sweep.cli import ask as ask_command
+from sweep.cli import study_run
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError
+from sweep.config.sections import ModelSection, round_up_duration
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study, load_study
+from sweep.config.tables import ImageShape
+from sweep.probing.gate import MemoryRoom
+from sweep.probing.memory import estimate_memory
+from sweep.records.files import import_records
+from sweep.records.loading import load_frames
+from sweep.records.store import open_store
+from sweep.search import guided_study, study_forecast
+from sweep.search.ask import (
+    Answers,
+    Decisions,
+    Facts,
+    Size,
+    StudyDraft,
+    choose_size,
+    decide,
+    describe_left_out,
+    find_full_size,
+    find_uses,
+    find_usual_size,
+    list_sizes,
+    pick_batches,
+    split_time,
+    write_study,
+)
+from sweep.search.guided_study import GuideTask, find_best_batch, look_at_images
+from sweep.search.session import Options, open_session
+from sweep.search.shutdown import Shutdown
+from sweep.search.tuner import Stopped
+from sweep.training.models.build import build_model
 
 FACTS = Facts(side=32, num_train=45_000, num_validation=5000)
 FEW = {"num_train": 1300, "num_validation": 228}

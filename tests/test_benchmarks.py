@@ -12,13 +12,14 @@ import torch
 from table_factory import table_spec, write_table
 
 from benchmarks import __main__ as command
-from benchmarks import harness, search, workers
+from benchmarks import harness, search
+from benchmarks.answer_table import AnswerTable, read_answer_table
 from benchmarks.gpu.measures import count_training_flops
 from benchmarks.harness import BENCHMARKS, Arms, ArmsDifferError, Result, Setting, benchmark, measure, share_of
-from benchmarks.replay import RecordedTable, read_table
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 
+pytestmark = pytest.mark.wide
 CPU = torch.device("cpu")
 LINE = re.compile(r"^(\w+) ratio=([\d.e+-]+) low=(\S+) high=(\S+) target=([\d.]+) n=(\d+)$")
 
@@ -98,7 +99,7 @@ def test_wrong_input_is_refused(arguments: list[str], capsys: pytest.CaptureFixt
 def test_every_name_has_a_benchmark_and_studies_have_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     assert capsys.readouterr().out.split() == list(command.RATIOS)
-    for name in (set(command.RATIOS) | {"search_moasha"}) - {"lightning", "accelerate"}:
+    for name in (command.RATIOS | command.PEERS).keys() - {"lightning"}:
         assert command.find(name) is BENCHMARKS[name]
     for name in command.STUDIES:
         with pytest.raises(SystemExit) as ended:
@@ -145,32 +146,38 @@ def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -
 # ---------------------------------------------------------------------- one run of each family
 
 
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedTable:
+@pytest.fixture(scope="module")
+def made_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
     for name in ("digits", "fresh"):
-        write_table(tmp_path / "made" / name, table_spec(name)).rename(tmp_path / name)
-    monkeypatch.setattr(search, "TABLES", tmp_path)
-    monkeypatch.setattr(workers, "TABLES", tmp_path)
-    return read_table(tmp_path / "fresh")
+        write_table(folder / "made" / name, table_spec(name), 4).rename(folder / name)
+    return folder
+
+
+@pytest.fixture
+def small(made_tables: Path, monkeypatch: pytest.MonkeyPatch) -> AnswerTable:
+    monkeypatch.setattr(search, "TABLES", made_tables)
+    return read_answer_table(made_tables / "fresh")
 
 
 @pytest.mark.parametrize(
-    "name", ["input", "harness", "ask", "frames", "search_nsga2", "search_front", "workers", "forecast"]
+    "name", ["input", "harness", "noise", "ask", "frames", "search_nsga2", "search_front", "forecast"]
 )
-@pytest.mark.usefixtures("small")
-def test_a_family_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_family_runs(
+    name: str, made_tables: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(search, "TABLES", made_tables)
     assert command.main([name, "--tiny", "--pairs", "1"]) in (0, 1)
     match = LINE.match(capsys.readouterr().out.splitlines()[-1])
     assert match
     assert (match[1], match[6]) == (name, "1")
 
 
-@pytest.mark.parametrize("name", ["lightning", "accelerate"])
-@pytest.mark.filterwarnings("ignore")  # of the libraries, at import
-def test_a_peer_runs_or_is_asked_for(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = command.main([name, "--tiny", "--pairs", "1"])
+@pytest.mark.filterwarnings("ignore")  # of the library, at import
+def test_lightning_runs_or_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    code = command.main(["lightning", "--tiny", "--pairs", "1"])
     output = capsys.readouterr()
-    if find_spec(name) is None:
+    if find_spec("lightning") is None:
         assert (code, "[bench]" in output.err) == (2, True)
     else:
         assert LINE.match(output.out.splitlines()[-1])
@@ -179,20 +186,16 @@ def test_a_peer_runs_or_is_asked_for(name: str, capsys: pytest.CaptureFixture[st
 # ---------------------------------------------------------------------- searches
 
 
-def seconds_of(table: RecordedTable, seed: int) -> list[float]:
-    configs = [table.spec.config(dict(zip(table.space, point, strict=True)), seed) for point in table.points]
-    return [table.training(config).ending.measurements["total_seconds"] for config in configs]
-
-
-def test_optuna_pays_for_each_point_once_until_the_target(
-    small: RecordedTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sampler = search.NSGAIISampler(seed=1)
-    assert min(seconds_of(small, 1)) <= search.optuna_seconds(small, sampler, 1) < sum(seconds_of(small, 1))
-    assert search.our_seconds(small, 0) < sum(seconds_of(small, 0))
+def test_a_peer_pays_for_each_point_once_until_the_target(small: AnswerTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    prices = [
+        small.train(small.make_study(1).config(dict(zip(small.recorded.space, point, strict=True))), 0, "search")
+        for point in small.recorded.points
+    ]
+    seconds = [record.measurements["total_seconds"] for record in prices]
+    assert min(seconds) <= search.peer_seconds("nsga2", small, 1) < sum(seconds)
+    assert search.our_seconds(small, 1) < sum(seconds)
     monkeypatch.setattr(search, "TARGET", 2.0)  # out of reach, so that every row of the table is used
-    spent = search.optuna_seconds(small, search.NSGAIISampler(seed=0), 0)
-    assert spent == pytest.approx(sum(seconds_of(small, 0)))
+    assert search.peer_seconds("nsga2", small, 1) == pytest.approx(sum(seconds))
 
 
 @pytest.mark.parametrize(
@@ -209,11 +212,12 @@ def test_numbers_are_searched_by_rank_and_names_as_categories(parameter: Paramet
     assert search.is_ordered(parameter) is is_ordered
 
 
-def test_the_table_for_another_process_has_the_curves_as_costs(small: RecordedTable) -> None:
-    plain = json.loads(json.dumps(search.plain_table(small, 0)))
+def test_the_table_for_another_process_has_the_curves_as_costs(small: AnswerTable) -> None:
+    table = small.recorded
+    plain = json.loads(json.dumps(search.plain_table(table, 0)))
     assert [item["values"] for item in plain["space"]] == [[16, 32, 64], [1, 4], [0.01, 0.1, 1.0]]
     for point, training in zip(plain["points"], plain["trainings"], strict=True):
-        recorded = small.training(small.spec.config(dict(zip(small.space, point, strict=True)), 0))
+        recorded = table.training(table.spec.config(dict(zip(table.space, point, strict=True)), 0))
         last, measured = recorded.evaluations[-1], recorded.ending.measurements
         seconds, *costs = training["reports"][-1]
         assert seconds < training["total"] == pytest.approx(measured["total_seconds"])
@@ -221,18 +225,17 @@ def test_the_table_for_another_process_has_the_curves_as_costs(small: RecordedTa
 
 
 def test_tables_that_constants_were_chosen_on_are_not_reported(
-    small: RecordedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: AnswerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [table.spec.name for table in search.shipped_tables()] == ["fresh"]
-    assert [table.spec.name for table in search.shipped_tables(looked_at=True)] == ["digits"]
-    described = f"fresh: {len(small.points)} configurations, {small.on_front.sum()} on the front"
+    assert [table.name for table in search.shipped_tables()] == ["fresh"]
+    described = f"fresh: {len(small.recorded.points)} configurations, {small.recorded.on_front.sum()} on the front"
     assert search.describe_tables([small])["tables"] == [described]
     monkeypatch.setattr(search, "TABLES", tmp_path / "none")
     with pytest.raises(InputError, match="benchmarks tables"):
         search.shipped_tables()
 
 
-def test_mo_asha_runs_in_its_own_environment(small: RecordedTable) -> None:
+def test_mo_asha_runs_in_its_own_environment(small: AnswerTable) -> None:
     if not search.PEER_PYTHON.exists():
         with pytest.raises(InputError, match="make bench-peers"):
             search.moasha_seconds(small, 0)

@@ -13,10 +13,10 @@ from table_factory import table_spec, write_table
 from benchmarks import __main__ as command
 from benchmarks import ask_guide, claims_digits
 from benchmarks.answer_arms import confirm_search, find_geometric_mean, find_ratio, is_checkpoint, run_arm
-from benchmarks.answer_orders import Searched, list_arms
 from benchmarks.answer_studies import run_study as run_recorded_study
 from benchmarks.answer_table import AnswerTable, find_margins, price_naive, price_oracle, read_answer_table
 from benchmarks.answer_truth import FAMILIES, HELD_BACK, MadeStudy, make_spec, run_study
+from benchmarks.search import Searched, list_arms
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import select_candidates
 from sweep.analysis.claim_table import CLAIMS
@@ -28,6 +28,7 @@ from sweep.config.study import Tolerance
 from sweep.config.trial import TrialConfig
 from sweep.records.records import encode_correct
 
+pytestmark = pytest.mark.wide
 INF = float("inf")
 SPACE = {
     "batch.micro": {"log2": [4, 7]},

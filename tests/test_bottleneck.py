@@ -2,27 +2,29 @@
 
 import itertools
 import json
-import pytest
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
-from collections.abc import (Iterator)
-from pathlib import (Path)
-from sweep.analysis import (shortfalls)
-from sweep.cli.app import (run_app)
-from sweep.cli.check import (Check, check_trials)
-from sweep.config.trial import (build_config, flatten_config)
-from sweep.measurement.clock import (Ledger, StepWindow)
-from sweep.measurement.memory import (MemoryUse)
-from sweep.records.loading import (load_frames)
-from sweep.records.messages import (Ending, TrialTask)
-from sweep.records.store import (open_store)
-from sweep.search.reuse import (keep_portable)
-from sweep.training import (finish)
-from sweep.training.data.feeders import (ReadyFeeder)
-from sweep.training.finish import (CachedSteps, classify_bottleneck, find_fixed_share)
-from sweep.training.trial import (run_trial)
-from tests.records_factory import (make_config, make_ending, make_spec)
-from typing import (Any)
+
+from sweep.analysis import shortfalls
+from sweep.cli.app import run_app
+from sweep.cli.check import Check, check_trials
+from sweep.config.trial import build_config, flatten_config
+from sweep.measurement.clock import Ledger, StepWindow
+from sweep.measurement.memory import MemoryUse
+from sweep.records.loading import load_frames
+from sweep.records.messages import Ending, TrialTask
+from sweep.records.store import open_store
+from sweep.search.reuse import keep_portable
+from sweep.training import finish
+from sweep.training.data.feeders import ReadyFeeder
+from sweep.training.finish import CachedSteps, classify_bottleneck, find_fixed_share
+from sweep.training.trial import run_trial
+from tests.records_factory import make_config, make_ending, make_spec
 
 
 def ledger_of(step_seconds: float, waited: float = 0.0) -> Ledger:
@@ -125,6 +127,7 @@ def test_a_step_that_grows_with_its_samples_is_compute_bound(eager: pytest.Monke
     slow = _slowly(torch.nn.Linear.forward, lambda images: 0.025 * len(images))
     eager.setattr(torch.nn.Linear, "forward", slow)
     assert train(budget__steps=12, batch__micro=4).bottleneck == "compute_bound"
+
 
 @pytest.mark.parametrize(
     ("fixed_seconds", "seconds_each", "expected"), [(0.1, 0.0, "launch_bound"), (0.0, 0.025, "compute_bound")]

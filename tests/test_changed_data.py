@@ -1,29 +1,31 @@
 """Images that change while a study runs end its trials with one line; folders are read no oftener than they must be."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
-from collections.abc import (Callable, Iterator)
-from image_folder_factory import (list_images, make_image, write_files)
-from pathlib import (Path)
-from sweep.cli.app import (run_app)
-from sweep.config.errors import (InputError)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (build_study)
-from sweep.config.tables import (DATASETS, DatasetEntry)
-from sweep.config.trial import (TrialConfig, build_config)
-from sweep.executors.table import (ExecutorSettings)
-from sweep.probing.memory import (run_estimate)
-from sweep.probing.prober import (ProbeSettings, Prober)
-from sweep.records.inputs import (DataSummary)
-from sweep.records.messages import (Ending, EstimateTask, ExpectedData, Task, TrialTask, decode_task, encode_task)
-from sweep.search import (single as single_trial)
-from sweep.search.session import (Options, open_session)
-from sweep.search.tuner import (Stopped, TrialEnded)
-from sweep.training.data import (image_folder as folder, sources as digests)
-from sweep.training.data.images import (ArrayImages, Source)
-from sweep.training.data.sources import (check_data, expect_data, load_splits, make_expected_data)
-from typing import (Any)
+from image_folder_factory import list_images, make_image, write_files
 
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.config.tables import DATASETS, DatasetEntry
+from sweep.config.trial import TrialConfig, build_config
+from sweep.executors.table import ExecutorSettings
+from sweep.probing.memory import run_estimate
+from sweep.probing.prober import Prober, ProbeSettings
+from sweep.records.inputs import DataSummary
+from sweep.records.messages import Ending, EstimateTask, ExpectedData, Task, TrialTask, decode_task, encode_task
+from sweep.search import single as single_trial
+from sweep.search.session import Options, open_session
+from sweep.search.tuner import Stopped, TrialEnded
+from sweep.training.data import image_folder as folder
+from sweep.training.data import sources as digests
+from sweep.training.data.images import ArrayImages, Source
+from sweep.training.data.sources import check_data, expect_data, load_splits, make_expected_data
 
 TRIALS = {"model.name": "resnet8", "budget.epochs": 1, "schedule.warmup": 0.0}
 

@@ -1,24 +1,25 @@
 """A configuration has one estimate: the same on the page, in the terminal, in the JSON document and in Python."""
 
 import json
-import pytest
-from cli_calls import (INLINE)
-from frames_factory import (frames_of, make_frames, make_spec)
-from html.parser import (HTMLParser)
-from pathlib import (Path)
-from reports.evidence import (gather_evidence)
-from reports.figure import (Intervals)
-from reports.figures.trials import (make_fronts)
-from reports.labels import (format_estimate, format_probability, format_value, metric_label)
-from reports.page.tables import (make_front_table)
-from reports.writing import (write_frames_report)
-from sweep.analysis import (recommend)
-from sweep.analysis.answer import (Answer)
-from sweep.analysis.statistics import (Interval)
-from sweep.cli.app import (run_app)
-from sweep.records.loading import (load_frames)
-from typing import (Any)
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
+import pytest
+from cli_calls import INLINE
+from frames_factory import frames_of, make_frames, make_spec
+
+from reports.evidence import gather_evidence
+from reports.figure import Intervals
+from reports.figures.trials import make_fronts
+from reports.labels import format_estimate, format_probability, format_value, metric_label
+from reports.page.tables import make_front_table
+from reports.writing import write_frames_report
+from sweep.analysis import recommend
+from sweep.analysis.answer import Answer
+from sweep.analysis.statistics import Interval
+from sweep.cli.app import run_app
+from sweep.records.loading import load_frames
 
 STUDY = """
 name = "small"

@@ -1,27 +1,28 @@
 """Store, frames, mirror and lock on a real PostgreSQL server: the same code, the same values; and how it may end."""
 
 import json
-import optuna
 import os
-import pandas as pd
-import pytest
 import subprocess
 import sys
 import threading
-from cli_calls import (INLINE)
-from contextlib import (closing, suppress)
-from pathlib import (Path)
-from postgres_server import (Server, postgres, url)
-from records_factory import (add_trials, make_config, make_ending, make_spec, make_store)
-from sqlalchemy import (text)
-from sweep.config.errors import (InputError, StoreError)
-from sweep.records import (reading)
-from sweep.records.database import (database_lock)
-from sweep.records.files import (export_frames, import_records)
-from sweep.records.loading import (load_frames)
-from sweep.records.store import (Store, open_store)
-from sweep.search.optuna import (open_read_only)
+from contextlib import closing, suppress
+from pathlib import Path
 
+import optuna
+import pandas as pd
+import pytest
+from cli_calls import INLINE
+from postgres_server import Server, postgres, url
+from records_factory import add_trials, make_config, make_ending, make_spec, make_store
+from sqlalchemy import text
+
+from sweep.config.errors import InputError, StoreError
+from sweep.records import reading
+from sweep.records.database import database_lock
+from sweep.records.files import export_frames, import_records
+from sweep.records.loading import load_frames
+from sweep.records.store import Store, open_store
+from sweep.search.optuna import open_read_only
 
 pytestmark = pytest.mark.wide
 

@@ -1,27 +1,36 @@
 """Shapes, probes of real steps, the search over micro batches, and probes on record."""
 
-import pytest
-from collections.abc import (Callable)
-from contextlib import (closing)
-from dataclasses import (replace)
-from pathlib import (Path)
-from records_factory import (make_spec, make_store)
-from sweep.config.trial import (TrialConfig, build_config, config_keys, flatten_config)
-from sweep.executors.base import (QueryableExecutor, WorkerProgram)
-from sweep.executors.inline import (InlineExecutor)
-from sweep.executors.process import (ProcessExecutor)
-from sweep.measurement.host_memory import (measure_available_bytes)
-from sweep.probing.micro_batch_search import (MicroBatchSearch, ProbeFailedError, search_micro_batch)
-from sweep.probing.probe import (run_probe)
-from sweep.probing.prober import (ProbeSettings, Prober)
-from sweep.probing.shape import (NO_SHAPE, Shape, derive_shape, find_largest_accumulation, make_probed_config, make_shape_key, replace_micro_batch)
-from sweep.records.loading import (load_frames)
-from sweep.records.messages import (Ending, ProbeTask, TrialTask)
-from sweep.records.records import (ProbeRecord)
-from sweep.records.store import (ProbeBook, open_book)
-from sweep.training.trial import (run_trial)
-from typing import (Any)
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import pytest
+from records_factory import make_spec, make_store
+
+from sweep.config.trial import TrialConfig, build_config, config_keys, flatten_config
+from sweep.executors.base import QueryableExecutor, WorkerProgram
+from sweep.executors.inline import InlineExecutor
+from sweep.executors.process import ProcessExecutor
+from sweep.measurement.host_memory import measure_available_bytes
+from sweep.probing.micro_batch_search import MicroBatchSearch, ProbeFailedError, search_micro_batch
+from sweep.probing.probe import run_probe
+from sweep.probing.prober import Prober, ProbeSettings
+from sweep.probing.shape import (
+    NO_SHAPE,
+    Shape,
+    derive_shape,
+    find_largest_accumulation,
+    make_probed_config,
+    make_shape_key,
+    replace_micro_batch,
+)
+from sweep.records.loading import load_frames
+from sweep.records.messages import Ending, ProbeTask, TrialTask
+from sweep.records.records import ProbeRecord
+from sweep.records.store import ProbeBook, open_book
+from sweep.training.trial import run_trial
 
 TINY: dict[str, Any] = {"data.subset": 200, "batch.micro": 16, "budget.steps": 12, "optimizer.name": "adamw"}
 

@@ -2,21 +2,22 @@
 
 import dataclasses
 import json
+from contextlib import closing
+from pathlib import Path
+
 import pandas as pd
 import pytest
-from contextlib import (closing)
-from pathlib import (Path)
-from postgres_server import (postgres, url)
-from records_factory import (add_trials, make_spec, make_store)
-from sqlalchemy import (text)
-from sweep.cli.check import (check_trials)
-from sweep.config.commands import (StudyOrigin)
-from sweep.config.errors import (InputError)
-from sweep.records.files import (export_frames, import_records)
-from sweep.records.inputs import (DataSummary, Ignored, StudyInputs)
-from sweep.records.loading import (load_frames)
-from sweep.records.store import (Store, open_store)
+from postgres_server import postgres, url
+from records_factory import add_trials, make_spec, make_store
+from sqlalchemy import text
 
+from sweep.cli.check import check_trials
+from sweep.config.commands import StudyOrigin
+from sweep.config.errors import InputError
+from sweep.records.files import export_frames, import_records
+from sweep.records.inputs import DataSummary, Ignored, StudyInputs
+from sweep.records.loading import load_frames
+from sweep.records.store import Store, open_store
 
 __all__ = ["postgres", "url"]
 

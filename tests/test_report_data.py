@@ -2,26 +2,27 @@
 
 import dataclasses
 import html
-import pytest
 import re
 import subprocess
 import sys
-from frames_factory import (make_frames)
-from hostile import (HOSTILE)
-from image_folder_factory import (list_images, make_image, write_files)
-from pathlib import (Path)
-from reports.evidence import (gather_evidence)
-from reports.figure import (Absent)
-from reports.figures.all_figures import (ReportFigures)
-from reports.labels import (NOT_COUNTED, list_classes)
-from reports.page.page import (render_page)
-from reports.texts import (list_reservations)
-from sweep.cli.check import (format_data)
-from sweep.config.errors import (show_name)
-from sweep.config.trial import (build_config)
-from sweep.records.inputs import (DataSummary, Ignored)
-from sweep.training.data.sources import (check_data)
+from pathlib import Path
 
+import pytest
+from frames_factory import make_frames
+from hostile import HOSTILE
+from image_folder_factory import list_images, make_image, write_files
+
+from reports.evidence import gather_evidence
+from reports.figure import Absent
+from reports.figures.all_figures import ReportFigures
+from reports.labels import NOT_COUNTED, list_classes
+from reports.page.page import render_page
+from reports.texts import list_reservations
+from sweep.cli.check import format_data
+from sweep.config.errors import show_name
+from sweep.config.trial import build_config
+from sweep.records.inputs import DataSummary, Ignored
+from sweep.training.data.sources import check_data
 
 NO_FIGURES = ReportFigures(answer=Absent("", ""), figures=[], absent=[])
 

@@ -1,28 +1,15 @@
 """The ranking of scaling rules against truths that are known, and on the recorded experiment."""
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-
 import numpy as np
 import pytest
+from benchmarks.rules import (COMBINATIONS, Combination, RECORDS, REFERENCE, Ranking, build_setting, collect_settings, rank_rules, scale_recipe, start_from)
+from collections.abc import (Callable, Sequence)
+from pathlib import (Path)
+from sweep.config.errors import (InputError)
+from sweep.config.trial import (TrialConfig, build_config)
+from sweep.records.loading import (load_frames)
 
-from benchmarks.rules import (
-    COMBINATIONS,
-    RECORDS,
-    REFERENCE,
-    Combination,
-    Ranking,
-    build_setting,
-    collect_settings,
-    rank_rules,
-    scale_recipe,
-    start_from,
-)
-from benchmarks.rules_truth import judge_atlas
-from sweep.config.errors import InputError
-from sweep.config.trial import TrialConfig, build_config
-from sweep.records.loading import load_frames
 
 pytestmark = pytest.mark.wide
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,7 +55,7 @@ def rank() -> Ranking:
             for seed in range(3):
                 trained = config.model_copy(update={"seed": seed})
                 rows.append((trained, follow_sqrt(trained) + noise * rng.standard_normal()))
-    return rank_rules((build_setting("resnet8", rows),))
+    return rank_rules((build_setting(rows),))
 
 
 def test_sixty_combinations_leave_the_recipe_at_the_reference_batch_as_it_is() -> None:
@@ -95,23 +82,41 @@ def test_the_rule_of_the_truth_is_the_best_and_regrets_are_those_of_the_truth() 
     # weight decay has no effect: these are not told apart
     level = [rule for rule in ranking.rules if rule.standing == "not told apart"]
     assert {(each.lr, each.betas) for rule in level for each in rule.combinations} == {("sqrt", "half_life")}
-    assert ranking.num_needed == 0  # three seeds tell half a point at this noise
 
 
+<<<<<<< ours
+||||||| base
+def test_noise_widens_the_intervals_and_raises_what_is_needed() -> None:
+    exact, noisy = rank(), rank(noise=0.02)
+    widths = [np.median([rule.high - rule.low for rule in ranking.rules]) for ranking in (exact, noisy)]
+    assert 10 < widths[1] / widths[0] < 40
+    assert noisy.num_needed > 100
+    assert sum(rule.standing == "worse" for rule in noisy.rules) < sum(rule.standing == "worse" for rule in exact.rules)
+
+
+=======
+def test_noise_widens_the_intervals() -> None:
+    exact, noisy = rank(), rank(noise=0.02)
+    widths = [np.median([rule.high - rule.low for rule in ranking.rules]) for ranking in (exact, noisy)]
+    assert 10 < widths[1] / widths[0] < 40
+    assert sum(rule.standing == "worse" for rule in noisy.rules) < sum(rule.standing == "worse" for rule in exact.rules)
+
+
+>>>>>>> theirs
 def test_trainings_without_a_rule_count_for_every_rule_that_gives_their_recipe() -> None:
-    ranking = rank_rules((build_setting("resnet8", train(list_rates(), follow_sqrt, 0.001)),))
+    ranking = rank_rules((build_setting(train(list_rates(), follow_sqrt, 0.001)),))
     assert [rule.combinations for rule in ranking.rules] == [(Combination(),)]
     assert len(ranking.untrained) == 59
     alone = [row for row in train(list_rates(), follow_sqrt, 0.001) if row[0].global_batch_size == REFERENCE]
     with pytest.raises(InputError, match="no rule was trained with two seeds"):  # and no warning
-        rank_rules((build_setting("resnet8", alone),))
+        rank_rules((build_setting(alone),))
     with pytest.raises(InputError, match="no training has the reference batch 64"):
-        rank_rules((build_setting("resnet8", alone),), 64)
+        rank_rules((build_setting(alone),), 64)
 
 
 def test_the_recorded_experiment_ranks_as_its_page_says() -> None:
     ranking = rank_rules(collect_settings([load_frames(folder) for folder in RECORDS]))
-    starts = [(start.setting.name, start.recipe.lr) for start in ranking.starts]
+    starts = [(start.setting.config.model.name, start.recipe.lr) for start in ranking.starts]
     assert starts == [("resnet8", 0.008), ("vit_micro", 0.004)]
     assert (sum(start.setting.num_trainings for start in ranking.starts), len(ranking.places)) == (1374, 8)
     counts = [sum(len(rule.combinations) for rule in ranking.rules if rule.standing == name)
@@ -124,11 +129,3 @@ def test_the_recorded_experiment_ranks_as_its_page_says() -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| {'as it is' if lr == 'none' else lr} |"))
         figures = [float(cell.split()[0]) for cell in row.split("|")[2:-1]]
         assert figures == pytest.approx([100 * rule.regret, *(100 * each for each in rule.regrets)], abs=0.011)
-
-
-def test_made_up_atlases_are_ranked_as_their_truths() -> None:
-    judged = [judge_atlas(number) for number in range(3)]
-    assert not any(each.is_wrong for each in judged)
-    held = [held for each in judged for held in each.held]
-    assert np.mean(held) > 0.75  # 95 % in the long run
-    assert np.mean([found for each in judged for found in each.found]) > 0.3

@@ -2,18 +2,19 @@
 
 import contextlib
 import logging
-import pytest
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import (Iterator)
-from pathlib import (Path)
-from postgres_server import (Server, postgres)
-from sweep.cli.app import (run_app)
-from sweep.config.errors import (hide_credentials)
-from sweep.search.session import (Options)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+from postgres_server import Server, postgres
+
+from sweep.cli.app import run_app
+from sweep.config.errors import hide_credentials
+from sweep.search.session import Options
 
 __all__ = ["postgres"]
 

@@ -7,8 +7,8 @@
     python -m benchmarks.gpu --compare            # predictions and outcomes of the newest file
 
 A piece that is done is not repeated; one that was cut short continues from what it kept; one that failed is tried again
-when nothing else is left. Everything is in one file, ``benchmarks/results/gpu-<device>-<date>.json``, with a table and
-a log beside it. Exit code 0 when every goal of the chosen pieces is met (rehearsal: every question is covered), 1 when
+when nothing else is left. Everything is in one file, ``benchmarks/results/gpu-<device>-<date>.json``, with a
+log beside it. Exit code 0 when every goal of the chosen pieces is met (rehearsal: every question is covered), 1 when
 not, 2 for input that is refused, such as a device that is not there, 130 when it was interrupted.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.gpu.piece import Day, run_pieces
 from benchmarks.gpu.plan import PIECES, TOTAL_SECONDS, choose_pieces, order_pieces
-from benchmarks.gpu.sheet import Sheet, count_covered, format_plan, format_sheet, is_met
+from benchmarks.gpu.sheet import Sheet, format_plan, format_sheet, is_met, list_missing
 from benchmarks.harness import RESULTS
 from sweep.config.errors import InputError
 from sweep.measurement.device import resolve_device
@@ -61,8 +61,7 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError(f"--minutes {options.minutes:g}: give more than 0.")
     until = time.monotonic() + 60 * options.minutes
     environment = _environment(str(device))  # by a process that is gone when the first piece begins
-    is_new = options.new or (options.rehearse and not options.only)
-    sheet = Sheet(environment, options.results, is_rehearsal=options.rehearse, is_new=is_new)
+    sheet = Sheet(environment, options.results, is_rehearsal=options.rehearse)
     day = Day(sheet=sheet, device=str(device), until=until, is_tiny=options.rehearse)
     is_again = options.again or options.rehearse
     left = pieces if is_again else order_pieces(pieces, sheet.states())
@@ -73,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"left for another run: {', '.join(piece.name for piece in out)}", file=sys.stderr)
     if not options.rehearse:
         return 0 if is_met(sheet.document, pieces) else 1
-    missing = set(count_covered(sheet.document)[2])
+    missing = set(list_missing(sheet.document))
     return 1 if any(missing & piece.questions.keys() for piece in pieces) else 0
 
 
@@ -106,7 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     action.add_argument("--compare", action="store_true", help="show predictions and outcomes of the newest result")
     parser.add_argument("--only", metavar="PIECE,...", help=f"of {', '.join(PIECES)}")
     parser.add_argument("--again", action="store_true", help="also measure what is done; with --only")
-    parser.add_argument("--new", action="store_true", help="begin another file instead of continuing the newest")
     parser.add_argument(
         "--minutes", type=float, default=TOTAL_SECONDS / 60, help="begin nothing that takes longer (40)"
     )

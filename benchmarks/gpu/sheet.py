@@ -1,5 +1,5 @@
-"""What was measured on a GPU as one file, samples and rows by piece, written after each sample; and as Markdown: the
-plan, and each question with goal, prediction and outcome. Imports no torch but by the harness."""
+"""What was measured on a GPU as one file, samples and rows by piece, written after each sample; and as Markdown for the
+terminal: the plan, and each question with goal, prediction and outcome."""
 
 import datetime as dt
 import json
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from benchmarks.gpu.plan import PIECES, QUESTIONS, TOTAL_SECONDS, Piece, Question, State
+from benchmarks.gpu.plan import PIECES, QUESTIONS, Piece, Question, State
 from benchmarks.harness import RESULTS, Json, slug, write_whole
 from sweep.records.inputs import environment_digest
 
@@ -28,25 +28,23 @@ class Found:
 
 @final
 class Sheet:
-    """``gpu-<device>-<date>.json``, and the same as a table beside it. Of a rehearsal ``gpu_rehearsal-...``.
+    """``gpu-<device>-<date>.json``, of a rehearsal ``gpu_rehearsal-...``.
 
-    A file of the device in which a piece is left to do is continued, also on a later day, unless ``is_new``. A new
-    rehearsal replaces that of the day; a result is never replaced.
+    A file of the device in which a piece is left to do is continued, also on a later day. A new rehearsal replaces that
+    of the day; a result is never replaced.
     """
 
-    def __init__(
-        self, environment: Json, folder: Path = RESULTS, *, is_rehearsal: bool = False, is_new: bool = False
-    ) -> None:
+    def __init__(self, environment: Json, folder: Path = RESULTS, *, is_rehearsal: bool = False) -> None:
         date = dt.datetime.now(dt.UTC).date().isoformat()
         stem = f"{'gpu_rehearsal' if is_rehearsal else 'gpu'}-{slug(environment['device'])}"
-        today = folder / f"{stem}-{date}.json"
-        known = None if is_new else _find_open(folder, stem) or (today if is_rehearsal and today.exists() else None)
-        self.path = known or (today if is_rehearsal else _find_free(folder, today.stem))
         self._digest = environment_digest(environment)
         self.document: Json = {"date": date, "device": environment["device"], "is_rehearsal": is_rehearsal}
         self.document |= {"environments": {}, "pieces": {}}
-        if known:
-            self.document |= json.loads(known.read_text(encoding="utf-8"))
+        names = [f"{stem}-{date}", *(f"{stem}-{date}-{number}" for number in range(2, 100))]
+        paths = [folder / f"{name}.json" for name in names]
+        self.path = next(path for path in paths if is_rehearsal or not path.exists())
+        if known := None if is_rehearsal else _find_open(folder, stem):
+            self.path, self.document = known, json.loads(known.read_text(encoding="utf-8"))
         else:
             self.path.with_suffix(".log").unlink(missing_ok=True)  # of an earlier rehearsal
         self.document["environments"][self._digest] = environment
@@ -85,7 +83,6 @@ class Sheet:
 
     def _save(self) -> None:
         write_whole(self.path, json.dumps(self.document, indent=1) + "\n")
-        write_whole(self.path.with_suffix(".md"), format_sheet(self.document))
 
 
 def _find_open(folder: Path, stem: str) -> Path | None:
@@ -96,27 +93,24 @@ def _find_open(folder: Path, stem: str) -> Path | None:
     return None
 
 
-def _find_free(folder: Path, stem: str) -> Path:
-    # a result is never overwritten
-    names = [stem, *(f"{stem}-{number}" for number in range(2, 100))]
-    return next(path for name in names if not (path := folder / f"{name}.json").exists())
-
-
 # ---------------------------------------------------------------------- as Markdown
 
 
 def format_plan(states: Mapping[str, str]) -> str:
-    """The pieces in their order, with what each is estimated to take and what it has come to."""
-    rows, total = [], 0.0
-    for piece in PIECES.values():
-        total += piece.seconds
-        times = [f"{seconds:.0f} s" for seconds in (piece.seconds, total, piece.limit_seconds)]
-        rows.append((piece.name, *times, str(len(piece.questions)), states.get(piece.name, "") or "to do"))
+    """The pieces in their order, with what each is estimated to take on an H100 or H200 and what it has come to."""
+    rows = [
+        (
+            each.name,
+            f"{each.seconds:.0f} s",
+            f"{each.limit_seconds:.0f} s",
+            states.get(each.name) or "to do",
+            each.because,
+        )
+        for each in PIECES.values()
+    ]
     left = sum(piece.seconds for piece in PIECES.values() if states.get(piece.name) != "done")
-    ends = f"\n{left / 60:.0f} of {total / 60:.0f} minutes are left; at most {TOTAL_SECONDS / 60:.0f} are planned.\n"
-    reasons = "".join(f"- {piece.name}: {piece.because}\n" for piece in PIECES.values())
-    table = _format_table(("piece", "estimate", "sum", "limit", "questions", "state"), rows)
-    return table + ends + "\nEstimates for an H100 or H200:\n\n" + reasons
+    table = _format_table(("piece", "estimate", "limit", "state", "because"), rows)
+    return f"{table}\n{left / 60:.0f} of {sum(each.seconds for each in PIECES.values()) / 60:.0f} minutes are left.\n"
 
 
 def format_sheet(document: Json) -> str:
@@ -164,15 +158,15 @@ def _format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in [heads, ["---"] * len(heads), *cells])
 
 
-def count_covered(document: Json) -> tuple[list[str], list[str], list[str]]:
-    """Questions that have a value, that only a GPU can answer, and that have neither though they could."""
-    groups: tuple[list[str], list[str], list[str]] = ([], [], [])
+def list_missing(document: Json) -> list[str]:
+    """The questions without a value that a CPU could answer, or whose piece is not done."""
+    missing = []
     for name, question in QUESTIONS.items():
         piece = document["pieces"].get(question.piece, {})
         has_value = piece.get("rows", {}).get(name, {}).get("measured") is not None
-        is_done = piece.get("state") == "done"
-        groups[0 if has_value and is_done else 1 if question.needs_gpu and is_done else 2].append(name)
-    return groups
+        if piece.get("state") != "done" or not (has_value or question.needs_gpu):
+            missing.append(name)
+    return missing
 
 
 def is_met(document: Json, pieces: list[Piece]) -> bool:
@@ -189,14 +183,10 @@ def is_met(document: Json, pieces: list[Piece]) -> bool:
 
 
 def _describe_rehearsal(document: Json) -> str:
-    measured, only_gpu, missing = count_covered(document)
-    total = sum(piece["seconds"] for piece in document["pieces"].values())
-    share = 100 * (1 - len(missing) / len(QUESTIONS))
-    text = (
-        f"\nCovered: {share:.0f} % of {len(QUESTIONS)} questions: {len(measured)} have a value here, {len(only_gpu)} "
-        f"can have one on a GPU only, {len(missing)} are missing{''.join(f' `{name}`' for name in missing)}. "
-        f"{total:.0f} s in all.\n\nWhat differs from a GPU, besides the device itself:\n\n"
-    )
+    missing = "".join(f" `{name}`" for name in list_missing(document)) or " none"
+    text = f"\nQuestions that are missing:{missing}. What differs from a GPU, besides the device itself:\n\n"
     text += "".join(f"- {piece.name}: {piece.differs}\n" for piece in PIECES.values())
-    text += "\nWhat only a GPU can answer:\n\n"
-    return text + "".join(f"- {QUESTIONS[name].text}: {QUESTIONS[name].needs_gpu}\n" for name in only_gpu)
+    only_gpu = [each for each in QUESTIONS.values() if each.needs_gpu]
+    return (
+        text + "\nWhat only a GPU can answer:\n\n" + "".join(f"- {each.text}: {each.needs_gpu}\n" for each in only_gpu)
+    )

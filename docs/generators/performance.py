@@ -16,7 +16,7 @@ def performance() -> str:
     newest: dict[tuple[str, str], Json] = {}
     for path in sorted(_RESULTS.glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
-        # no ratio: its own page beside it has the figures; or of a benchmark that is gone
+        # no ratio, or of a benchmark that is gone
         if "interval" not in result or result["name"] not in MEASURED:
             continue
         key = (result["name"], result["environment"]["device"])

@@ -2,23 +2,32 @@
 load against the micro batch."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
-from collections import (Counter)
-from collections.abc import (Sequence)
-from reports.evidence import (Evidence, format_column, keep_finite)
-from reports.figure import (Absent, Axis, Figure, Floats, Heat, Intervals, Layer, Lines, Panel, Points, Rule)
-from reports.figures import (marks)
-from reports.figures.marks import (GLOBAL_BATCH)
-from reports.labels import (OUTCOME_NAMES, TOO_UNCERTAIN, format_metric, format_setting, format_value, is_too_uncertain, metric_label)
-from reports.layout import (NUM_SERIES)
-from sweep.analysis.costs import (find_longest_curve, group_medians, parse_shapes, ran_micro_batches)
-from sweep.analysis.critical_batch import (CriticalBatch, Regimes, StepsEstimate, estimate_critical_batches, refit_steps)
-from sweep.analysis.statistics import (Values, read_numbers, read_text)
-from sweep.config.metrics import (METRICS, format_count)
-from sweep.config.trial import (key_label)
-from typing import (NamedTuple)
 
+from reports.evidence import Evidence, format_column, keep_finite
+from reports.figure import Absent, Axis, Figure, Floats, Heat, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figures import marks
+from reports.figures.marks import GLOBAL_BATCH
+from reports.labels import (
+    OUTCOME_NAMES,
+    TOO_UNCERTAIN,
+    format_metric,
+    format_setting,
+    format_value,
+    is_too_uncertain,
+    metric_label,
+)
+from reports.layout import NUM_SERIES
+from sweep.analysis.costs import find_longest_curve, group_medians, parse_shapes, ran_micro_batches
+from sweep.analysis.critical_batch import CriticalBatch, Regimes, StepsEstimate, estimate_critical_batches, refit_steps
+from sweep.analysis.statistics import Values, read_numbers, read_text
+from sweep.config.metrics import METRICS, format_count
+from sweep.config.trial import key_label
 
 RATE = "optimizer.lr"
 _MAX_BATCHES = 14

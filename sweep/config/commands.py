@@ -3,14 +3,14 @@
 import json
 import shlex
 import tomllib
-from collections.abc import (Iterable, Mapping)
-from dataclasses import (dataclass, field, replace)
-from pathlib import (Path)
-from studies import (shipped_studies)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (flatten_section, load_study)
-from sweep.config.trial import (default_settings, replace_keys)
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from studies import shipped_studies
+from sweep.config.study import StudySpec
+from sweep.config.study_file import flatten_section, load_study
+from sweep.config.trial import default_settings, replace_keys
 
 _USUAL_ROOT = Path("runs")
 

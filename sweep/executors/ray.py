@@ -6,7 +6,6 @@ Ray worker for each trial would take a second or more. When the cluster is lost 
 
 import logging
 import os
-import psutil
 import re
 import secrets
 import select
@@ -16,24 +15,37 @@ import sys
 import tempfile
 import threading
 import time
-from collections import (Counter)
-from collections.abc import (Mapping)
-from contextlib import (suppress)
-from dataclasses import (dataclass, field, replace)
-from importlib.metadata import (version)
-from importlib.util import (find_spec)
-from pathlib import (Path)
-from sweep.config.errors import (InputError, RUN_AGAIN, StoppedError, hide_credentials)
-from sweep.executors.base import (PROGRAM, PollingExecutor, WorkerProgram)
-from sweep.executors.devices import (list_devices, make_pinned_environment, select_gpus)
-from sweep.executors.monitored import (MonitoredExecutor, make_source)
-from sweep.executors.process import (ProcessExecutor)
-from sweep.measurement.monitor import (Monitor)
-from sweep.records.inputs import (digest_code)
-from sweep.records.messages import (ACTOR_LOST, Ending, Heartbeat, NODE_LOST, Progress, Task, TrialTask, decode_message, encode_message, encode_task)
-from sweep.training.processes import (receive_task)
-from typing import (Any, NamedTuple, final)
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, final
 
+import psutil
+
+from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_credentials
+from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
+from sweep.executors.devices import list_devices, make_pinned_environment, select_gpus
+from sweep.executors.monitored import MonitoredExecutor, make_source
+from sweep.executors.process import ProcessExecutor
+from sweep.measurement.monitor import Monitor
+from sweep.records.inputs import digest_code
+from sweep.records.messages import (
+    ACTOR_LOST,
+    NODE_LOST,
+    Ending,
+    Heartbeat,
+    Progress,
+    Task,
+    TrialTask,
+    decode_message,
+    encode_message,
+    encode_task,
+)
+from sweep.training.processes import receive_task
 
 MAX_GPUS = 64  # of one machine
 _READY_SECONDS = 600.0  # to the first actor that can train; machines may import torch from a cold network disk

@@ -2,25 +2,27 @@
 
 import os
 import re
-from collections.abc import (Callable, Iterable)
-from dataclasses import (dataclass, field)
-from functools import (cache, partial)
-from pathlib import (Path)
-from pydantic import (Field, ValidationError, field_validator, model_validator)
-from sweep.config.errors import (InputError, describe_unknown, explain_refusal)
-from sweep.config.metrics import (METRICS, Requirement, Sensor, list_objectives)
-from sweep.config.sections import (Section)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (read_toml)
-from sweep.config.trial import (flatten_config)
-from sweep.executors.base import (Executor)
-from sweep.executors.devices import (limit_spinning, list_devices, select_gpus)
-from sweep.executors.inline import (InlineExecutor)
-from sweep.executors.monitored import (SENSORS, find_sensors)
-from sweep.executors.process import (ProcessExecutor)
-from sweep.executors.ray import (MAX_GPUS, RayExecutor, check_ray)
-from sweep.executors.slurm import (SlurmExecutor, SlurmSettings, check_slurm)
-from typing import (Annotated, Literal, Self, final)
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated, Literal, Self, final
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from sweep.config.errors import InputError, describe_unknown, explain_refusal
+from sweep.config.metrics import METRICS, Requirement, Sensor, list_objectives
+from sweep.config.sections import Section
+from sweep.config.study import StudySpec
+from sweep.config.study_file import read_toml
+from sweep.config.trial import flatten_config
+from sweep.executors.base import Executor
+from sweep.executors.devices import limit_spinning, list_devices, select_gpus
+from sweep.executors.inline import InlineExecutor
+from sweep.executors.monitored import SENSORS, find_sensors
+from sweep.executors.process import ProcessExecutor
+from sweep.executors.ray import MAX_GPUS, RayExecutor, check_ray
+from sweep.executors.slurm import SlurmExecutor, SlurmSettings, check_slurm
 
 
 @final

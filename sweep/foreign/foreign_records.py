@@ -1,23 +1,40 @@
 """Frames from the records of another program, as if its runs were trials without a study."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
 import numpy as np
 import pandas as pd
-from collections.abc import (Iterator, Mapping, Sequence)
-from functools import (cache)
-from pathlib import (Path)
-from pydantic import (TypeAdapter, ValidationError)
-from sweep.config.errors import (InputError, describe_unknown, shorten_text)
-from sweep.config.metrics import (METRICS, format_count, join_words)
-from sweep.config.study import (WINDOWS_RESERVED_NAMES)
-from sweep.config.trial import (config_fields, config_keys)
-from sweep.foreign.column_map import (ColumnMap, FACTS, MappedColumn, find_candidates, find_units, is_usual_name, load_column_map)
-from sweep.foreign.imported import (is_imported, read_imported)
-from sweep.foreign.sources import (Cell, ForeignTable, STATES, is_setting, read_foreign_table)
-from sweep.records.frames import (EVALUATION_COLUMNS, FRAME_PARTS, FrameColumn, Frames, RecordSource, build_frame, check_frames)
-from sweep.records.messages import (OUTCOMES)
-from sweep.records.records import (CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Kind)
-from typing import (Annotated, Any)
+from pydantic import TypeAdapter, ValidationError
 
+from sweep.config.errors import InputError, describe_unknown, shorten_text
+from sweep.config.metrics import METRICS, format_count, join_words
+from sweep.config.study import WINDOWS_RESERVED_NAMES
+from sweep.config.trial import config_fields, config_keys
+from sweep.foreign.column_map import (
+    FACTS,
+    ColumnMap,
+    MappedColumn,
+    find_candidates,
+    find_units,
+    is_usual_name,
+    load_column_map,
+)
+from sweep.foreign.imported import is_imported, read_imported
+from sweep.foreign.sources import STATES, Cell, ForeignTable, is_setting, read_foreign_table
+from sweep.records.frames import (
+    EVALUATION_COLUMNS,
+    FRAME_PARTS,
+    FrameColumn,
+    Frames,
+    RecordSource,
+    build_frame,
+    check_frames,
+)
+from sweep.records.messages import OUTCOMES
+from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Kind
 
 _ACCURACY = "val_accuracy"
 _KINDS: dict[str, Kind] = {column.path: column.kind for column in CONFIG_COLUMNS} | {"seed": "int"}

@@ -7,14 +7,14 @@ import math
 import os
 import threading
 import time
-from collections import (Counter)
-from collections.abc import (Callable, Iterable, Iterator, Sequence)
-from contextlib import (contextmanager)
-from pathlib import (Path)
-from statistics import (median)
-from sweep.measurement.quality import (find_undisturbed)
-from typing import (Any, Literal, NamedTuple, TypeVar, final, get_args)
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, NamedTuple, TypeVar, final, get_args
 
+from sweep.measurement.quality import find_undisturbed
 
 Item = TypeVar("Item")
 # Every second of a trial is one of these. "compile" is what torch.compile and the recording of CUDA graphs take;

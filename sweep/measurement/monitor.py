@@ -4,23 +4,24 @@ The supervisor never waits for the thread that reads. A failure leaves fields em
 """
 
 import logging
-import numpy as np
 import os
-import psutil
 import threading
 import time
-from abc import (ABC, abstractmethod)
-from bisect import (bisect_right)
-from collections.abc import (Callable, Collection, Iterator, Sequence)
-from contextlib import (suppress)
-from dataclasses import (dataclass, field)
-from functools import (cache)
-from importlib import (import_module)
-from itertools import (pairwise)
-from pathlib import (Path)
-from sweep.records.quality import (BUSY_HOST)
-from typing import (Any, TypeVar, final)
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar, final
 
+import numpy as np
+import psutil
+
+from sweep.records.quality import BUSY_HOST
 
 Value = TypeVar("Value")
 Span = tuple[float, float]  # from, to; seconds by time.perf_counter(), which on Linux all processes share

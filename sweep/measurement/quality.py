@@ -1,9 +1,20 @@
 """Quality flags of a timing: how well its mean step time is known. Imports no torch."""
 
-import numpy as np
-from collections.abc import (Sequence)
-from sweep.records.quality import (FEW_STEPS, MAX_TIME_ERROR, MAX_WAIT_SLOWDOWN, MIN_STEPS, MIN_WINDOWS, MUCH, PROCESSOR_WAIT, SLOWED_BY_OTHERS, UNCERTAIN_TIME)
+from collections.abc import Sequence
 
+import numpy as np
+
+from sweep.records.quality import (
+    FEW_STEPS,
+    MAX_TIME_ERROR,
+    MAX_WAIT_SLOWDOWN,
+    MIN_STEPS,
+    MIN_WINDOWS,
+    MUCH,
+    PROCESSOR_WAIT,
+    SLOWED_BY_OTHERS,
+    UNCERTAIN_TIME,
+)
 
 _MIN_DRIFT_WINDOWS = 9  # three for each third
 _MIN_REFERENCES = 5

@@ -1,25 +1,36 @@
 """Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
 import numpy as np
 import pandas as pd
-from collections.abc import (Mapping, Sequence)
-from dataclasses import (dataclass, field, replace)
-from functools import (cached_property, partial)
-from pathlib import (Path)
-from sqlalchemy import (Table)
-from sweep.config.commands import (StudyCommands, StudyOrigin, find_study_commands)
-from sweep.config.errors import (InputError, describe_unknown, shorten_text)
-from sweep.config.metrics import (format_count)
-from sweep.config.study import (StudySpec)
-from sweep.config.tables import (resolve)
-from sweep.config.trial import (flatten_table)
-from sweep.records.inputs import (DataSummary, StudyInputs)
-from sweep.records.messages import (OUTCOMES, Phase)
-from sweep.records.reading import (Repeated, spec_from_json)
-from sweep.records.records import (CONFIG_COLUMNS, EVALUATION_KINDS, FindCorrect, Kind, METRIC_KINDS, OPTIONAL_OF_EVALUATION, PROBE_KINDS, decode_correct)
-from sweep.records.schema import (ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, PROBES, QUEUE, STUDIES, TRIALS)
-from typing import (Any, NamedTuple, get_args)
+from sqlalchemy import Table
+
+from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
+from sweep.config.errors import InputError, describe_unknown, shorten_text
+from sweep.config.metrics import format_count
+from sweep.config.study import StudySpec
+from sweep.config.tables import resolve
+from sweep.config.trial import flatten_table
+from sweep.records.inputs import DataSummary, StudyInputs
+from sweep.records.messages import OUTCOMES, Phase
+from sweep.records.reading import Repeated, spec_from_json
+from sweep.records.records import (
+    CONFIG_COLUMNS,
+    EVALUATION_KINDS,
+    METRIC_KINDS,
+    OPTIONAL_OF_EVALUATION,
+    PROBE_KINDS,
+    FindCorrect,
+    Kind,
+    decode_correct,
+)
+from sweep.records.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, PROBES, QUEUE, STUDIES, TRIALS
 
 
 @dataclass(frozen=True)

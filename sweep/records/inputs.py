@@ -8,16 +8,16 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import (Callable, Iterator, Mapping, Sequence)
-from dataclasses import (asdict, dataclass, field, fields)
-from functools import (cache)
-from importlib.metadata import (version)
-from pathlib import (Path)
-from sweep.config.commands import (StudyOrigin)
-from sweep.config.errors import (InputError, shorten_text)
-from sweep.config.trial import (TrialConfig, flatten_config)
-from typing import (Any, Self)
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
 
+from sweep.config.commands import StudyOrigin
+from sweep.config.errors import InputError, shorten_text
+from sweep.config.trial import TrialConfig, flatten_config
 
 # Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
 # data.workers) stays in the key: it changes the times that a reused trial brings along.

@@ -3,19 +3,20 @@
 import base64
 import binascii
 import hashlib
-import numpy as np
-import numpy.typing as npt
 import types
 import zlib
-from collections.abc import (Callable, Mapping, Sequence)
-from dataclasses import (dataclass, field, fields, replace)
-from datetime import (UTC, datetime)
-from functools import (cached_property)
-from sweep.config.metrics import (METRICS)
-from sweep.config.trial import (Scalar, TrialConfig, build_config, config_fields)
-from sweep.records.messages import (Ending, Evaluation, Outcome, Phase)
-from typing import (Annotated, Any, Literal, Union, get_args, get_origin)
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import numpy as np
+import numpy.typing as npt
+
+from sweep.config.metrics import METRICS
+from sweep.config.trial import Scalar, TrialConfig, build_config, config_fields
+from sweep.records.messages import Ending, Evaluation, Outcome, Phase
 
 Kind = Literal["int", "float", "bool", "text", "time"]
 CONFIG_PREFIX = "config."

@@ -2,26 +2,33 @@
 
 import contextlib
 import tempfile
-from collections.abc import (Callable, Iterator)
-from dataclasses import (dataclass, field, replace)
-from pathlib import (Path)
-from sweep.config.errors import (InputError)
-from sweep.config.trial import (TrialConfig)
-from sweep.executors.base import (QueryableExecutor)
-from sweep.executors.devices import (limit_spinning)
-from sweep.executors.table import (ExecutorSettings, make_executor)
-from sweep.probing.cost_model import (count_epoch_steps)
-from sweep.probing.gate import (measure_room)
-from sweep.probing.micro_batch_search import (MicroBatchSearch, ProbeFailedError, SplitStep, describe_accumulation, measure_bytes_per_sample, search_micro_batch)
-from sweep.probing.prober import (ProbeSettings, Prober, open_shared_book)
-from sweep.probing.shape import (derive_shape, replace_micro_batch)
-from sweep.records.messages import (Ending, Evaluation, TrialTask)
-from sweep.records.records import (ProbeRecord)
-from sweep.search.session import (Options, check_config)
-from sweep.training.data.sources import (find_facts, make_expected_data)
-from sweep.training.processes import (SUPERVISOR_LINK)
-from typing import (Any)
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from sweep.config.errors import InputError
+from sweep.config.trial import TrialConfig
+from sweep.executors.base import QueryableExecutor
+from sweep.executors.devices import limit_spinning
+from sweep.executors.table import ExecutorSettings, make_executor
+from sweep.probing.cost_model import count_epoch_steps
+from sweep.probing.gate import measure_room
+from sweep.probing.micro_batch_search import (
+    MicroBatchSearch,
+    ProbeFailedError,
+    SplitStep,
+    describe_accumulation,
+    measure_bytes_per_sample,
+    search_micro_batch,
+)
+from sweep.probing.prober import Prober, ProbeSettings, open_shared_book
+from sweep.probing.shape import derive_shape, replace_micro_batch
+from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.records.records import ProbeRecord
+from sweep.search.session import Options, check_config
+from sweep.training.data.sources import find_facts, make_expected_data
+from sweep.training.processes import SUPERVISOR_LINK
 
 _ACCUMULATIONS = (1, 2, 4, 8)
 _TIMED_SECONDS = 1.0

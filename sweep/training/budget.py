@@ -1,14 +1,15 @@
 """How long to train, which share of that is spent, when to evaluate, and the global batch over the budget."""
 
 import math
-from bisect import (bisect_right)
-from collections.abc import (Callable)
-from math import (ceil)
-from sweep.config.sections import (BatchSection, BudgetSection)
-from sweep.training.constants import (MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH)
-from sweep.training.data.windows import (count_budget_epochs, count_budget_steps)
-from sweep.training.schedules import (Span)
-from typing import (Any, NamedTuple, final)
+from bisect import bisect_right
+from collections.abc import Callable
+from math import ceil
+from typing import Any, NamedTuple, final
+
+from sweep.config.sections import BatchSection, BudgetSection
+from sweep.training.constants import MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH
+from sweep.training.data.windows import count_budget_epochs, count_budget_steps
+from sweep.training.schedules import Span
 
 
 class TrainingPoint(NamedTuple):

@@ -7,34 +7,35 @@ of the data; the time that a smaller micro batch does not save is the cost of la
 import logging
 import math
 import statistics
-import torch
-from collections.abc import (Callable, Iterable, Sequence)
-from functools import (partial)
-from pathlib import (Path)
-from sweep.config.scaling import (scale_adam_constants, scale_weight_decay)
-from sweep.config.tables import (OPTIMIZERS)
-from sweep.config.trial import (TrialConfig)
-from sweep.measurement.clock import (Ledger)
-from sweep.measurement.device import (describe_environment, name_device_class, time_calls)
-from sweep.measurement.host_memory import (name_storage)
-from sweep.measurement.memory import (release_memory)
-from sweep.records.quality import ALLOCATOR_RETRIES
-from sweep.records.messages import (Ending, Outcome, TrialTask)
-from sweep.records.records import (encode_correct)
-from sweep.training.auto_micro import (catch_out_of_memory)
-from sweep.training.checkpoints import (ModelFacts, save_model)
-from sweep.training.constants import (BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS)
-from sweep.training.data.feeders import (Batch)
-from sweep.training.data.windows import (Window)
-from sweep.training.evaluation import (averaged_model, evaluate_model)
-from sweep.training.outcomes import (DivergedError, TargetMissedError)
-from sweep.training.setup import (TrainingSetup, TrialState)
-from sweep.training.sharpness import (measure_sharpness)
-from sweep.training.step import (set_lr)
-from sweep.training.world import (World)
-from torch import (Tensor)
-from typing import (Literal, NamedTuple)
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
 
+import torch
+from torch import Tensor
+
+from sweep.config.scaling import scale_adam_constants, scale_weight_decay
+from sweep.config.tables import OPTIMIZERS
+from sweep.config.trial import TrialConfig
+from sweep.measurement.clock import Ledger
+from sweep.measurement.device import describe_environment, name_device_class, time_calls
+from sweep.measurement.host_memory import name_storage
+from sweep.measurement.memory import release_memory
+from sweep.records.messages import Ending, Outcome, TrialTask
+from sweep.records.quality import ALLOCATOR_RETRIES
+from sweep.records.records import encode_correct
+from sweep.training.auto_micro import catch_out_of_memory
+from sweep.training.checkpoints import ModelFacts, save_model
+from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS
+from sweep.training.data.feeders import Batch
+from sweep.training.data.windows import Window
+from sweep.training.evaluation import averaged_model, evaluate_model
+from sweep.training.outcomes import DivergedError, TargetMissedError
+from sweep.training.setup import TrainingSetup, TrialState
+from sweep.training.sharpness import measure_sharpness
+from sweep.training.step import set_lr
+from sweep.training.world import World
 
 _log = logging.getLogger(__name__)
 

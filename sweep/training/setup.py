@@ -1,37 +1,47 @@
 """Everything that a trial requires before its clock starts (data, model, optimizer), and what is known of it so far."""
 
 import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from math import ceil
+from typing import Any, final
+
 import numpy as np
 import torch
-from collections.abc import (Callable, Iterable)
-from dataclasses import (asdict, dataclass, field, replace)
-from functools import (cache)
-from math import (ceil)
-from sweep.config.errors import (InputError)
-from sweep.config.scaling import (scale_ema_decay)
-from sweep.config.trial import (TrialConfig)
-from sweep.measurement.clock import (Ledger, PHASES, list_times)
-from sweep.measurement.gradient_noise import (NoiseMeter, WINDOWS_EVERY)
-from sweep.measurement.quality import (find_timing_flags, measure_slowdown, measure_time_error)
-from sweep.records.messages import (Evaluation, ExpectedData)
-from sweep.training.auto_micro import (AutoMicro)
-from sweep.training.budget import (BatchSchedule, Budget, TrainingPoint)
-from sweep.training.checkpoints import (Stateful)
-from sweep.training.constants import (TRAIN_ACCURACY_IMAGES)
-from sweep.training.data.feeders import (Batch, BatchPlanner, Feeder, ShardedFeeder, check_shards, make_feeder, make_plain_batches, shard_images)
-from sweep.training.data.images import (Images, Splits)
-from sweep.training.data.sources import (load_splits)
-from sweep.training.evaluation import (EvalBatch, PREDICTORS, Predict, count_most_images, predict_once)
-from sweep.training.models.build import (build_model)
-from sweep.training.models.resnets import (find_batch_norms)
-from sweep.training.optimizers import (build_optimizer)
-from sweep.training.outcomes import (DivergedError)
-from sweep.training.precision import (Ema, Precision, make_precision, place_model)
-from sweep.training.step import (GraphedMicroStep, Normalize, Step)
-from sweep.training.world import (SOLO, World)
-from torch import (Tensor, nn)
-from typing import (Any, final)
+from torch import Tensor, nn
 
+from sweep.config.errors import InputError
+from sweep.config.scaling import scale_ema_decay
+from sweep.config.trial import TrialConfig
+from sweep.measurement.clock import PHASES, Ledger, list_times
+from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
+from sweep.measurement.quality import find_timing_flags, measure_slowdown, measure_time_error
+from sweep.records.messages import Evaluation, ExpectedData
+from sweep.training.auto_micro import AutoMicro
+from sweep.training.budget import BatchSchedule, Budget, TrainingPoint
+from sweep.training.checkpoints import Stateful
+from sweep.training.constants import TRAIN_ACCURACY_IMAGES
+from sweep.training.data.feeders import (
+    Batch,
+    BatchPlanner,
+    Feeder,
+    ShardedFeeder,
+    check_shards,
+    make_feeder,
+    make_plain_batches,
+    shard_images,
+)
+from sweep.training.data.images import Images, Splits
+from sweep.training.data.sources import load_splits
+from sweep.training.evaluation import PREDICTORS, EvalBatch, Predict, count_most_images, predict_once
+from sweep.training.models.build import build_model
+from sweep.training.models.resnets import find_batch_norms
+from sweep.training.optimizers import build_optimizer
+from sweep.training.outcomes import DivergedError
+from sweep.training.precision import Ema, Precision, make_precision, place_model
+from sweep.training.step import GraphedMicroStep, Normalize, Step
+from sweep.training.world import SOLO, World
 
 _START = TrainingPoint(0, 0, 0.0)
 _STATISTICS_IMAGES = 10_000  # that mean and deviation are measured on, at most

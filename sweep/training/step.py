@@ -1,20 +1,21 @@
 """One optimizer step over a window of micro batches, whose forward and backward may be a CUDA graph."""
 
-import torch
-from collections.abc import (Callable, Iterable)
-from dataclasses import (dataclass)
-from sweep.config.sections import (RegularizationSection)
-from sweep.measurement.device import (snapshot_pass)
-from sweep.measurement.gradient_noise import (NoiseMeter)
-from sweep.measurement.memory import (read_reserved_bytes, release_memory)
-from sweep.training.data.feeders import (Batch)
-from sweep.training.precision import (Ema, Precision)
-from sweep.training.processes import (SUPERVISOR_LINK)
-from sweep.training.world import (SOLO, World)
-from torch import (Tensor, nn)
-from torch.nn.functional import (cross_entropy)
-from typing import (Any, NamedTuple, final)
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from sweep.config.sections import RegularizationSection
+from sweep.measurement.device import snapshot_pass
+from sweep.measurement.gradient_noise import NoiseMeter
+from sweep.measurement.memory import read_reserved_bytes, release_memory
+from sweep.training.data.feeders import Batch
+from sweep.training.precision import Ema, Precision
+from sweep.training.processes import SUPERVISOR_LINK
+from sweep.training.world import SOLO, World
 
 _CUDA: Any = torch.cuda  # torch leaves streams untyped
 _WARM_UP_CALLS = 3  # in which libraries choose algorithms and allocate workspaces

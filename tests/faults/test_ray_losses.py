@@ -13,7 +13,7 @@ from storm_processes import Process, hit, process
 from tally import Tally, rounds
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.wide, pytest.mark.slow]
 
 _MAX_ATTEMPTS = 4  # a trial is tried again three times
 

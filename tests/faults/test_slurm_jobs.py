@@ -14,7 +14,7 @@ from storm import Storm, storm
 from tally import Tally, rounds
 
 pytest.importorskip("submitit")
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.wide, pytest.mark.slow]
 
 _PLUGIN = str(Path(__file__).parents[1] / "patient_plugin.py")
 _SPEC = {"base": {"model.name": "patient", "data.subset": 300, "budget.epochs": 12}}

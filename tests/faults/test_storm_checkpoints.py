@@ -4,8 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tally import Tally, rounds
 
+pytestmark = pytest.mark.wide
 _PROGRAM = Path(__file__).parent.with_name("checkpoint_storm.py")
 
 

@@ -11,6 +11,7 @@ from storm import Storm, storm
 from storm_processes import hit
 from tally import Tally, rounds
 
+pytestmark = pytest.mark.wide
 _STALL_SECONDS = 6.0
 _DEEDS = {"segfault": "SIGSEGV", "abort": "SIGABRT", "hang": "stalled", "stop": "stalled"}
 _ORDERS = 10  # of one study

@@ -13,6 +13,7 @@ from storm import Storm, storm
 from storm_processes import hit
 from tally import Tally, rounds
 
+pytestmark = pytest.mark.wide
 _CHILD_KILLS = 21  # of one study; now and then one comes too late
 _USUAL_SECONDS = 0.8  # that a trial trains
 _SUPERVISOR_KILLS = 5

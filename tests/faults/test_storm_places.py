@@ -14,6 +14,7 @@ from storm_ledger import Ledger, file_ledger
 from tally import Tally, rounds
 
 __all__ = ["postgres"]
+pytestmark = pytest.mark.wide
 
 _DISK_BYTES = 48 << 20
 _PIECE = bytes(16 << 10)
@@ -74,7 +75,6 @@ def _fill(ballast: Path) -> None:
             return
 
 
-@pytest.mark.wide
 def test_a_server_that_restarts_costs_no_record(postgres: Server, tmp_path: Path, tally: Tally) -> None:
     wanted, generator, num_restarts = rounds(20), random.Random(0), 0
     with storm(tmp_path, trials=6 * wanted, ledger=_server_ledger(postgres.url), store=postgres.url) as study:

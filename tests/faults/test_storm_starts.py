@@ -9,6 +9,7 @@ from storm import storm
 from storm_processes import hit, process
 from tally import IS_WHOLE, Tally, rounds
 
+pytestmark = pytest.mark.wide
 _NUM_STARTS = 20 if IS_WHOLE else 5
 
 

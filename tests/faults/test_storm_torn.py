@@ -1,11 +1,8 @@
 """Files that end too early: what is read from them is whole, or is not there, and a refusal is one line."""
 
 import random
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,15 +10,14 @@ from records_factory import add_trials, make_config, make_ending, make_evaluatio
 from tally import Tally, rounds
 
 from sweep.config.errors import InputError, StoreError
-from sweep.probing.prober import open_shared_book
 from sweep.records.files import export_frames, import_records, read_export
 from sweep.records.frames import Frames
 from sweep.records.loading import load_frames
-from sweep.records.records import ProbeRecord
-from sweep.records.store import PROBES_FILE, Store, open_book, open_store
+from sweep.records.store import Store, open_store
 from sweep.training.checkpoints import CheckpointFolder
 from tests.checkpoint_storm import Part
 
+pytestmark = pytest.mark.wide
 Rows = set[tuple[str, ...]]
 
 
@@ -163,37 +159,3 @@ def test_a_torn_export_is_refused_or_whole(format: str, whole: Path, tmp_path: P
             (tmp_path / "other.sqlite").unlink()
             store = open_store(tmp_path / "other.sqlite", create=True)
     store.close()
-
-
-def test_torn_probes_are_whole_or_forgotten(tmp_path: Path, tally: Tally) -> None:
-    with closing(open_book(tmp_path)) as book:
-        known = [
-            ProbeRecord(shape_key=f"key{index}", device="cpu", step_seconds_median=0.1 + index) for index in range(5)
-        ]
-        for probe in known:
-            book.keep(probe)
-    num_forgotten = 0
-    for path in torn([tmp_path / PROBES_FILE], rounds(50)):
-        tally.count("torn files: probes")
-        found: list[Any] = []
-        try:
-            with open_shared_book(tmp_path) as shared:
-                found = [] if shared is None else shared.of_device("cpu")
-        except StoreError:
-            found = []
-        num_forgotten += not found
-        tally.lost += [f"{path.stat().st_size} bytes: {probe}" for probe in found if probe not in known]
-        for name in ("-wal", "-shm"):
-            path.with_name(path.name + name).unlink(missing_ok=True)
-    assert num_forgotten
-
-
-def test_the_storm_would_see_a_half_row(whole: Path, tally: Tally) -> None:
-    """A cell that is changed behind the program's back is what a torn file must never give."""
-    expected = rows_of(load_frames(whole, evaluations=True))
-    with closing(sqlite3.connect(whole / "study.sqlite")) as connection, connection:
-        connection.execute("UPDATE sweep_trials SET val_accuracy = 0.125 WHERE number = 0")
-    other = Tally()
-    judge(other, "store", whole / "study.sqlite", expected, refusal_or(lambda: load_frames(whole, evaluations=True)))
-    assert len(other.lost) == 1
-    assert tally.lost == []

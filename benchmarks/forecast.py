@@ -232,21 +232,6 @@ def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:
     return rows
 
 
-<<<<<<< ours
-def replay_forecast(figures: StudyFigures) -> Floats:
-    """The seconds that the present constants draw for a measured study, shape ``[draws]``."""
-    costs: dict[str, Any] = {
-        name: np.array(value) if isinstance(value, list) else value for name, value in figures.costs.items()
-    }
-    return study_forecast.draw_study_seconds(RemainingWork(sample=(), **figures.work), SampleCosts(**costs))
-||||||| base
-def replay_forecast(figures: StudyFigures) -> Floats:
-    """The seconds that the present constants draw for a measured study, shape ``[draws]``."""
-    costs: dict[str, Any] = {
-        name: np.array(value) if isinstance(value, list) else value for name, value in figures.costs.items()
-    }
-    return study_forecast.draw_study_seconds(StudyCosts(**costs))
-=======
 def calibrate(found: Sequence[StudyFigures]) -> tuple[float, float]:
     """The constants ``FACTOR`` and ``WIDTH`` of the forecast: the factor on the median and the width in logarithms, so
     that half of the totals are above the median and the interval is expected to hold the total of the next study in
@@ -256,7 +241,7 @@ def calibrate(found: Sequence[StudyFigures]) -> tuple[float, float]:
         costs: dict[str, Any] = {
             name: np.array(value) if isinstance(value, list) else value for name, value in one.costs.items()
         }
-        draws.append(np.quantile(study_forecast.draw_study_seconds(StudyCosts(**costs)), (0.05, 0.5, 0.95)))
+        draws.append(np.quantile(study_forecast.draw_study_seconds(RemainingWork(sample=(), **one.work), SampleCosts(**costs)), (0.05, 0.5, 0.95)))
     low, middle, high = np.log(draws).T
     gaps = np.log([one.total_seconds for one in found]) - middle
     factor = float(np.median(gaps))
@@ -276,7 +261,6 @@ def main() -> int:
     factor, width = calibrate(found)
     print(f"FACTOR = {factor:.3g}, WIDTH = {width:.3g}, from {len(found)} studies")
     return 0
->>>>>>> theirs
 
 
 # ---------------------------------------------------------------------- the benchmark

@@ -146,32 +146,6 @@ def test_tasks_of_the_guide_are_what_they_are_named_after(tmp_path: Path) -> Non
 # ---------------------------------------------------------------------- forecasts
 
 
-<<<<<<< ours
-def figures(total: float) -> StudyFigures:
-    """Of a study of 20 trials of which each takes 10 seconds."""
-    ten = np.full(4, 10.0)
-    costs = SampleCosts(search_seconds=ten, confirm_seconds=ten, num_trials=20, share_guessed=0.0, is_cap=False)
-    work = {"num_trials": 20, "most_confirm": 0, "is_exact": True}
-    lists = {name: np.asarray(value).tolist() for name, value in vars(costs).items()}
-    known = {"expected_seconds": 200.0, "low_seconds": 170.0, "high_seconds": 240.0, "probing_seconds": 1.0}
-    return StudyFigures(study="made", total_seconds=total, work=work, costs=lists, trials=[], **known)
-
-
-||||||| base
-def figures(total: float) -> StudyFigures:
-    """Of a study of 20 trials of which each takes 10 seconds."""
-    ten = np.full(4, 10.0)
-    costs = StudyCosts(
-        search_seconds=ten, confirm_seconds=ten, num_trials=20, least_confirm=0, most_confirm=0, is_exact=True,
-        share_guessed=0.0,
-    )  # fmt: skip
-    lists = {name: np.asarray(value).tolist() for name, value in vars(costs).items()}
-    known = {"expected_seconds": 200.0, "low_seconds": 170.0, "high_seconds": 240.0, "probing_seconds": 1.0}
-    return StudyFigures(study="made", total_seconds=total, costs=lists, trials=[], **known)
-
-
-=======
->>>>>>> theirs
 def test_studies_of_both_parts_differ_and_have_every_shape() -> None:
     planned = plan_studies("development", forecast.NUM_DEVELOPMENT) + plan_studies(
         "validation", forecast.NUM_VALIDATION

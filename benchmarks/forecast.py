@@ -11,24 +11,25 @@ a short study, and the first training of a process no longer counted as usual.
 """
 
 import contextlib
-import numpy as np
 import sys
 import tempfile
 import time
-from benchmarks.datasets import (ARCHIVE, PART, PLUGIN, write_part)
-from benchmarks.harness import (Arms, Setting, benchmark, digest_files, keep)
-from collections.abc import (Iterator, Sequence)
-from dataclasses import (asdict, dataclass)
-from pathlib import (Path)
-from sweep.config.study import (Confirm, StudySpec)
-from sweep.config.study_file import (build_study)
-from sweep.executors.table import (ExecutorSettings)
-from sweep.records.inputs import (PROBE, digest_code)
-from sweep.search import (study_forecast)
-from sweep.search.session import (Options, Session, open_session)
-from sweep.search.study_forecast import (RemainingWork, SampleCosts, list_remaining, predict_costs)
-from typing import (Any, TypeVar)
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
+
+from benchmarks.datasets import ARCHIVE, PART, PLUGIN, write_part
+from benchmarks.harness import Arms, Setting, benchmark, digest_files, keep
+from sweep.config.study import Confirm, StudySpec
+from sweep.config.study_file import build_study
+from sweep.executors.table import ExecutorSettings
+from sweep.records.inputs import PROBE, digest_code
+from sweep.search import study_forecast
+from sweep.search.session import Options, Session, open_session
+from sweep.search.study_forecast import RemainingWork, SampleCosts, list_remaining, predict_costs
 
 ROOT = Path("runs/forecast_error")
 NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
@@ -241,7 +242,12 @@ def calibrate(found: Sequence[StudyFigures]) -> tuple[float, float]:
         costs: dict[str, Any] = {
             name: np.array(value) if isinstance(value, list) else value for name, value in one.costs.items()
         }
-        draws.append(np.quantile(study_forecast.draw_study_seconds(RemainingWork(sample=(), **one.work), SampleCosts(**costs)), (0.05, 0.5, 0.95)))
+        draws.append(
+            np.quantile(
+                study_forecast.draw_study_seconds(RemainingWork(sample=(), **one.work), SampleCosts(**costs)),
+                (0.05, 0.5, 0.95),
+            )
+        )
     low, middle, high = np.log(draws).T
     gaps = np.log([one.total_seconds for one in found]) - middle
     factor = float(np.median(gaps))

@@ -1,24 +1,25 @@
 """What benchmarks train on and replay: drawn images, recorded tables, simulated workers, studies of the forecast."""
 
 import json
+import time
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
-import time
 import torch
-from benchmarks import (__main__ as command, datasets, forecast, search, tables)
-from benchmarks.forecast import (StudyFigures, plan_studies)
-from benchmarks.harness import (TABLES)
-from benchmarks.memory_forecast import (Judged, judge, list_configurations, summarize)
-from benchmarks.replay import (make_replay_study, read_table, replay_search)
-from itertools import (pairwise)
-from pathlib import (Path)
-from sweep.config.errors import (InputError)
-from sweep.config.sections import (DataSection)
-from sweep.config.study_file import (load_study)
-from sweep.records.loading import (load_frames)
-from sweep.search import (study_forecast)
-from sweep.search.study_forecast import (SampleCosts)
 
+from benchmarks import __main__ as command
+from benchmarks import datasets, forecast, search, tables
+from benchmarks.forecast import StudyFigures, plan_studies
+from benchmarks.harness import TABLES
+from benchmarks.memory_forecast import Judged, judge, list_configurations, summarize
+from benchmarks.replay import make_replay_study, read_table, replay_search
+from sweep.config.errors import InputError
+from sweep.config.sections import DataSection
+from sweep.config.study_file import load_study
+from sweep.records.loading import load_frames
+from sweep.search import study_forecast
 
 pytestmark = pytest.mark.wide
 DESIGN = """

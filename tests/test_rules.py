@@ -1,15 +1,27 @@
 """The ranking of scaling rules against truths that are known, and on the recorded experiment."""
 
 import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
-from benchmarks.rules import (COMBINATIONS, Combination, RECORDS, REFERENCE, Ranking, build_setting, collect_settings, rank_rules, scale_recipe, start_from)
-from collections.abc import (Callable, Sequence)
-from pathlib import (Path)
-from sweep.config.errors import (InputError)
-from sweep.config.trial import (TrialConfig, build_config)
-from sweep.records.loading import (load_frames)
 
+from benchmarks.rules import (
+    COMBINATIONS,
+    RECORDS,
+    REFERENCE,
+    Combination,
+    Ranking,
+    build_setting,
+    collect_settings,
+    rank_rules,
+    scale_recipe,
+    start_from,
+)
+from sweep.config.errors import InputError
+from sweep.config.trial import TrialConfig, build_config
+from sweep.records.loading import load_frames
 
 pytestmark = pytest.mark.wide
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Table
 
-from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
+from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands, name_foreign_commands
 from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.config.metrics import format_count
 from sweep.config.study import StudySpec

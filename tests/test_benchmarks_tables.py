@@ -167,14 +167,15 @@ def test_the_calibration_finds_the_factor_and_the_width(monkeypatch: pytest.Monk
     monkeypatch.setattr(study_forecast, "FACTOR", 1.0)
     monkeypatch.setattr(study_forecast, "WIDTH", 1.0)
     ten = np.full(4, 10.0)  # 20 trials of 10 seconds each, whose drawn totals have a deviation of 0.1
-    costs = StudyCosts(
-        search_seconds=ten, confirm_seconds=ten, num_trials=20, least_confirm=0, most_confirm=0, is_exact=True,
-        share_guessed=0.0,
-    )  # fmt: skip
+    costs = SampleCosts(search_seconds=ten, confirm_seconds=ten, num_trials=20, share_guessed=0.0, is_cap=False)
+    work = {"num_trials": 20, "most_confirm": 0, "is_exact": True}
     lists = {name: np.asarray(value).tolist() for name, value in vars(costs).items()}
     known = {"expected_seconds": 200.0, "low_seconds": 170.0, "high_seconds": 240.0, "probing_seconds": 1.0}
     totals = 200.0 * 1.3 * np.exp(np.random.default_rng(0).normal(0, 0.25, 400))
-    found = [StudyFigures(study="made", total_seconds=float(each), costs=lists, trials=[], **known) for each in totals]
+    found = [
+        StudyFigures(study="made", total_seconds=float(each), work=work, costs=lists, trials=[], **known)
+        for each in totals
+    ]
     assert forecast.calibrate(found) == (pytest.approx(1.3, rel=0.05), pytest.approx(2.5, rel=0.1))
 
 

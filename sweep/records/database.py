@@ -35,7 +35,6 @@ from sweep.records.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, VERSIO
 # Where records are: a file, a study's folder, or a database URL.
 
 STORE_FILE = "study.sqlite"
-STORE_VARIABLE = "SWEEP_STORE"
 _SECRETS = frozenset(("password", "sslpassword", "passwd"))  # names of drivers' query parameters
 
 

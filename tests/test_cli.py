@@ -416,9 +416,9 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
     ("sent", "code", "cause"),
     [
         (signal.SIGINT, 130, "interrupted"),
-        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
-        pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, -9, "supervisor_lost", marks=pytest.mark.slow),  # test_continuation has it too
+        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.wide),
+        pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.wide),
+        pytest.param(signal.SIGKILL, -9, "supervisor_lost", marks=pytest.mark.wide),  # test_continuation has it too
     ],
 )
 def test_an_interrupted_study_leaves_no_process_and_goes_on(
@@ -451,7 +451,7 @@ def test_an_interrupted_study_leaves_no_process_and_goes_on(
     assert not list((tmp_path / "runs/tiny").glob("checkpoints/*"))
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 def test_a_killed_child_is_an_attempt_on_record_and_its_trial_goes_on(tmp_path: Path) -> None:
     marker = f"{tmp_path.name}-child"
     study = start_study(tmp_path, marker)

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path for package in ("sweep", "reports", "studies") for path in (ROOT / package).rglob("*.py"))
 MODULES = [path for path in FILES if path.name not in {"__init__.py", "__main__.py"}]
-COMMANDS = ROOT / "sweep/cli/commands"
+COMMANDS = ROOT / "sweep/cli"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -2,24 +2,23 @@
 
 import json
 import os
+import pytest
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from cli_calls import (INLINE, call_sweep)
+from collections.abc import (Callable)
+from pathlib import (Path)
+from studies import (shipped_studies)
+from sweep import (load_frames)
+from sweep.cli.app import (COMMANDS, load_command, run_app)
+from sweep.config.study_file import (load_study)
+from sweep.config.tables import (DATASETS, MODELS, OPTIMIZERS, SCHEDULES)
+from sweep.config.trial import (TrialConfig, config_keys)
+from sweep.records.frames import (TRIAL_COLUMNS)
+from typing import (Any)
 
-import pytest
-from cli_calls import INLINE, call_sweep
-
-from studies import shipped_studies
-from sweep import load_frames
-from sweep.cli.app import COMMANDS, load_command, run_app
-from sweep.config.study_file import load_study
-from sweep.config.tables import DATASETS, MODELS, OPTIMIZERS, SCHEDULES
-from sweep.config.trial import TrialConfig, config_keys
-from sweep.records.frames import TRIAL_COLUMNS
 
 TINY = """
 name = "tiny"
@@ -416,9 +415,9 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
     ("sent", "code", "cause"),
     [
         (signal.SIGINT, 130, "interrupted"),
-        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
-        pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, -9, "supervisor_lost", marks=pytest.mark.slow),  # test_tuner has it too
+        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.wide),
+        pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.wide),
+        pytest.param(signal.SIGKILL, -9, "supervisor_lost", marks=pytest.mark.wide),  # test_tuner has it too
     ],
 )
 def test_an_interrupted_study_leaves_no_process_and_goes_on(
@@ -451,7 +450,7 @@ def test_an_interrupted_study_leaves_no_process_and_goes_on(
     assert not list((tmp_path / "runs/tiny").glob("checkpoints/*"))
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 def test_a_killed_child_is_an_attempt_on_record_and_its_trial_goes_on(tmp_path: Path) -> None:
     marker = f"{tmp_path.name}-child"
     study = start_study(tmp_path, marker)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import call_sweep
+from cli_calls import INLINE, call_sweep
 
 import sweep.probing.memory
 from sweep import load_frames
@@ -217,7 +217,7 @@ def test_what_cannot_be_probed_is_refused(
 
 
 def test_a_dry_run_says_the_cost_and_leaves_no_study(folder: Path) -> None:
-    first = call_sweep("run", "tiny.toml", "--dry-run", "--json", "--root", "dry", cwd=folder)
+    first = call_sweep("run", "tiny.toml", "--dry-run", "--json", "--root", "dry", *INLINE, cwd=folder)
     assert first.returncode == 0, first.stderr
     document = json.loads(first.stdout)
     low, high = document["expected_total_seconds_low"], document["expected_total_seconds_high"]
@@ -226,13 +226,13 @@ def test_a_dry_run_says_the_cost_and_leaves_no_study(folder: Path) -> None:
     assert 0 < document["peak_memory_bytes_low"] <= document["peak_memory_bytes_high"] < document["memory_limit_bytes"]
     assert document["num_probes"] >= 1
     assert sorted(path.name for path in (folder / "dry").iterdir() if "-" not in path.name) == ["probes.sqlite"]
-    again = call_sweep("run", "tiny.toml", "--dry-run", "--root", "dry", cwd=folder)
+    again = call_sweep("run", "tiny.toml", "--dry-run", "--root", "dry", *INLINE, cwd=folder)
     assert again.returncode == 0, again.stderr
     assert "forecast: 2 trials, and up to about 1 to confirm: about" in again.stdout
 
 
 def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: Path) -> None:
-    result = call_sweep("run", "tiny.toml", "--root", "runs", cwd=folder)
+    result = call_sweep("run", "tiny.toml", "--root", "runs", *INLINE, cwd=folder)
     assert result.returncode == 0, result.stderr
     lines = result.stderr.splitlines()
     assert lines[0] == "data: digits: 200 training, 228 validation and 269 test images"

@@ -126,7 +126,7 @@ def check_all_uses(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MODELS]
+    "name", [pytest.param(name, marks=pytest.mark.wide) if name in SLOW else name for name in MODELS]
 )
 def test_every_model_is_estimated_probed_and_trained(name: str) -> None:
     check_all_uses({"model.name": name})

@@ -101,7 +101,7 @@ def test_every_guide_with_commands_is_run_below() -> None:
     assert run | _NOT_RUN == with_commands
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.timeout(1500)
 def test_the_tutorial_leads_from_images_to_an_answer(tmp_path: Path) -> None:
     # without a budget the guide writes the study and does not run it, so that the test does not depend on the clock
@@ -118,14 +118,14 @@ def test_the_tutorial_leads_from_images_to_an_answer(tmp_path: Path) -> None:
     assert (tmp_path / "weights.safetensors").stat().st_size > 100_000
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 def test_the_guide_on_questions_writes_a_study(tmp_path: Path) -> None:
     guide = run_guide("ask.md", tmp_path, {"--yes": "--yes --dry-run"})
     (file,) = guide.folder.glob("*.toml")
     assert "256" in file.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.timeout(900)
 def test_a_study_of_ones_own_is_run_changed_and_compared(tmp_path: Path) -> None:
     guide = run_guide("study.md", tmp_path, {"--trials 14": "--trials 3"})
@@ -136,7 +136,7 @@ def test_a_study_of_ones_own_is_run_changed_and_compared(tmp_path: Path) -> None
     assert "lr_at_64" in guide.output
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 def test_own_data_is_counted_and_trained(tmp_path: Path) -> None:
     save_photos(tmp_path)
     guide = run_guide("own-data.md", tmp_path, {"--set budget.epochs=5 --trials 4": _SMALL})
@@ -145,7 +145,7 @@ def test_own_data_is_counted_and_trained(tmp_path: Path) -> None:
     assert set(load_frames(tmp_path / "runs/my_study").trials["outcome"]) == {"complete"}
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.timeout(900)
 def test_a_model_of_ones_own_is_swept(tmp_path: Path) -> None:
     run_guide("own-model.md", tmp_path, {"sweep run my_study.toml": f"sweep run my_study.toml {_SMALL}"})
@@ -157,7 +157,7 @@ def test_a_model_of_ones_own_is_swept(tmp_path: Path) -> None:
     assert from_python["outcome"].tolist() == ["complete"] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 def test_records_of_ones_own_loop_have_an_answer(tmp_path: Path) -> None:
     guide = run_guide("own-loop.md", tmp_path)
     trials = load_frames(tmp_path / "runs/own_loop").trials
@@ -177,7 +177,7 @@ def test_records_from_elsewhere_have_an_answer(tmp_path: Path) -> None:
     assert "These records are from elsewhere" in (tmp_path / "page/report.html").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.timeout(900)
 def test_figures_and_tables_for_a_paper_are_written(tmp_path: Path) -> None:
     run_guide("paper-figures.md", tmp_path)
@@ -187,7 +187,6 @@ def test_figures_and_tables_for_a_paper_are_written(tmp_path: Path) -> None:
     assert len(rows) == 1 + len(load_frames(tmp_path / "runs/paper").trials)
 
 
-@pytest.mark.slow
 @pytest.mark.wide
 @pytest.mark.timeout(900)
 def test_a_team_reads_what_one_of_it_ran(tmp_path: Path, postgres: Server) -> None:

@@ -18,7 +18,7 @@ from sweep import load_frames
 from sweep.records.frames import Frames
 from sweep.training.data.published import read_digits
 
-pytestmark = pytest.mark.slow  # six trainings of a transformer
+pytestmark = pytest.mark.wide  # six trainings of a transformer
 
 MICRO_BATCHES = (24, 48, 96, 130)
 GLOBAL_BATCH, NUM_TRAIN, WARMUP_EPOCHS, MAX_EPOCHS, RATE, TARGET = 192, 500, 2, 10, 0.001, 0.35

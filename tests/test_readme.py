@@ -15,7 +15,7 @@ def test_it_fits_on_a_screen() -> None:
     assert len(README.splitlines()) <= 60
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 def test_the_answer_of_the_demo_is_that_of_its_records() -> None:
     frames = load_frames(ROOT / "docs/gallery/quickstart", evaluations=True)
     found = recommend(frames).batch_size

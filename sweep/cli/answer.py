@@ -1,44 +1,29 @@
 """The commands that answer from records: ``recommend``, ``compare`` and ``claims``."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from difflib import get_close_matches
-from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
-
 import typer
-
-from sweep.cli.app import print_answer, print_lines
-from sweep.cli.arguments import (
-    RUNS,
-    AsJson,
-    Plugin,
-    RecordedStudy,
-    Root,
-    Sets,
-    find_records,
-    load_plugin,
-    load_records,
-    parse_bytes,
-    parse_duration,
-    parse_sets,
-    write_new_file,
-)
-from sweep.config.commands import StudyCommands
-from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import METRICS, format_count
+from collections.abc import (Iterator, Sequence)
+from dataclasses import (asdict)
+from difflib import (get_close_matches)
+from itertools import (chain)
+from pathlib import (Path)
+from sweep.cli.app import (print_answer, print_lines)
+from sweep.cli.arguments import (AsJson, Plugin, RUNS, RecordedStudy, Root, Sets, find_records, load_plugin, load_records, parse_bytes, parse_duration, parse_sets, write_new_file)
+from sweep.config.commands import (StudyCommands)
+from sweep.config.errors import (InputError, describe_unknown)
+from sweep.config.metrics import (METRICS, format_count)
+from typing import (Annotated, Any, TYPE_CHECKING, get_args)
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
-    from sweep.analysis.claims import Claim
-    from sweep.analysis.comparison import Comparison, Difference, PaceDifference
-    from sweep.analysis.findings import Finding
-    from sweep.config.study import StudySpec
-    from sweep.records.frames import Frames
-    from sweep.records.inputs import DataSummary
-    from sweep.search.study_forecast import Forecast
+    from sweep.analysis.answer import (Answer, BatchAnswer, Recommendation)
+    from sweep.analysis.claims import (Claim)
+    from sweep.analysis.comparison import (Comparison, Difference, PaceDifference)
+    from sweep.analysis.findings import (Finding)
+    from sweep.config.study import (StudySpec)
+    from sweep.records.frames import (Frames)
+    from sweep.records.inputs import (DataSummary)
+    from sweep.search.study_forecast import (Forecast)
+
 
 _MAX_LINES = 20  # configurations, or trials of a front, that are listed
 
@@ -85,7 +70,12 @@ def recommend(
         given_batch=batch,
     )
     if latex:
-        print_lines(_latex_lines(answer, ", ".join(map(str, frames.studies["study"])) or answer.study))
+        from reports.latex_table import write_latex_table
+
+        if answer.batch_size is None:
+            raise InputError("sweep recommend: no trial has completed with an accuracy, so that there is no table.")
+        name = ", ".join(map(str, frames.studies["study"])) or answer.study
+        print_lines(write_latex_table(answer.batch_size, name, answer.validation.statement))
         print_lines(frames.source.describe() if frames.source else [], err=True)
         return 0
     claims = evaluate_claims(frames)
@@ -135,19 +125,11 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     yield from (["", *(f"Note: {note}" for note in answer.notes)] if answer.notes else [])
 
 
-def _latex_lines(answer: "Answer", study: str) -> Iterator[str]:
-    from reports.texts import write_latex_table
-
-    if answer.batch_size is None:
-        raise InputError("sweep recommend: no trial has completed with an accuracy, so that there is no table.")
-    return write_latex_table(answer.batch_size, study, answer.validation.statement)
-
-
-def describe_batch_sizes(found: "BatchAnswer") -> Iterator[str]:
+def describe_batch_sizes(answer: "BatchAnswer") -> Iterator[str]:
     """The statements about the batch size, and the tuned batch sizes."""
     from reports.texts import CURVE_HEADS, describe_batch_answer
 
-    texts = describe_batch_answer(found)
+    texts = describe_batch_answer(answer)
     yield "Batch size"
     for text, certainty in texts.statements:
         yield f"  {text}{f' ({certainty})' if certainty else ''}"
@@ -157,13 +139,12 @@ def describe_batch_sizes(found: "BatchAnswer") -> Iterator[str]:
         yield f"  to settle the statements below the first: {texts.other_command}"
     yield "The best at each batch size"
     for row in texts.rows:
-        cells = zip(CURVE_HEADS, row, strict=True)
-        yield "  " + ", ".join(_name_cell(head.lower(), *cell) for head, cell in cells)
+        cells = [
+            " ".join(filter(None, (head.lower(), value, f"({note})" if note else "")))
+            for head, (value, note) in zip(CURVE_HEADS, row, strict=True)
+        ]
+        yield f"  {', '.join(cells)}"
     yield from (f"  {line}" for line in (*texts.models, *texts.remarks))
-
-
-def _name_cell(head: str, value: str, note: str) -> str:
-    return " ".join(filter(None, (head, value, f"({note})" if note else "")))
 
 
 def describe_use(item: "Recommendation") -> Iterator[str]:
@@ -238,7 +219,6 @@ def compare(
 def _require_data_name(study: str, frames: "Frames") -> None:
     from sweep.analysis.statistics import read_text
 
-    # without it the fronts of two data sets would be compared
     if frames.source is not None and not any(read_text(frames.trials, "config.data.name")):
         raise InputError(
             f"{study}: its data set is not stated, and results on different data are never compared; map a column as "
@@ -521,9 +501,15 @@ def _plan(claim: "Claim", text: str, commands: StudyCommands, root: Path, as_jso
 
     spec = build_study(tomllib.loads(text), f"the study of {claim.name}")
     write_new_file(Path(commands.argument), text)
-    forecast, command = _forecast(spec, root), commands.run()
+    forecast, command = _forecast_by_record(spec, root), commands.run()
+    if forecast is None:
+        price = f"its time requires probes, which `{command} --dry-run` makes"
+    else:
+        from sweep.cli.study_run import describe_time  # with Optuna and pandas
+
+        price = f"{describe_time(forecast)} by the probes under {root}"
     lines = [
-        f"wrote {commands.argument}: {spec.trials:,} trainings; {_describe_price(forecast, command, root)}",
+        f"wrote {commands.argument}: {spec.trials:,} trainings; {price}",
         f"run it with: {command}",
         f"then: {commands.read_claims()}",
     ]
@@ -540,24 +526,13 @@ def _plan(claim: "Claim", text: str, commands: StudyCommands, root: Path, as_jso
     return 0
 
 
-def _describe_price(forecast: "Forecast | None", command: str, root: Path) -> str:
-    if forecast is None:
-        return f"its time requires probes, which `{command} --dry-run` makes"
-    from sweep.cli.study_run import describe_time  # with Optuna and pandas
-
-    return f"{describe_time(forecast)} by the probes under {root}"
-
-
-def _forecast(spec: "StudySpec", root: Path) -> "Forecast | None":
+def _forecast_by_record(spec: "StudySpec", root: Path) -> "Forecast | None":
     """The forecast of the study by the probes on record; None where there are none for it. Probes nothing."""
     from sweep.records.store import PROBES_FILE
 
     if not (root / PROBES_FILE).is_file():
         return None
-    from sweep.search.session import (
-        Options,
-        open_session,  # with torch and Optuna
-    )
+    from sweep.search.session import Options, open_session  # with Optuna
 
     try:
         with open_session(spec, Options(root=root), preview=True) as session:

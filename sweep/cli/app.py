@@ -20,7 +20,6 @@ import typer
 from typer.core import TyperGroup
 
 from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_credentials
-from sweep.records.database import has_password
 from sweep.search.shutdown import REASONS
 
 # Control characters except line ends and tabs, and those that reverse the direction of writing.
@@ -199,7 +198,12 @@ def _repeat_command(arguments: list[str] | None) -> str:
 
 
 def _warn_of_passwords(arguments: list[str]) -> None:
-    if any(map(has_password, arguments)):
+    urls = [argument for argument in arguments if "://" in argument]
+    if not urls:
+        return
+    from sweep.records.database import has_password  # with SQLAlchemy
+
+    if any(map(has_password, urls)):
         logging.getLogger(__name__).warning(
             "every user of this machine can see a password in the command line (ps); "
             "put the URL into the variable SWEEP_STORE, or the password into ~/.pgpass."

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sweep.config.commands import STORE_VARIABLE
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.sections import parse_seconds
 from sweep.config.study import WINDOWS_RESERVED_NAMES
 from sweep.config.study_file import check_keys, check_root, load_study, read_toml
 from sweep.config.trial import TrialConfig, build_config, replace_keys
-from sweep.records.database import STORE_VARIABLE
 
 if TYPE_CHECKING:
     from sweep.records.frames import Frames

@@ -27,8 +27,8 @@ from sweep.cli.arguments import (
     parse_sets,
     write_new_file,
 )
+from sweep.config.commands import STORE_VARIABLE
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
-from sweep.records.database import STORE_VARIABLE, is_held, split_study
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -448,6 +448,7 @@ def serve_dashboard(place: str | Path, port: int = 8080) -> int:
 
 def _open(place: str | Path) -> "RDBStorage":
     # refuses what is not a study before Optuna sees it
+    from sweep.records.database import split_study
     from sweep.records.store import open_store
     from sweep.search.optuna import open_read_only
 
@@ -486,6 +487,7 @@ def write_live(
         InputError: ``folder`` is no study's folder.
     """
     from reports import write_report
+    from sweep.records.database import is_held
 
     if not (folder / "study.sqlite").is_file():
         raise InputError(f"sweep report --live: {folder} is not a study's folder; it follows a study that runs there.")

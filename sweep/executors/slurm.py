@@ -22,11 +22,11 @@ from typing import Annotated, Any, Literal, Self, final
 
 from pydantic import Field, field_validator, model_validator
 
+from sweep.config.commands import STORE_VARIABLE
 from sweep.config.errors import InputError
 from sweep.config.sections import Seconds, Section
 from sweep.executors import slurm_job
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
-from sweep.records.database import STORE_VARIABLE
 from sweep.records.messages import JOB_LOST, NODE_LOST, Ending, Heartbeat, Message, Task, TrialTask, encode_task
 
 QUERY_SECONDS = 10.0  # between two queries of Slurm for the states of the jobs

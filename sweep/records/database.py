@@ -34,7 +34,6 @@ from sweep.config.trial import Scalar
 from sweep.records.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, VERSION, VERSIONS
 
 STORE_FILE = "study.sqlite"
-STORE_VARIABLE = "SWEEP_STORE"
 _SECRETS = frozenset(("password", "sslpassword", "passwd"))  # names of drivers' query parameters
 
 

@@ -8,7 +8,7 @@ import pytest
 from sweep.cli.app import run_app
 from sweep.cli.arguments import find_records
 from sweep.config.errors import InputError
-from sweep.records.database import STORE_VARIABLE, has_password, split_study, store_path
+from sweep.records.address import STORE_VARIABLE, has_password, split_study, store_path
 
 
 @pytest.mark.parametrize(

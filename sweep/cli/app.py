@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_credentials
-from sweep.records.database import has_password
+from sweep.records.address import has_password
 from sweep.search.shutdown import REASONS
 
 # What the commands print: one JSON document, or lines of text that a terminal cannot misread.

@@ -12,7 +12,7 @@ from sweep.config.sections import parse_seconds
 from sweep.config.study import WINDOWS_RESERVED_NAMES
 from sweep.config.study_file import check_keys, check_root, load_study, read_toml
 from sweep.config.trial import TrialConfig, build_config, replace_keys
-from sweep.records.database import STORE_VARIABLE
+from sweep.records.address import STORE_VARIABLE
 
 if TYPE_CHECKING:
     from sweep.records.frames import Frames

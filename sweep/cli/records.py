@@ -17,7 +17,8 @@ from sweep.cli.app import print_answer, print_lines
 from sweep.cli.arguments import find_records, load_records, write_new_study
 from sweep.cli.options import RUNS, AnyRecords, AsJson, Columns, RecordedStudy, Root
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
-from sweep.records.database import is_held, split_study
+from sweep.records.address import split_study
+from sweep.records.database import is_held
 from sweep.records.store import open_store
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study_file import load_study
 from sweep.config.trial import TrialConfig, flatten_config
-from sweep.records.database import STORE_VARIABLE
+from sweep.records.address import STORE_VARIABLE
 from sweep.search.shutdown import shutdown_on_signals
 from sweep.training.processes import SUPERVISOR_LINK
 

@@ -16,7 +16,7 @@ from sweep.cli.app import print_answer
 from sweep.cli.arguments import find_records, parse_sets
 from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
 from sweep.config.errors import InputError, describe_unknown
-from sweep.records.database import STORE_VARIABLE
+from sweep.records.address import STORE_VARIABLE
 from sweep.records.frames import Frames
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _describe_budget(store: "Store", study: str) -> Iterator[str]:
 @contextlib.contextmanager
 def _open_study(place: str) -> "Iterator[tuple[Store, str]]":
     """The store at ``place`` for writing, and the one study in it that is meant."""
-    from sweep.records.database import split_study
+    from sweep.records.address import split_study
     from sweep.records.store import open_store
 
     target, named = split_study(place)

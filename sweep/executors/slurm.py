@@ -28,7 +28,7 @@ from sweep.config.sections import Seconds, Section
 from sweep.config.study_file import read_toml
 from sweep.executors import slurm_job
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
-from sweep.records.database import STORE_VARIABLE
+from sweep.records.address import STORE_VARIABLE
 from sweep.records.messages import JOB_LOST, NODE_LOST, Ending, Heartbeat, Message, Task, TrialTask, encode_task
 
 QUERY_SECONDS = 10.0  # between two queries of Slurm for the states of the jobs

@@ -70,7 +70,7 @@ def recommend(
         given_batch=batch,
     )
     if latex:
-        from reports.latex_table import write_latex_table
+        from reports.texts import write_latex_table
 
         if answer.batch_size is None:
             raise InputError("sweep recommend: no trial has completed with an accuracy, so that there is no table.")

@@ -23,7 +23,7 @@ import pandas as pd
 
 from sweep.config.errors import InputError, shorten_text
 from sweep.config.metrics import format_count
-from sweep.records.database import STORE_FILE
+from sweep.records.address import STORE_FILE
 from sweep.records.files import is_export
 from sweep.records.frames import MAX_FILE_BYTES, refuse_oversized, refuse_too_many
 from sweep.records.schema import VERSIONS

@@ -110,7 +110,7 @@ assert {column.name for column in PROBE_COLUMNS} == set(PROBES.c.keys())
 
 
 class FramePart(NamedTuple):
-    """One of the frames of :class:`sweep.records.frames.Frames`, and the table that it is read from."""
+    """One of the frames of :class:`Frames`, and the table that it is read from."""
 
     field: str  # of Frames
     columns: tuple[FrameColumn, ...]
@@ -243,7 +243,7 @@ class Frames:
     @property
     def data(self) -> DataSummary | None:
         """The images as they were counted, where there is exactly one study and its run counted them."""
-        return next(iter(self.inputs.values())).data if len(self.inputs) == 1 else None
+        return self._only_inputs.data
 
     @property
     def plugin(self) -> str:
@@ -255,7 +255,11 @@ class Frames:
     @property
     def origin(self) -> StudyOrigin:
         """What the user typed to run the study, where there is exactly one and that is on record."""
-        return next(iter(self.inputs.values())).origin if len(self.inputs) == 1 else StudyOrigin()
+        return self._only_inputs.origin
+
+    @property
+    def _only_inputs(self) -> StudyInputs:
+        return next(iter(self.inputs.values())) if len(self.inputs) == 1 else StudyInputs()
 
     def find_commands(self, name: str) -> StudyCommands:
         """Commands about the study ``name`` of these records."""

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Table
 
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 from sweep.config.trial import compute_global_batch
-from sweep.records.database import STORE_FILE, Database, open_database, split_study
+from sweep.records.address import STORE_FILE, split_study
+from sweep.records.database import Database, open_database
 from sweep.records.files import cells_of, is_export, read_export
 from sweep.records.frames import FRAME_PARTS, Frames, build_frame, check_frames
 from sweep.records.messages import Evaluation

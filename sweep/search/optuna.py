@@ -25,7 +25,8 @@ from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space
 from sweep.config.study import StudySpec
 from sweep.config.trial import Scalar
-from sweep.records.database import parse_url, server_arguments, server_engine, sqlite_creator, store_path
+from sweep.records.address import parse_url, store_path
+from sweep.records.database import server_arguments, server_engine, sqlite_creator
 from sweep.records.messages import INFEASIBLE
 from sweep.records.records import TrialRecord
 

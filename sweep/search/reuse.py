@@ -27,7 +27,7 @@ from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.trial import find_rivals, flatten_config
-from sweep.records.database import store_path
+from sweep.records.address import store_path
 from sweep.records.files import cells_of, is_export
 from sweep.records.loading import load_frames, records_of_frame
 from sweep.records.messages import OUTCOMES, Ending, Outcome

@@ -117,9 +117,12 @@ def sbatch(words: list[str]) -> int:
     script = Path(words[0]).read_text()
     lines = re.findall(r"^#SBATCH --(.*)$", script, re.MULTILINE)
     options = dict((shlex.split(line)[0].partition("=")[::2]) for line in lines)
-    last = int(options["array"].partition("%")[0].partition("-")[2])
     number = _next_number()
-    for job_id in (f"{number}_{index}" for index in range(last + 1)):
+    ids = [str(number)]
+    if "array" in options:  # submitit makes none of a single job
+        last = int(options["array"].partition("%")[0].partition("-")[2])
+        ids = [f"{number}_{index}" for index in range(last + 1)]
+    for job_id in ids:
         facts = {"options": options, "name": options["job-name"], "text": script, "environment": dict(os.environ)}
         _write(job_id, state="PENDING", **facts)
         command = [sys.executable, "-S", __file__, "run", job_id]
@@ -194,9 +197,10 @@ def _ordered(job_id: str) -> str:
 
 def _environment(job_id: str) -> dict[str, str]:
     number, _, index = job_id.partition("_")
-    given = {"SLURM_JOB_ID": str(hash(job_id) % 10**6), "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1"}
-    given |= {"SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NODELIST": "localhost"}
-    return given | {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index, "FAKE_SLURM_JOB": job_id}
+    given = {"SLURM_JOB_ID": str(hash(job_id) % 10**6) if index else number, "SLURM_JOB_NODELIST": "localhost"}
+    given |= {"SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1", "FAKE_SLURM_JOB": job_id}
+    given |= {"SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0"}
+    return given | ({"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index} if index else {})
 
 
 def _log(pattern: str, job_id: str) -> str:

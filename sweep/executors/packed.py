@@ -152,14 +152,14 @@ class PackedExecutor(ExecutorWrapper):
             error = f"out of memory while other trials shared the device: {ending.error}".strip(": ")
             return Ending(outcome="crashed", error=error, cause=CROWDED)
         # A device's readings are of all its trials, and the class is that of the whole device.
-        measurements = {name: value for name, value in ending.measurements.items() if not _is_reading(name)}
+        measurements = {
+            name: value
+            for name, value in ending.measurements.items()
+            if METRICS[name].unit_facts.measures != "hardware" and name != "gpu_utilization"
+        }
         device = self._device_class if ending.device else ""
         return replace(ending, measurements=measurements, device=device, bottleneck="")
 
     def _remove(self, number: int) -> None:
         self._running.discard(number)
         self._packed.pop(number, None)
-
-
-def _is_reading(name: str) -> bool:
-    return METRICS[name].unit_facts.measures == "hardware" or name == "gpu_utilization"

@@ -89,8 +89,11 @@ class Ledger:
     def close_window(self, num_steps: int, samples: int, is_full: bool) -> None:
         """Counts the time since :meth:`open_window` as data wait and, for the rest, as steps."""
         self.synchronize()
-        elapsed = self._open_seconds
-        self._note_span(elapsed)
+        elapsed, begin = self._open_seconds, self._window_began or 0.0
+        span_begin = begin
+        if self.spans and begin - self.spans[-1][1] < _SPAN_GAP_SECONDS:
+            span_begin = self.spans.pop()[0]
+        self.spans.append((span_begin, begin + elapsed))
         self._window_began = None
         began = time.perf_counter()
         waited = self._meter.end()
@@ -180,12 +183,6 @@ class Ledger:
     @property
     def _open_seconds(self) -> float:
         return 0.0 if self._window_began is None else time.perf_counter() - self._window_began
-
-    def _note_span(self, elapsed: float) -> None:
-        began = self._window_began or 0.0
-        if self.spans and began - self.spans[-1][1] < _SPAN_GAP_SECONDS:
-            began = self.spans.pop()[0]
-        self.spans.append((began, (self._window_began or 0.0) + elapsed))
 
 
 def select_undisturbed(windows: list[StepWindow]) -> list[StepWindow]:

@@ -112,8 +112,9 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
         "energy_joules": counted[0] * sum(end - begin for begin, end in spans) if counted else None,
         "temperature_celsius": _combine(inside, "temperature_celsius", np.max),
     }
+    foreign_bytes = _combine(inside, "other_memory_bytes", np.median)
     raised = {
-        "other_process": _has_others(inside),
+        "other_process": any(_list_values(inside, "num_others")) or (foreign_bytes or 0.0) >= _FOREIGN_BYTES,
         "throttled": _is_throttled(inside),
         "clock_drift": _is_clock_drifting(inside),
         BUSY_HOST: load is not None and load >= _BUSY,
@@ -178,11 +179,6 @@ def _load_by_others(steps: Sequence[tuple[SensorReading, SensorReading]]) -> flo
         return None
     rates = _measure_growth(steps, "busy_seconds", "own_busy_seconds")
     return max(0.0, rates[0] - rates[1]) / steps[0][0].num_processors if rates else None
-
-
-def _has_others(inside: Sequence[SensorReading]) -> bool:
-    memory = _combine(inside, "other_memory_bytes", np.median)
-    return any(_list_values(inside, "num_others")) or (memory or 0.0) >= _FOREIGN_BYTES
 
 
 def _is_throttled(inside: Sequence[SensorReading]) -> bool:

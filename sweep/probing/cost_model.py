@@ -173,7 +173,8 @@ def interpolate(values: Mapping[int, float], size: int) -> float:
 
 
 def _cost(config: TrialConfig, probes: list[ProbeRecord], *, read_test: bool) -> TrialCost:
-    num_train = _count_train(config, probes)
+    recorded = round(_typical(probe.num_train for probe in probes)) or 1
+    num_train = min(config.data.subset or recorded, recorded)
     work = compute_workload(config, num_train)
     update = _typical(probe.update_seconds for probe in probes)
     by_size = _fit_micro_batches(probes, update)
@@ -219,11 +220,6 @@ def _predict_evaluations(
     images = count * size + train_part + (size if read_test else 0.0)
     rate = _typical(probe.eval_images_per_second for probe in probes)
     return images / rate if rate else 0.0
-
-
-def _count_train(config: TrialConfig, probes: list[ProbeRecord]) -> int:
-    num_train = round(_typical(probe.num_train for probe in probes)) or 1
-    return min(config.data.subset or num_train, num_train)
 
 
 def _typical(values: Iterable[float | None]) -> float:

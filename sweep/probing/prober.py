@@ -80,11 +80,6 @@ def _requires_reference(record: TrialRecord) -> bool:
     return bool(doubts and not has_windows) or bool(not doubts and LOADS_BESIDE & flags)
 
 
-def _has_reference(record: TrialRecord, probes: Iterable[ProbeRecord]) -> bool:
-    """Whether one of ``probes`` states the training time of ``record`` alone on its device."""
-    return bool(np.isfinite(predict_alone(_clock([record]), list_references(probes)))[0])
-
-
 def _clock(records: Sequence[TrialRecord], spec: StudySpec | None = None) -> ClockedTrials:
     varies = any(
         record.values.get("budget.target_accuracy") is not None
@@ -257,7 +252,7 @@ class SoloProbes:
         self._prober.find(config)  # it then counts as used
         is_affordable = self._probe_seconds + _USUAL_SECONDS <= _MAX_SHARE * self._trial_seconds
         may_probe = self._can_probe and is_idle and is_affordable and self._num_tries[shape] < _MAX_TRIES
-        if may_probe and not _has_reference(record, self.list_used()):
+        if may_probe and not np.isfinite(predict_alone(_clock([record]), list_references(self.list_used())))[0]:
             self._num_tries[shape] += 1
             began = time.monotonic()
             self._prober.probe(config, _TIMED_SECONDS)

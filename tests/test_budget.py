@@ -3,17 +3,16 @@
 import math
 from itertools import count, pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+import training_factory
 
 from sweep.config.errors import InputError
 from sweep.config.trial import build_config, replace_keys
 from sweep.probing.cost_model import compute_workload
-from sweep.records.messages import INFEASIBLE, Ending, Evaluation, Progress, TrialTask
+from sweep.records.messages import INFEASIBLE, Ending, Evaluation
 from sweep.training.budget import Budget, EvaluationSchedule, TrainingPoint
 from sweep.training.data.windows import count_budget_steps
-from sweep.training.trial import run_trial
 
 
 def budget(*, is_growing: bool = False, **values: object) -> Budget:
@@ -114,12 +113,8 @@ def test_until_a_target_all_batch_sizes_are_asked_at_the_same_samples() -> None:
 
 
 def train(**values: object) -> tuple[list[Evaluation], Ending]:
-    settings: dict[str, Any] = {"data.subset": 300, "optimizer.lr": 0.05, "seed": 1}
-    settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
-    assert isinstance(ending, Ending)
-    assert all(message.num_steps >= message.step for message in messages if isinstance(message, Progress))
-    return [message for message in messages if isinstance(message, Evaluation)], ending
+    defaults = {"data.subset": 300, "optimizer.lr": 0.05, "seed": 1}
+    return training_factory.train(training_factory.make_config(defaults, **values))
 
 
 @pytest.mark.parametrize("micro", [16, 100])

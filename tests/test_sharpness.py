@@ -12,17 +12,16 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from training_factory import make_config, train
 
 from sweep.config.metrics import METRICS, SHARPNESS
 from sweep.config.tables import ImageShape
 from sweep.config.trial import TrialConfig, build_config
-from sweep.records.messages import Ending, TrialTask
 from sweep.training import finish
 from sweep.training.models.build import build_model
 from sweep.training.precision import make_precision, place_model
 from sweep.training.setup import prepare_training
 from sweep.training.sharpness import LossLandscape, find_top_eigenvalue, measure_keskar_sharpness, measure_sharpness
-from sweep.training.trial import run_trial
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -202,25 +201,23 @@ def _threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def config(**values: object) -> TrialConfig:
-    settings = {"data.subset": 60, "budget.epochs": 1.0, "diagnostics.sharpness": True}
-    return build_config(settings | {key.replace("__", "."): value for key, value in values.items()}, "test")
+def configure(**values: object) -> TrialConfig:
+    return make_config({"data.subset": 60, "budget.epochs": 1.0, "diagnostics.sharpness": True}, **values)
 
 
-def ending_of(task: TrialTask) -> Ending:
-    *_, ending = run_trial(task)
-    assert isinstance(ending, Ending)
+def measure(config: TrialConfig, **task: Any) -> dict[str, float]:
+    _, ending = train(config, **task)
     assert (ending.outcome, ending.error) == ("complete", "")
-    return ending
+    return ending.measurements
 
 
 def test_a_trial_records_both_on_request_and_trains_the_same() -> None:
-    asked = ending_of(TrialTask(number=0, config=config(), device="cpu")).measurements
+    asked = measure(configure())
     assert asked["sharpness_eigenvalue"] > 0
     assert asked["sharpness_keskar"] > 0
     # a study asks for them at confirmed trials only
-    searched = ending_of(TrialTask(number=0, config=config(), device="cpu", measure_costly=False)).measurements
-    plain = ending_of(TrialTask(number=0, config=config(diagnostics__sharpness=False), device="cpu")).measurements
+    searched = measure(configure(), measure_costly=False)
+    plain = measure(configure(diagnostics__sharpness=False))
     assert not set(SHARPNESS) & (searched.keys() | plain.keys())
     for name in ("val_loss", "train_accuracy", "num_steps"):
         assert asked[name] == searched[name] == plain[name]
@@ -228,9 +225,9 @@ def test_a_trial_records_both_on_request_and_trains_the_same() -> None:
 
 @pytest.mark.parametrize("values", [{"regularization__ema_decay": 0.9}, {"optimizer__name": "schedule_free"}])
 def test_it_is_measured_at_the_weights_that_are_evaluated(values: dict[str, object], tmp_path: Path) -> None:
-    given = config(model__norm="group", optimizer__lr=0.01, **values)
+    given = configure(model__norm="group", optimizer__lr=0.01, **values)
     saved = tmp_path / "weights.safetensors"
-    found = ending_of(TrialTask(number=0, config=given, device="cpu", weights_path=str(saved))).measurements
+    found = measure(given, weights_path=str(saved))
     work = prepare_training(given, torch.device("cpu"))
     work.model.load_state_dict(load_file(saved))
     plain = replace(work, step=replace(work.step, ema=None, optimizer=torch.optim.SGD(work.model.parameters())))
@@ -243,6 +240,6 @@ def test_a_device_without_room_for_it_does_not_spoil_the_trial(monkeypatch: pyte
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(finish, "measure_sharpness", fail)
-    measured = ending_of(TrialTask(number=0, config=config(), device="cpu")).measurements
+    measured = measure(configure())
     assert not set(SHARPNESS) & measured.keys()
     assert measured["train_accuracy"] > 0

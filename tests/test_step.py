@@ -89,7 +89,7 @@ def test_lr_rules_count_accumulation_in(rule: str, factor: float, smaller: float
     four_times = make_config(rules__reference_batch=32, batch__micro=32, batch__accumulation=4, **given)
     a_quarter = make_config(rules__reference_batch=256, **given)
     for settings, expected in ((four_times, factor), (a_quarter, smaller)):
-        rate = scale_lr(settings.optimizer, settings.global_batch_size)
+        rate = scale_lr(settings.optimizer, settings.rules, settings.global_batch_size)
         assert rate == pytest.approx(0.3 * expected)
         for name in OPTIMIZERS:
             named = settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update={"name": name})})

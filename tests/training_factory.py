@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sweep.config.tables import ImageShape
 from sweep.config.trial import TrialConfig, build_config
-from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.records.messages import Ending, Evaluation, Progress, TrialTask
 from sweep.training.data.feeders import Batch, Feeder
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.windows import cut_epoch
@@ -33,6 +33,7 @@ def train(config: TrialConfig, **task: Any) -> tuple[list[Evaluation], Ending]:
     """The evaluations and the ending of a trial in this process."""
     *messages, ending = run_trial(TrialTask(number=0, config=config, device="cpu", **task))
     assert isinstance(ending, Ending)
+    assert all(message.num_steps >= message.step for message in messages if isinstance(message, Progress))
     return [message for message in messages if isinstance(message, Evaluation)], ending
 
 

@@ -1,7 +1,10 @@
 """Statistics of records: Pareto fronts, confidence intervals, the answer, the findings.
 
-Here belongs what is computed from frames alone. `recommendation` is the answer as one page; `candidates`, `response`
-and `tuned_batches` are its arithmetic, `statements` its sentences. Imports neither torch nor Optuna."""
+Here belongs what is computed from frames alone. `costs` decides what a trial's time is worth, `comparable` which trials
+are compared. `recommendation` is the answer as one page; `candidates`, `response` and `tuned_batches` are its
+arithmetic, `statements` its sentences. `findings` tests the claims of `claim_table`.
+
+Imports neither torch nor Optuna."""
 
 from typing import TYPE_CHECKING, Any
 

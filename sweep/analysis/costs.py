@@ -134,7 +134,7 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
        processes slowed it, and by how much is on record.
     3. ``EQUAL``: the geometric mean of what rules 1 and 2 give for trials of equal cost on the same device.
     4. ``PROBED``: the time by the solo probe of its shape (:func:`predict_alone`). Short probes are often faster than
-       trainings: where three trials or more have both times, it is multiplied by their median ratio.
+       trainings: where three undisturbed trials or more have one, it is multiplied by their median ratio to it.
     5. "": the time of the clock, which is uncertain. Half of its 95 % interval is what was recorded, 20 % where nothing
        was, and 100 % beside other trials on the device.
 
@@ -152,11 +152,13 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
     if len(ratios) >= _MIN_RATIOS:
         alone = alone * float(np.median(ratios))
 
+    # rules 1 and 2
     is_sure = is_sure & ~(is_beside & ~is_short & (trials.seconds > (1 + _MAX_SLOWDOWN) * alone))
     is_slowed = is_slowed & is_known & np.isfinite(trials.slowdown) & ~trials.is_fixed
     is_own = is_sure | is_slowed
     seconds = np.where(is_slowed, trials.seconds / (1 + trials.slowdown), trials.seconds)
 
+    # rules 3 and 4, for each group of equal cost on one device
     devices = pd.factorize(trials.devices)[0]
     groups = np.asarray(pd.factorize(trials.groups * (int(devices.max(initial=0)) + 1) + devices)[0], dtype=np.int64)
     means, _ = average_costs(np.where(is_own, np.log(seconds), np.nan), groups, np.zeros(len(seconds)))
@@ -165,6 +167,7 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
     is_equal = is_open & np.isfinite(equal)
     is_probed = is_open & ~is_equal & np.isfinite(alone)
     is_uncertain = ~(is_own | is_equal | is_probed)
+    sources = np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "")
 
     is_repeated = is_probed & pd.Series(groups).where(is_probed).duplicated().to_numpy(np.bool_)
     has_other = np.isin(groups, groups[(is_own & is_known) | is_probed])
@@ -172,9 +175,7 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
     return _TrialTimes(
         seconds=np.select([is_equal, is_probed], [equal, alone], seconds),
         errors=np.where(is_uncertain, np.where(is_shared, _SHARED_ERROR, halves) / 2, 0.0),
-        sources=np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "").astype(
-            object
-        ),
+        sources=sources.astype(object),
         counts=is_own | (is_probed & (~is_repeated | trials.varies)) | (is_uncertain & ~has_other),
     )
 

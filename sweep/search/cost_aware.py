@@ -481,7 +481,7 @@ class CostAwareSampler(Sampler):
     def _curve_gains(
         self, points: list[Point], complete: list[TrialRecord], costs: Floats, prediction: GaussianPrediction
     ) -> Floats:
-        """The gains of the tuned accuracy as a share of the axis, as for hypervolume; ``costs`` belong to the ``complete``
+        """The gains of the tuned accuracy as a share of the axis, as for hypervolume; ``costs`` are of the ``complete``
         trials."""
         axis = prediction.axis
         tried = axis.of_costs(costs)

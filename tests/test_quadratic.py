@@ -109,15 +109,16 @@ def test_the_cross_entropy_is_the_loss_and_its_gradient_has_the_noise_that_is_sa
 
 # ---------------------------------------------------------------------- whole trials
 
-SETTINGS: list[Any] = [
+SETTINGS: list[dict[str, Any]] = [
     {"batch__micro": 64, "optimizer__lr": 0.5},
-    pytest.param({"batch__micro": 256, "optimizer__lr": 1.0}, marks=pytest.mark.slow),
+    {"batch__micro": 256, "optimizer__lr": 1.0},
     {"batch__micro": 32, "batch__accumulation": 4, "optimizer__lr": 0.8},
     {"batch__micro": 256, "optimizer__lr": 0.1, "optimizer__name": "momentum", "optimizer__momentum": 0.9},
     {"batch__micro": 128, "optimizer__lr": 1.2, "schedule__name": "cosine", "schedule__warmup": 0.1},
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("values", SETTINGS)
 def test_steps_to_the_target_are_those_of_the_closed_form(values: dict[str, Any]) -> None:
     batch = values["batch__micro"] * values.get("batch__accumulation", 1)
@@ -190,9 +191,9 @@ def test_a_seesaw_is_the_closed_form_of_its_rates_and_batches() -> None:
 @pytest.mark.parametrize(
     ("values", "steps"),
     [
-        ({"batch__micro": 32}, 5000),  # two halves of every 48th step
+        pytest.param({"batch__micro": 32}, 5000, marks=pytest.mark.wide),  # two halves of every 48th step
         ({"batch__micro": 16, "batch__accumulation": 4}, 1200),
-        ({"batch__micro": 24, "batch__global": 64}, 1200),  # 24, 24, 16
+        pytest.param({"batch__micro": 24, "batch__global": 64}, 1200, marks=pytest.mark.wide),  # 24, 24, 16
     ],
 )
 def test_the_noise_scale_is_that_of_the_closed_form(values: dict[str, Any], steps: int) -> None:
@@ -206,6 +207,7 @@ def test_the_noise_scale_is_that_of_the_closed_form(values: dict[str, Any], step
     assert ending.measurements["noise_scale"] == pytest.approx(theory.noise_scale(START), rel=0.5)
 
 
+@pytest.mark.wide
 def test_the_noise_scale_follows_the_training() -> None:
     steps, batch, decay = 60, 1024, 0.95
     measured, of_run = [], []

@@ -45,8 +45,8 @@ def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
     axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES.get(name, name)) for row, name in enumerate(names)))
     parts = []
     for phase in ("search", "confirm"):
-        chosen = evidence.trials["outcome"][(evidence.trials["phase"] == phase).to_numpy(dtype=bool)]
-        lengths = np.array([float((chosen == name).sum()) for name in names])
+        outcomes = evidence.trials["outcome"][(evidence.trials["phase"] == phase).to_numpy(dtype=bool)]
+        lengths = np.array([float((outcomes == name).sum()) for name in names])
         parts.append((phase, f"{phase}_phase", lengths, [f"{int(n)} {phase}" for n in lengths]))
     caption = f"{format_count(len(evidence.trials), 'trial')}, by outcome and phase."
     panel = Panel(x=Axis(label="Trials"), y=axis, layers=_seen(stack_bars(parts)))

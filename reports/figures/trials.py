@@ -298,10 +298,10 @@ def _select_marked(frame: pd.DataFrame) -> Mask:
     detailed, rank = frame["detailed"].to_numpy(dtype=bool), frame["rank"].to_numpy()
     if len(frame) <= _MAX_MARKS:
         return np.asarray(detailed, dtype=np.bool_)
-    chosen = np.zeros(len(frame), dtype=np.bool_)
-    chosen[np.argsort(np.where(rank < 0, np.inf, rank), kind="stable")[: _MAX_MARKS // 2]] = True
-    chosen[-(_MAX_MARKS // 2) :] = True
-    return np.asarray(chosen & detailed, dtype=np.bool_)
+    is_marked = np.zeros(len(frame), dtype=np.bool_)
+    is_marked[np.argsort(np.where(rank < 0, np.inf, rank), kind="stable")[: _MAX_MARKS // 2]] = True
+    is_marked[-(_MAX_MARKS // 2) :] = True
+    return np.asarray(is_marked & detailed, dtype=np.bool_)
 
 
 def _slice_caption(evidence: Evidence) -> str:

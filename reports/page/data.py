@@ -301,14 +301,14 @@ def format_keys(spec: StudySpec) -> Iterator[tuple[str, str]]:
     table = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "question"})
     for name, value in table.items():
         if name in _TABLES:
-            yield from ((f"{name}.{key}", _write_value(each)) for key, each in value.items())
+            yield from ((f"{name}.{key}", _write_value(setting)) for key, setting in value.items())
         else:
             yield name, _write_value(value)
 
 
 def _write_value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_write_key(key)} = {_write_value(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{_write_key(key)} = {_write_value(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list):
         return f"[{', '.join(map(_write_value, value))}]"
     if isinstance(value, float):
@@ -325,9 +325,9 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
     recommend`` does with these limits. None where fewer than two configurations can be compared.
 
     ``limits`` are the sliders: metric, label and, for each position, the text and the option of the command.
-    ``answers`` has for every combination (positions of the last slider next to each other) a place in ``named`` for
-    each of the ``uses``: the place in ``shown`` and how sure it is; -1 where the records do not suffice, -2 where no
-    configuration keeps to the limits.
+    ``answers`` has for every combination (positions of the last slider next to each other) and each of the ``uses`` an
+    index of ``named``, whose items are an index of ``shown`` and how sure the use is; -1 where the records do not
+    suffice, -2 where no configuration keeps to the limits.
     """
     if candidates is None or len(candidates.rows) < 2:
         return None
@@ -340,7 +340,7 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
     uses = {"batch_size": ("Batch size", BATCH_SIZE)} | {
         name: (USE_TITLES[name], use) for name, use in USE_TABLE.items() if use.takes_part(candidates).any()
     }
-    places = np.flatnonzero(candidates.nameable).tolist()
+    rows = np.flatnonzero(candidates.nameable).tolist()
     named: dict[tuple[int, str], int] = {}
     answers = []
     for limits in product(*steps):
@@ -354,8 +354,8 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
                 answers.append(-1 if is_possible else -2)
                 continue
             state = "settled" if right[pick] >= candidates.rules.confidence else "not settled"
-            found = places.index(pick), f"{format_probability(float(right[pick]))}, {state}"
-            answers.append(named.setdefault(found, len(named)))
+            sure = f"{format_probability(float(right[pick]))}, {state}"
+            answers.append(named.setdefault((rows.index(pick), sure), len(named)))
     return {
         "command": candidates.records.commands.recommend(),
         "limits": [
@@ -371,8 +371,8 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
         "metrics": names,
         "uses": [title for title, _ in uses.values()],
         "answers": answers,
-        "named": [list(found) for found in named],
-        "shown": _describe_candidates(candidates, names, places),
+        "named": list(map(list, named)),
+        "shown": _describe_candidates(candidates, names, rows),
     }
 
 
@@ -398,18 +398,18 @@ def _list_steps(name: str, values: Values, count: int) -> list[_Step]:
     return [*(_Step(part * unit, format_metric(name, part * unit), f" {option.format(part)}") for part in shown), free]
 
 
-def _describe_candidates(candidates: Candidates, names: list[str], places: list[int]) -> list[Json]:
-    # of those that may be named; their settings are those that differ between them
-    frame = candidates.records.frame.iloc[candidates.rows[places]]
+def _describe_candidates(candidates: Candidates, names: list[str], rows: list[int]) -> list[Json]:
+    """The candidates that may be named, with the settings that differ between them."""
+    frame = candidates.records.frame.iloc[candidates.rows[rows]]
     configs = [config_of(row) for _, row in frame.iterrows()]
     keys = dict.fromkeys(key for config in configs for key in select_shown(candidates, config))
     varied = [key for key in keys if key != "batch.global" and len({str(config[key]) for config in configs}) > 1]
     return [
         {
-            "number": candidates.number(place),
+            "number": candidates.number(row),
             "batch": int(batch),
             "settings": ", ".join(f"{key_label(key)} {format_setting(config[key])}" for key in varied),
-            "cells": [format_estimate(name, *estimate_value(candidates, place, name)) for name in names],
+            "cells": [format_estimate(name, *estimate_value(candidates, row, name)) for name in names],
         }
-        for place, config, batch in zip(places, configs, frame["global_batch_size"], strict=True)
+        for row, config, batch in zip(rows, configs, frame["global_batch_size"], strict=True)
     ]

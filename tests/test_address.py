@@ -1,13 +1,15 @@
 """Places of records: studies behind a URL, the URL in a variable, passwords that are seen."""
 
 import logging
+from pathlib import Path
+
 import pytest
-from pathlib import (Path)
-from sweep.cli.app import (run_app)
-from sweep.cli.arguments import (find_records)
-from sweep.config.commands import (STORE_VARIABLE)
-from sweep.config.errors import (InputError)
-from sweep.records.address import (STORE_VARIABLE, has_password, split_study, store_path)
+
+from sweep.cli.app import run_app
+from sweep.cli.arguments import find_records
+from sweep.config.commands import STORE_VARIABLE
+from sweep.config.errors import InputError
+from sweep.records.address import STORE_VARIABLE, has_password, split_study, store_path
 
 
 @pytest.mark.parametrize(

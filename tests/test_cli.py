@@ -2,23 +2,24 @@
 
 import json
 import os
-import pytest
 import signal
 import subprocess
 import sys
 import time
-from cli_calls import (INLINE, call_sweep)
-from collections.abc import (Callable)
-from pathlib import (Path)
-from studies import (shipped_studies)
-from sweep import (load_frames)
-from sweep.cli.app import (COMMANDS, load_command, run_app)
-from sweep.config.study_file import (load_study)
-from sweep.config.tables import (DATASETS, MODELS, OPTIMIZERS, SCHEDULES)
-from sweep.config.trial import (TrialConfig, config_keys)
-from sweep.records.frames import (TRIAL_COLUMNS)
-from typing import (Any)
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pytest
+from cli_calls import INLINE, call_sweep
+
+from studies import shipped_studies
+from sweep import load_frames
+from sweep.cli.app import COMMANDS, load_command, run_app
+from sweep.config.study_file import load_study
+from sweep.config.tables import DATASETS, MODELS, OPTIMIZERS, SCHEDULES
+from sweep.config.trial import TrialConfig, config_keys
+from sweep.records.frames import TRIAL_COLUMNS
 
 TINY = """
 name = "tiny"

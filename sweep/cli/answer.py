@@ -1,28 +1,44 @@
 """The commands that answer from records: ``recommend``, ``compare`` and ``claims``."""
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
 import typer
-from collections.abc import (Iterator, Sequence)
-from dataclasses import (asdict)
-from difflib import (get_close_matches)
-from itertools import (chain)
-from pathlib import (Path)
-from sweep.cli.app import (print_answer, print_lines)
-from sweep.cli.arguments import (AsJson, Plugin, RUNS, RecordedStudy, Root, Sets, find_records, load_plugin, load_records, parse_bytes, parse_duration, parse_sets, write_new_file)
-from sweep.config.commands import (StudyCommands)
-from sweep.config.errors import (InputError, describe_unknown)
-from sweep.config.metrics import (METRICS, format_count)
-from typing import (Annotated, Any, TYPE_CHECKING, get_args)
+
+from sweep.cli.app import print_answer, print_lines
+from sweep.cli.arguments import (
+    RUNS,
+    AsJson,
+    Plugin,
+    RecordedStudy,
+    Root,
+    Sets,
+    find_records,
+    load_plugin,
+    load_records,
+    parse_bytes,
+    parse_duration,
+    parse_sets,
+    write_new_file,
+)
+from sweep.config.commands import StudyCommands
+from sweep.config.errors import InputError, describe_unknown
+from sweep.config.metrics import METRICS, format_count
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer import (Answer, BatchAnswer, Recommendation)
-    from sweep.analysis.claims import (Claim)
-    from sweep.analysis.comparison import (Comparison, Difference, PaceDifference)
-    from sweep.analysis.findings import (Finding)
-    from sweep.config.study import (StudySpec)
-    from sweep.records.frames import (Frames)
-    from sweep.records.inputs import (DataSummary)
-    from sweep.search.study_forecast import (Forecast)
+    from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
+    from sweep.analysis.claims import Claim
+    from sweep.analysis.comparison import Comparison, Difference, PaceDifference
+    from sweep.analysis.findings import Finding
+    from sweep.config.study import StudySpec
+    from sweep.records.frames import Frames
+    from sweep.records.inputs import DataSummary
+    from sweep.search.study_forecast import Forecast
 
 
 _MAX_LINES = 20  # configurations, or trials of a front, that are listed

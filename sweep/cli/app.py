@@ -10,17 +10,18 @@ import platform
 import shlex
 import signal
 import sys
-import typer
 import warnings
-from collections.abc import (Iterable, Sequence)
-from importlib import (import_module)
-from sweep.config.errors import (InputError, RUN_AGAIN, StoppedError, hide_credentials)
-from sweep.records.address import (has_password)
-from sweep.search.shutdown import (REASONS)
-from typer.core import (TyperGroup)
-from types import (FrameType)
-from typing import (Annotated, Any, NamedTuple, final)
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from types import FrameType
+from typing import Annotated, Any, NamedTuple, final
 
+import typer
+from typer.core import TyperGroup
+
+from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_credentials
+from sweep.records.address import has_password
+from sweep.search.shutdown import REASONS
 
 # Control characters except line ends and tabs, and those that reverse the direction of writing.
 _OBEYED = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {0x09, 0x0A}
@@ -201,7 +202,6 @@ def _warn_of_passwords(arguments: list[str]) -> None:
     urls = [argument for argument in arguments if "://" in argument]
     if not urls:
         return
-    from sweep.records.database import has_password  # with SQLAlchemy
 
     if any(map(has_password, urls)):
         logging.getLogger(__name__).warning(

@@ -3,20 +3,22 @@
 import os
 import re
 import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
-from difflib import (get_close_matches)
-from pathlib import (Path)
-from sweep.config.commands import (STORE_VARIABLE)
-from sweep.config.errors import (InputError, hide_credentials)
-from sweep.config.sections import (parse_seconds)
-from sweep.config.study import (WINDOWS_RESERVED_NAMES)
-from sweep.config.study_file import (check_keys, check_root, load_study, read_toml)
-from sweep.config.trial import (TrialConfig, build_config, replace_keys)
-from sweep.records.address import (STORE_VARIABLE)
-from typing import (Annotated, Any, TYPE_CHECKING)
+
+from sweep.config.commands import STORE_VARIABLE
+from sweep.config.errors import InputError, hide_credentials
+from sweep.config.sections import parse_seconds
+from sweep.config.study import WINDOWS_RESERVED_NAMES
+from sweep.config.study_file import check_keys, check_root, load_study, read_toml
+from sweep.config.trial import TrialConfig, build_config, replace_keys
+from sweep.records.address import STORE_VARIABLE
 
 if TYPE_CHECKING:
-    from sweep.records.frames import (Frames)
+    from sweep.records.frames import Frames
 
 
 RUNS = Path("runs")

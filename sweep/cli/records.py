@@ -6,25 +6,37 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Annotated, Any, final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
 import typer
-from collections.abc import (Callable, Iterator)
-from pathlib import (Path)
-from reports.labels import (OUTCOME_NAMES, format_metric, format_setting)
-from socketserver import (ThreadingMixIn)
-from studies import (shipped_studies)
-from sweep.cli.app import (print_answer, print_lines)
-from sweep.cli.arguments import (AsJson, RUNS, RecordedStudy, Root, find_records, load_records, parse_sets, write_new_file)
-from sweep.config.commands import (STORE_VARIABLE)
-from sweep.config.errors import (InputError, describe_unknown, hide_credentials, shorten_text)
-from sweep.records.address import (split_study)
-from typing import (Annotated, Any, TYPE_CHECKING, final)
-from wsgiref.simple_server import (WSGIRequestHandler, WSGIServer, make_server)
+
+from reports.labels import OUTCOME_NAMES, format_metric, format_setting
+from studies import shipped_studies
+from sweep.cli.app import print_answer, print_lines
+from sweep.cli.arguments import (
+    RUNS,
+    AsJson,
+    RecordedStudy,
+    Root,
+    find_records,
+    load_records,
+    parse_sets,
+    write_new_file,
+)
+from sweep.config.commands import STORE_VARIABLE
+from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
+from sweep.records.address import split_study
 
 if TYPE_CHECKING:
-    from optuna.storages import (RDBStorage)
-    from sweep.foreign.sources import (ForeignTable)
-    from sweep.records.frames import (Frames)
-    from sweep.records.store import (Store)
+    from optuna.storages import RDBStorage
+
+    from sweep.foreign.sources import ForeignTable
+    from sweep.records.frames import Frames
+    from sweep.records.store import Store
 
 
 _NUM_EXAMPLES = 3
@@ -299,7 +311,6 @@ def _describe_budget(store: "Store", study: str) -> Iterator[str]:
 @contextlib.contextmanager
 def _open_study(place: str) -> "Iterator[tuple[Store, str]]":
     """The store at ``place`` for writing, and the one study in it that is meant."""
-    from sweep.records.database import split_study
     from sweep.records.store import open_store
 
     target, named = split_study(place)
@@ -438,7 +449,6 @@ def serve_dashboard(place: str | Path, port: int = 8080) -> int:
 
 def _open(place: str | Path) -> "RDBStorage":
     # refuses what is not a study before Optuna sees it
-    from sweep.records.database import split_study
     from sweep.records.store import open_store
     from sweep.search.optuna import open_read_only
 

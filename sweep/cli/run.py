@@ -2,23 +2,40 @@
 
 import json
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
-from pathlib import (Path)
-from reports.labels import (format_metric)
-from sweep.cli.app import (print_lines, print_table)
-from sweep.cli.arguments import (AsJson, BaseStudy, ConfigSets, On, Plugin, RUNS, Root, Sets, StudyFile, build_base_config, list_on_option, load_plugin, parse_duration, parse_sets)
-from sweep.config.commands import (STORE_VARIABLE, StudyOrigin)
-from sweep.config.errors import (InputError)
-from sweep.config.metrics import (METRICS)
-from sweep.config.study_file import (load_study)
-from sweep.config.trial import (TrialConfig, flatten_config)
-from sweep.records.address import (STORE_VARIABLE)
-from sweep.search.shutdown import (shutdown_on_signals)
-from sweep.training.processes import (SUPERVISOR_LINK)
-from typing import (Annotated, Any, TYPE_CHECKING)
+
+from reports.labels import format_metric
+from sweep.cli.app import print_lines, print_table
+from sweep.cli.arguments import (
+    RUNS,
+    AsJson,
+    BaseStudy,
+    ConfigSets,
+    On,
+    Plugin,
+    Root,
+    Sets,
+    StudyFile,
+    build_base_config,
+    list_on_option,
+    load_plugin,
+    parse_duration,
+    parse_sets,
+)
+from sweep.config.commands import STORE_VARIABLE, StudyOrigin
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
+from sweep.config.study_file import load_study
+from sweep.config.trial import TrialConfig, flatten_config
+from sweep.records.address import STORE_VARIABLE
+from sweep.search.shutdown import shutdown_on_signals
+from sweep.training.processes import SUPERVISOR_LINK
 
 if TYPE_CHECKING:
-    from sweep.records.messages import (Ending, Evaluation)
+    from sweep.records.messages import Ending, Evaluation
 
 
 def run(

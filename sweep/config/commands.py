@@ -12,7 +12,6 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import flatten_section, load_study
 from sweep.config.trial import default_settings, replace_keys
 
-STORE_VARIABLE = "SWEEP_STORE"  # of the environment: the database URL of the records, in place of --store
 _USUAL_ROOT = Path("runs")
 
 

@@ -13,21 +13,22 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import (Iterator, Mapping, Sequence)
-from contextlib import (contextmanager, redirect_stderr, suppress)
-from dataclasses import (dataclass)
-from io import (StringIO)
-from pathlib import (Path)
-from pydantic import (Field, field_validator, model_validator)
-from sweep.config.commands import (STORE_VARIABLE)
-from sweep.config.errors import (InputError)
-from sweep.config.sections import (Seconds, Section)
-from sweep.executors import (slurm_job)
-from sweep.executors.base import (PROGRAM, PollingExecutor, WorkerProgram)
-from sweep.records.address import (STORE_VARIABLE)
-from sweep.records.messages import (Ending, Heartbeat, JOB_LOST, Message, NODE_LOST, Task, TrialTask, encode_task)
-from typing import (Annotated, Any, Literal, Self, final)
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, final
 
+from pydantic import Field, field_validator, model_validator
+
+from sweep.config.commands import STORE_VARIABLE
+from sweep.config.errors import InputError
+from sweep.config.sections import Seconds, Section
+from sweep.executors import slurm_job
+from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
+from sweep.records.address import STORE_VARIABLE
+from sweep.records.messages import JOB_LOST, NODE_LOST, Ending, Heartbeat, Message, Task, TrialTask, encode_task
 
 QUERY_SECONDS = 10.0  # between two queries of Slurm for the states of the jobs
 _STALE_SECONDS = 120.0  # without a heartbeat of its supervisor a job leaves

@@ -9,21 +9,29 @@ import socket
 import sqlite3
 import time
 import uuid
-from collections.abc import (Callable, Iterator)
-from contextlib import (contextmanager)
-from dataclasses import (dataclass, field)
-from datetime import (UTC, datetime)
-from pathlib import (Path)
-from sqlalchemy import (Connection, Engine, URL, create_engine, event, inspect, text)
-from sqlalchemy.exc import (DBAPIError, DatabaseError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError)
-from sqlalchemy.schema import (CreateColumn)
-from sweep.config.errors import (InputError, RUN_AGAIN, StoreError, hide_credentials)
-from sweep.config.trial import (Scalar)
-from sweep.records.address import (parse_url, store_path)
-from sweep.records.schema import (ABSENT_COLUMNS, LATER_COLUMNS, METADATA, VERSION, VERSIONS)
-from typing import (Any, Literal, TypeVar, final)
-from urllib.parse import (quote)
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar, final
+from urllib.parse import quote
 
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.exc import (
+    DatabaseError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
+from sqlalchemy.schema import CreateColumn
+
+from sweep.config.errors import RUN_AGAIN, InputError, StoreError, hide_credentials
+from sweep.config.trial import Scalar
+from sweep.records.address import parse_url, store_path
+from sweep.records.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, VERSION, VERSIONS
 
 # SQLite's write-ahead log (4 MiB), the tables with Optuna's copy, logs, and a report with its pictures.
 _SMALLEST_BYTES = 12 << 20

@@ -7,7 +7,6 @@ import pytest
 
 from sweep.cli.app import run_app
 from sweep.cli.arguments import find_records
-from sweep.config.commands import STORE_VARIABLE
 from sweep.config.errors import InputError
 from sweep.records.address import STORE_VARIABLE, has_password, split_study, store_path
 

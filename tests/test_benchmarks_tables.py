@@ -20,6 +20,7 @@ from sweep.config.sections import DataSection
 from sweep.config.study_file import load_study
 from sweep.records.loading import load_frames
 from sweep.search import study_forecast
+from sweep.search.study_forecast import SampleCosts
 
 pytestmark = pytest.mark.wide
 DESIGN = """

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweep.config.commands import STORE_VARIABLE
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.sections import parse_seconds
 from sweep.config.study import WINDOWS_RESERVED_NAMES

@@ -27,7 +27,6 @@ from sweep.cli.arguments import (
     parse_sets,
     write_new_file,
 )
-from sweep.config.commands import STORE_VARIABLE
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
 from sweep.records.address import split_study
 

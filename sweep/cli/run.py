@@ -25,7 +25,7 @@ from sweep.cli.arguments import (
     parse_duration,
     parse_sets,
 )
-from sweep.config.commands import STORE_VARIABLE, StudyOrigin
+from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study_file import load_study

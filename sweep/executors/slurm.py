@@ -22,7 +22,6 @@ from typing import Annotated, Any, Literal, Self, final
 
 from pydantic import Field, field_validator, model_validator
 
-from sweep.config.commands import STORE_VARIABLE
 from sweep.config.errors import InputError
 from sweep.config.sections import Seconds, Section
 from sweep.executors import slurm_job

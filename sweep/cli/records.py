@@ -28,7 +28,7 @@ from sweep.cli.arguments import (
     write_new_file,
 )
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
-from sweep.records.address import split_study
+from sweep.records.address import STORE_VARIABLE, split_study
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage

@@ -74,7 +74,7 @@ COMMANDS: dict[str, _CommandEntry] = {
     "run": _CommandEntry("run", "run", "Run a study or resume it, then write its report."),
     "check": _CommandEntry("check", "check", "Check a study and its records, or this machine."),
     "train": _CommandEntry("run", "train", "Train one configuration and print its record."),
-    "cost": _CommandEntry("cost", "cost", "Forecast peak memory without training, or measure step time and memory."),
+    "cost": _CommandEntry("cost", "cost", "Forecast peak memory, or measure step time and memory."),
     "recommend": _CommandEntry("answer", "recommend", "Recommend a batch size and a configuration for each use."),
     "report": _CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
     "compare": _CommandEntry("answer", "compare", "Compare two studies."),
@@ -83,9 +83,7 @@ COMMANDS: dict[str, _CommandEntry] = {
     "export": _CommandEntry("records", "export", "Export the records of a study."),
     "import": _CommandEntry("records", "import_study", "Import records as a study under the root."),
     "dashboard": _CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
-    "list": _CommandEntry(
-        "check", "list_studies", "List the shipped studies, print the file of one, or list all keys."
-    ),
+    "list": _CommandEntry("check", "list_studies", "List the shipped studies, print one, or list all keys."),
 }
 
 

@@ -52,7 +52,7 @@ def list_studies(
     keys: Annotated[bool, typer.Option("--keys", help="Every key of a study file, with its default.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the shipped studies, print the file of one, or list all keys."""
+    """List the shipped studies, print one, or list all keys."""
     if name is not None and keys:
         raise InputError("sweep list: a study and --keys exclude each other; leave one out.")
     if name is not None:

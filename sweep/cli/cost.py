@@ -26,7 +26,6 @@ from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study
 from sweep.config.trial import TrialConfig
-from sweep.records.records import MEMORY_LABELS
 
 if TYPE_CHECKING:
     from sweep.config.tables import DataFacts
@@ -74,7 +73,7 @@ def cost(
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
-    """Forecast peak memory without training, or measure step time and memory. A forecast requires no GPU, also where
+    """Forecast peak memory, or measure step time and memory. A forecast trains nothing and requires no GPU, also where
     `--on cuda` asks for one. With --measure the configuration runs alone on the device for some seconds; studies under
     the same root share what was measured."""
     from sweep.executors.table import read_executor
@@ -173,6 +172,8 @@ def _describe_step(base: _Case, device_type: str) -> dict[str, Any]:
 
 
 def _print_forecast(base: _Case, step: dict[str, Any], space: list[_Case]) -> None:
+    from sweep.records.records import MEMORY_LABELS  # with NumPy
+
     print_lines([f"{base.name}:"])
     parts = [(label, getattr(base.estimate, f"{part}_bytes")) for part, label in MEMORY_LABELS.items()]
     parts.append(("together", base.estimate.peak_memory_bytes))
@@ -260,6 +261,8 @@ def _list_forecast(report: "ProbeReport") -> Iterator[tuple[str, str]]:
     if report.bytes_per_sample is not None:
         yield "memory per sample", f"{format_value('bytes', report.bytes_per_sample)} of a micro batch"
     if report.memory_parts:
+        from sweep.records.records import MEMORY_LABELS
+
         parts = [(MEMORY_LABELS[part], count) for part, count in report.memory_parts.items()]
         shown = " + ".join(f"{label} {format_value('bytes', count)}" for label, count in parts)
         yield "memory, estimated", f"{shown} = {format_value('bytes', sum(report.memory_parts.values()))}"

@@ -141,7 +141,7 @@ def make_frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) 
         state, constraint = TrialState.PRUNED, 0.0
     elif record.outcome == "complete" and objectives is not None:
         state, values, constraint = TrialState.COMPLETE, objectives, 0.0
-    attributes = {_NUMBER_ATTRIBUTE: record.number, "outcome": record.outcome, "phase": record.phase}
+    attributes: dict[str, Any] = {_NUMBER_ATTRIBUTE: record.number, "outcome": record.outcome, "phase": record.phase}
     attributes["seed"] = record.values.get("seed")
     if record.outcome in INFEASIBLE:
         attributes["placeholder_values"] = True

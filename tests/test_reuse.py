@@ -3,6 +3,7 @@
 import json
 import math
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from optuna_storages import open_storage
 from records_factory import make_ending, make_spec, make_store
 from test_tuner import run
 
+from reports import write_report
+from sweep.cli import study_run
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
@@ -247,7 +250,10 @@ def test_the_sampler_begins_where_earlier_trials_were_good_and_records_its_own_o
     assert distances["warm"] < 0.6 * distances["cold"]
 
 
-def test_the_command_learns_from_an_optuna_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_learns_from_an_optuna_storage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_run, "write_report", partial(write_report, formats=()))
     study = optuna_study(tmp_path / "old.db")
     tell(study, 64, 0.1, [0.9, 12.0, 1e6])
     file = tmp_path / "new.toml"

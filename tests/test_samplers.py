@@ -56,7 +56,7 @@ def test_tpe_finds_the_better_half_more_often_than_chance() -> None:
 )  # fmt: skip
 def test_a_continued_search_proposes_what_an_unbroken_one_would(sampler: str, retune: list[str]) -> None:
     spec = make_spec(sampler=sampler, trials=40, retune=retune)
-    count = 14 if sampler == "gp" else 30
+    count = 12 if sampler == "gp" else 30
     records = search(spec, count, too_large)
     for cut in (3, 11, count - 1) if sampler == "cost_aware" else (count - 1,):
         values = make_sampler(spec, records[:cut]).propose(cut)

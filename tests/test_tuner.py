@@ -322,7 +322,7 @@ def test_only_what_trained_or_runs_counts() -> None:
 
 
 def study(trials: int = 1) -> StudySpec:
-    base = {"data.subset": 64, "budget.epochs": 40.0, "model.dropout": 0.1, "optimizer.lr": 0.02}
+    base = {"data.subset": 64, "budget.epochs": 10.0, "model.dropout": 0.1, "optimizer.lr": 0.02}
     space = {"batch.micro": {"choice": [16]}}
     return make_spec(trials=trials, base=base, space=space, confirm={"max_configurations": 0, "seeds": 0})
 
@@ -349,7 +349,7 @@ def test_a_killed_study_goes_on_inside_its_trial(tmp_path: Path) -> None:
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
     assert child.stdout is not None
     for line in child.stdout:
-        if "TrialAdvanced" in line and "step=48" in line:
+        if "TrialAdvanced" in line and "step=16" in line:
             break
     child.kill()
     child.wait(60)
@@ -360,11 +360,11 @@ def test_a_killed_study_goes_on_inside_its_trial(tmp_path: Path) -> None:
         (record,), (expected,) = store.trial_records("s"), unbroken.trial_records("s")
         assert record.outcome == expected.outcome == "complete"
         assert record.measurements["val_loss"] == expected.measurements["val_loss"]
-        assert record.measurements["num_steps"] == 160
+        assert record.measurements["num_steps"] == 40
         curves = [
             [(each.step, each.train_loss, each.val_loss) for each in source.evaluations("s", 0)]
             for source in (store, unbroken)
         ]
         assert curves[0] == curves[1]
-        assert len(curves[0]) == 40
+        assert len(curves[0]) == 10
     assert not list((killed / "checkpoints").iterdir())

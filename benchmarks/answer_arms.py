@@ -17,7 +17,7 @@ changed.
 import argparse
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -39,7 +39,6 @@ from sweep.config.study import StudySpec
 from sweep.records.records import TrialRecord
 from sweep.search.seeds import rank_confirmations
 
-FRACTIONS = tuple(float(each) for each in np.round(np.arange(0.02, 0.501, 0.02), 2))  # of the grid's seconds
 _FIRST_CHECKPOINT = 8
 
 # ---------------------------------------------------------------------- one run
@@ -59,8 +58,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFigures:
-    """One run. ``shares`` of the table's hypervolume at the ``FRACTIONS`` of the grid's seconds; the arrival is None
-    where there was none, and ``spent_seconds`` are those until it or, without it, all."""
+    """One run. The arrival is None where there was none, and ``spent_seconds`` are those until it or, without it,
+    all."""
 
     table: str
     arm: str
@@ -68,7 +67,6 @@ class RunFigures:
     arrival: Checkpoint | None
     checkpoints: tuple[Checkpoint, ...]
     spent_seconds: float
-    shares: tuple[float, ...]
 
     @property
     def search_seconds(self) -> float:
@@ -82,37 +80,27 @@ class RunFigures:
 
 
 def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures:
-    """Searches until the arrival, and on to the last of the ``FRACTIONS``."""
+    """Searches until the arrival."""
     study = table.make_study(seed)
     searched: list[Searched] = []
     checkpoints: list[Checkpoint] = []
     arrival: Checkpoint | None = None
-    for each, is_checkpoint in _mark_checkpoints(order(table, seed)):
-        searched.append(each)
-        if arrival and each.seconds > FRACTIONS[-1] * table.grid_seconds:
-            break
-        if is_checkpoint and not arrival and _is_possible(table, searched):
+    trials = itertools.chain(order(table, seed), [None])  # the last trial is a checkpoint too
+    following = next(trials)
+    while following and not arrival:
+        searched.append(following)
+        following = next(trials)
+        if (following is None or is_checkpoint(len(searched))) and _is_possible(table, searched):
             checkpoints.append(_check(table, searched, study))
             arrival = checkpoints[-1] if checkpoints[-1].is_settled and checkpoints[-1].is_right else None
-    confirming = checkpoints[-1].confirm_seconds if checkpoints else 0.0
     return RunFigures(
         table=table.name,
         arm=arm,
         seed=seed,
         arrival=arrival,
         checkpoints=tuple(checkpoints),
-        spent_seconds=(arrival.search_seconds if arrival else searched[-1].seconds) + confirming,
-        shares=_measure_shares(table, searched),
+        spent_seconds=searched[-1].seconds + (checkpoints[-1].confirm_seconds if checkpoints else 0.0),
     )
-
-
-def _mark_checkpoints(trials: Iterator[Searched]) -> Iterator[tuple[Searched, bool]]:
-    # each trial, and whether the search is confirmed after it; always after the last one
-    previous, number = next(trials), 1
-    for each in trials:
-        yield previous, is_checkpoint(number)
-        previous, number = each, number + 1
-    yield previous, True
 
 
 def is_checkpoint(num_trials: int) -> bool:
@@ -165,15 +153,6 @@ def confirm_search(table: AnswerTable, searched: Sequence[TrialRecord], study: S
         seconds += records[-1].measurements["total_seconds"]
 
 
-def _measure_shares(table: AnswerTable, searched: Sequence[Searched]) -> tuple[float, ...]:
-    # of what was complete and has every objective, as the replay counts
-    complete = [each for each in searched if each.record.outcome == "complete"]
-    rows = [(each.seconds, table.find_point(each.record)) for each in complete]
-    usable = [(seconds, row) for seconds, row in rows if np.isfinite(table.recorded.means[row]).all()]
-    limits = [fraction * table.grid_seconds for fraction in FRACTIONS]
-    return tuple(table.recorded.share([row for seconds, row in usable if seconds <= limit]) for limit in limits)
-
-
 # ---------------------------------------------------------------------- what runs of several arms mean
 
 # Intervals are percentile bootstrap intervals (Efron 1979). A search that never arrived is later than every other one.
@@ -214,7 +193,6 @@ def _summarize_arm(own: Sequence[RunFigures], ours: Sequence[RunFigures]) -> dic
         "ratio": find_ratio(whole, our_whole),
         "ratio_of_search": find_ratio(search, [run.search_seconds for run in ours]),
         "ratio_at_least": find_ratio([run.spent_seconds for run in own], our_whole),
-        "median_shares": np.median([run.shares for run in own], axis=0).tolist(),
         "seconds": [_finite(value) for value in whole],
     }
 
@@ -266,28 +244,20 @@ def find_geometric_mean(ratios: Sequence[float | None]) -> dict[str, float | int
 
 def write_markdown(tables: Sequence[dict[str, Any]], over: dict[str, Any]) -> str:
     """A table of all arms on all tables, and one of the ratios over tables."""
-    lines = _head("table", "arm", "median s", "of it search s", "arrived", "times ours", "of the search alone")
+    rows: list[tuple[str, ...]] = [("table", "arm", "median s", "arrived", "times ours", "of the search")]
+    rows += [("---",) * 6]
     for table in tables:
         for arm, figures in table["arms"].items():
-            seconds = [_show(figures[key]) for key in ("median_seconds", "median_search_seconds")]
-            ratios = [_show_ratio(figures[key]) for key in ("ratio", "ratio_of_search")]
-            lines.append(_row(table["table"], arm, *seconds, f"{figures['share_arrived']:.0%}", *ratios))
-        for arm in ("oracle", "naive"):
-            seconds = [_show(table.get(f"{arm}_{kind}")) for kind in ("seconds", "search_seconds")]
-            lines.append(_row(table["table"], arm, *seconds, "", "", ""))
-    lines += ["", *_head("arm", "tables", "arrived", "times ours", "of the search alone", "at least")]
+            ratios = (_show_ratio(figures[key]) for key in ("ratio", "ratio_of_search"))
+            rows.append(
+                (table["table"], arm, _show(figures["median_seconds"]), f"{figures['share_arrived']:.0%}", *ratios)
+            )
+        rows += [(table["table"], arm, _show(table[f"{arm}_seconds"]), "", "", "") for arm in ("oracle", "naive")]
+    rows += [(), ("arm", "tables", "arrived", "times ours", "of the search alone", "at least"), ("---",) * 6]
     for arm, figures in over.items():
-        ratios = [_show_ratio(figures[kind]) for kind in ("ratio", "ratio_of_search", "ratio_at_least")]
-        lines.append(_row(arm, str(figures["num_tables"]), f"{figures['share_arrived']:.0%}", *ratios))
-    return "\n".join(lines)
-
-
-def _head(*names: str) -> list[str]:
-    return [_row(*names), _row(*("---" for _ in names))]
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+        ratios = (_show_ratio(figures[kind]) for kind in ("ratio", "ratio_of_search", "ratio_at_least"))
+        rows.append((arm, str(figures["num_tables"]), f"{figures['share_arrived']:.0%}", *ratios))
+    return "\n".join(f"| {' | '.join(row)} |" if row else "" for row in rows)
 
 
 def _show(value: float | None) -> str:
@@ -321,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     over = summarize_tables(found)
     print(write_markdown(found, over))
     if options.save:
-        facts = {"num_seeds": options.seeds, "confirm_share": CONFIRM_SHARE, "fractions_of_grid_seconds": FRACTIONS}
+        facts = {"num_seeds": options.seeds, "confirm_share": CONFIRM_SHARE}
         measured = {"tables": found, "over_tables": over, "runs": [asdict(run) for run in runs]}
         save("answer_arms", {**facts, **measured})
     return 0
@@ -348,4 +318,4 @@ def _measure(table: str, arm: str, seed: int, folder: Path) -> RunFigures:
     kept = keep(folder / f"{arm}_{seed}.json", run)
     arrival = Checkpoint(**kept["arrival"]) if kept["arrival"] else None
     checkpoints = tuple(Checkpoint(**each) for each in kept["checkpoints"])
-    return RunFigures(**kept | {"arrival": arrival, "checkpoints": checkpoints, "shares": tuple(kept["shares"])})
+    return RunFigures(**kept | {"arrival": arrival, "checkpoints": checkpoints})

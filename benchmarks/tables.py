@@ -30,7 +30,6 @@ from typing import Any
 from benchmarks.datasets import ARCHIVE, offer_cifar, require_archive
 from benchmarks.harness import CPU, TABLES
 from benchmarks.rules import scale_recipe
-from benchmarks.search import LOOKED_AT
 from sweep.config.errors import InputError
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
@@ -292,23 +291,16 @@ def _describe(
     steps = [[cost["step_seconds"] for cost in costs] for costs in rounds.values()]
     apart = [(max(each) - min(each)) / statistics.median(each) for each in steps]
     assert frames.correct_images is not None
-    is_looked_at = spec.name in LOOKED_AT
     return {
         "study": spec.name,
         "design": design.name,
         "question": spec.question,
-        "space": {path: list(parameter.grid_values or ()) for path, parameter in spec.space.items()},
-        "base": spec.base,
         "seeds": [spec.seed + turn for turn in range(num_seeds)],
         "num_configurations": num_jobs // num_seeds,
         "num_trainings": num_trainings,
         "num_trainings_of_design": num_jobs,
         "is_whole": num_trainings == num_jobs,
-        "looked_at": "the search or the answer was changed while these were looked at"
-        if is_looked_at
-        else "not before its recording",
         "made_by": [f"{command} --seeds {num_seeds}", f"{command} --times", f"{command} --seeds {num_seeds} --export"],
-        "accuracies": "every training was trained, one thread each, as a trial of a study is",
         "times": (
             f"measured apart and alone for each shape, one thread, medians of {min(map(len, steps))} rounds: "
             "train_seconds = samples / global batch x time of a step; "

@@ -2,18 +2,19 @@
 
 import ast
 import json
-import pytest
 import re
 import subprocess
 import sys
 import tomllib
-from collections import (Counter)
-from collections.abc import (Iterable, Iterator)
-from functools import (cache)
-from graphlib import (CycleError, TopologicalSorter)
-from pathlib import (Path)
-from sweep.cli.app import (COMMANDS)
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
+import pytest
+
+from sweep.cli.app import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path for package in ("sweep", "reports", "studies") for path in (ROOT / package).rglob("*.py"))

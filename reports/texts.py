@@ -485,7 +485,7 @@ def _describe_doubt(evidence: Evidence, named: Recommendation) -> str:
 
 _FEW_TRIALS = 10
 _MUCH = 0.3  # of the trials
-_COMMAND = re.compile(r"(?<=\s)sweep (?:run|doctor) \S.*\Z")
+_COMMAND = re.compile(r"(?<=\s)sweep (?:run|check) \S.*\Z")
 
 
 def list_reservations(evidence: Evidence) -> list[Cell]:

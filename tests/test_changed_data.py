@@ -23,7 +23,7 @@ from sweep.search import single as single_trial
 from sweep.search.session import Options, open_session
 from sweep.search.tuner import Stopped, TrialEnded
 from sweep.training.data import image_folder as folder
-from sweep.training.data import sources as digests
+from sweep.training.data import sources
 from sweep.training.data.images import ArrayImages, Source
 from sweep.training.data.sources import check_data, expect_data, load_splits, make_expected_data
 
@@ -181,7 +181,7 @@ def test_a_small_set_in_memory_is_compared_by_its_pixels(pixels: Pixels) -> None
 def test_a_large_set_in_memory_is_not_digested_in_every_trial(pixels: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
     config = build_config({"data.name": "mine"}, "test")
     expected = make_expected_data(check_data(config))
-    monkeypatch.setattr(digests, "_MAX_BYTES", 30 * 64 - 1)
+    monkeypatch.setattr(sources, "_MAX_DIGESTED_BYTES", 30 * 64 - 1)
     pixels.num_test_reads = 0
     pixels.value = 1
     load_splits(config.data, expected)

@@ -67,7 +67,7 @@ EDITS = {
     "the sharpness": ("training/sharpness.py", "return", "return (1,) and"),
     "a model that a table names by text": ("training/models/vits.py", "return", "return (1,) and"),
     "a data set that a table names by text": ("training/data/published.py", "255 / 16", "255 / 17"),
-    "several ranks": ("training/rank_agent.py", "return", "return (1,) and"),
+    "several ranks": ("training/ranks.py", "return", "return (1,) and"),
 }
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_step import CPU, batch, config, make_step
 from torch import Tensor, nn
+from training_factory import CPU, make_batch, make_config, make_step
 
 from sweep.measurement.gradient_noise import NoiseMeter
 from sweep.training.auto_micro import AutoMicro, step_within_memory
@@ -33,7 +33,7 @@ class Failing(nn.Module):
 def measure(fails_at: int, micro: int) -> dict[str, Any]:
     """The averages after one step of 64, first tried with micro batches of ``micro``."""
     values = {"batch__micro": "auto", "batch__global": 64, "precision__dtype": "fp64", "model__norm": "group"}
-    plain = make_step(config(**values))
+    plain = make_step(make_config(**values))
     model = Failing(plain.model, fails_at)
     meter = NoiseMeter(model.parameters())
     step = Step(
@@ -45,7 +45,7 @@ def measure(fails_at: int, micro: int) -> dict[str, Any]:
         regularization=plain.regularization,
         noise=meter,
     )
-    images, labels = batch()
+    images, labels = make_batch()
 
     def cut(_window: Window | None, size: int) -> Window:
         return cut_epoch(64, 64, size)[0]

@@ -170,9 +170,10 @@ RECIPES: list[dict[str, object]] = [
 def test_measuring_changes_nothing_of_the_training(values: dict[str, object]) -> None:
     plain, plain_ending = run(**values)
     measured, ending = run(**values, diagnostics__noise_scale=True)
-    assert [replace(each, noise_scale=None, train_seconds=0.0) for each in measured] == [
-        replace(each, train_seconds=0.0) for each in plain
-    ]
+    # the memory of a step decides how many images are evaluated at once, which changes sums by rounding
+    assert [each.val_loss for each in measured] == pytest.approx([each.val_loss for each in plain], rel=1e-6)
+    not_compared: dict[str, Any] = {"noise_scale": None, "train_seconds": 0.0, "val_loss": 0.0}
+    assert [replace(each, **not_compared) for each in measured] == [replace(each, **not_compared) for each in plain]
     known = [each.noise_scale for each in measured if each.noise_scale is not None]
     assert known
     assert all(scale > 0 for scale in known)

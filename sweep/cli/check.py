@@ -406,7 +406,7 @@ def _find_driver() -> str:
 _AGAIN = "then train again with --fresh --reuse none"
 _REMEDIES = {
     **dict.fromkeys(
-        ("uncertain_time", "slowed_by_others", "slower_than_alone", "spread", "drift", "busy_host", "reference_drift"),
+        ("uncertain_time", "slowed_by_others", "spread", "drift", "busy_host", "reference_drift"),
         f"close what else runs on the machine, {_AGAIN}",
     ),
     "few_steps": "a larger budget; until then take its times as a rough guide",

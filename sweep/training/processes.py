@@ -116,12 +116,6 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _list_children(pid: int) -> list[int]:
-    """The processes whose parent is ``pid``."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(word) for task in tasks for word in (task / "children").read_text().split()]
-
-
 def make_python_command(statements: str) -> list[str]:
     """The command line of a new interpreter that runs ``statements`` and finds the same modules as this one."""
     path = [str(Path(entry).absolute()) for entry in sys.path]

@@ -545,7 +545,7 @@ def _list_others(evidence: Evidence) -> Iterator[str]:
     if num_open:
         yield (
             f"{format_count(num_open, 'trial')} had no result when this page was written, because they were running "
-            "or interrupted. The next sweep run continues them; then write the page again with sweep report."
+            "or interrupted. Run the study again to continue them, then write the page again."
         )
     done = len(evidence.search) or evidence.num_confirmed
     if done < _FEW_TRIALS and not evidence.answer.no_complete_trial:

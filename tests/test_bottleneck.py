@@ -1,4 +1,4 @@
-"""What limited the speed of a training: from measured times, of real trials, and the text of the doctor."""
+"""What limited the speed of a training: from measured times, of real trials, and what `sweep check` says of it."""
 
 import itertools
 import json
@@ -163,7 +163,7 @@ def test_sixty_steps_are_looked_at_and_fewer_are_not_judged(
     assert long.bottleneck in ("launch_bound", "compute_bound")
 
 
-# ---------------------------------------------------------------------- on record, and the doctor
+# ---------------------------------------------------------------------- on record
 
 
 def test_a_bottleneck_is_kept_and_goes_with_a_reused_trial_on_the_same_device_only(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def _study(folder: Path, endings: list[Ending]) -> Any:
     return store
 
 
-def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) -> None:
+def test_a_check_says_what_held_trials_up_and_what_to_change(tmp_path: Path) -> None:
     endings = [
         make_ending(0, bottleneck="launch_bound"),
         make_ending(1, bottleneck="launch_bound", quality_flags=("spread", "busy_host")),
@@ -218,7 +218,7 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
     assert statuses == ["ok", "noticed", "note", "noticed"]
 
 
-def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for(
+def test_a_check_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _study(tmp_path / "runs" / "made", [make_ending(0)]).close()

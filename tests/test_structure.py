@@ -49,11 +49,7 @@ def count_lines(paths: Iterable[Path]) -> int:
 
 def test_every_package_states_what_belongs_in_it() -> None:
     packages = [path for path in FILES if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) > 2]
-    silent = [
-        path.as_posix()
-        for path in packages
-        if "Here belongs" not in (ast.get_docstring(tree_of(path)) or "") and "migrations" not in path.parts
-    ]
+    silent = [path.as_posix() for path in packages if "Here belongs" not in (ast.get_docstring(tree_of(path)) or "")]
     assert silent == []
 
 
@@ -107,6 +103,17 @@ def _run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:
             continue
         yield child
         yield from _run_time_nodes(child)
+
+
+def test_no_package_imports_a_private_name_of_another() -> None:
+    private = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.module}.{alias.name}"
+        for path, node in nodes(ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in {"sweep", "reports"}
+        for alias in node.names
+        if alias.name.startswith("_") and node.module.split(".")[:2] != dotted(path).split(".")[:2]
+    ]
+    assert private == []
 
 
 def test_no_import_cycle_not_even_inside_functions() -> None:

@@ -230,8 +230,8 @@ def describe_draws(drawn: Values, n: int) -> Interval:
 
 
 def _measure_values(candidates: Candidates, candidate: int) -> dict[str, Interval]:
-    """The metrics of :data:`MEASURED` that are no candidate's estimate: the median over the configuration's own trials,
-    with an interval by the spread between seeds and the number of images."""
+    """The metrics of :data:`_MEASURED` that are no candidate's estimate: the median over the configuration's own
+    trials, with an interval by the spread between seeds and the number of images."""
     measured, records = {}, candidates.records
     for name in (name for name in _MEASURED if name not in candidates.names):
         values, scale = _own_values(candidates, candidate, name), scale_of(name)

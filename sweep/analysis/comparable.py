@@ -179,7 +179,7 @@ def _find_commands(frames: Frames) -> StudyCommands:
     return frames.find_commands(find_study_name(frames))
 
 
-def _note_flags(done: pd.DataFrame, doctor: str) -> list[str]:
+def _note_flags(done: pd.DataFrame, check: str) -> list[str]:
     flags = [str(text).split(",") for text in read_text(done, "quality_flags") if text]
     if not flags:
         return []
@@ -202,7 +202,7 @@ def _note_flags(done: pd.DataFrame, doctor: str) -> list[str]:
     return [
         *notes,
         f"{len(flags):,} of {format_count(len(done), 'trial')} {'has' if len(done) == 1 else 'have'} quality warnings: "
-        f"{parts}. For the trials and what to do, run {doctor}",
+        f"{parts}. For the trials and what to do, run {check}",
     ]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.comparable import ComparableTrials
-from sweep.analysis.statistics import Numbers, most_common, read_numbers, read_text
+from sweep.analysis.statistics import Numbers, configuration_groups, most_common, read_numbers, read_text
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.study import FEWEST_SEEDS, TRIAL_SECONDS, StudySpec
 from sweep.config.trial import Scalar
@@ -138,8 +138,8 @@ def _explain_few(spec: StudySpec, trials: pd.DataFrame, counts: Numbers, numbers
         (read_numbers(trials, name) for name in TRIAL_SECONDS),
     )
     seconds = np.where(np.isfinite(first), first, second)
-    phases = read_text(trials, "phase").tolist()
-    time = spec.confirm.measure_time(list(zip(phases, numbers_of_all.tolist(), seconds.tolist(), strict=True)))
+    phases, groups = read_text(trials, "phase").tolist(), configuration_groups(trials).tolist()
+    time = spec.confirm.measure_time(list(zip(phases, groups, seconds.tolist(), strict=True)))
     own = np.array([seconds[numbers_of_all == number][0] for number in numbers])
     if time.left < np.nanmin((FEWEST_SEEDS - counts) * own):
         return (

@@ -51,7 +51,7 @@ class RateSchedule:
 
     The rise begins above 0, so that no step is wasted. ``triangular`` rises until ``schedule.peak`` instead. ``wsd``
     stays at 1 until the last ``schedule.decay_share`` of the span, however long the rise is. The milestones are of the
-    whole budget, and none comes before the first step. ``schedule.warmup_rule`` is not applied here.
+    whole budget, and none comes before the first step. ``rules.warmup`` is not applied here.
 
     Raises:
         InputError: for an unknown name.

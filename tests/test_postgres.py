@@ -178,7 +178,7 @@ def test_two_studies_run_at_once_into_one_database(url: str, tmp_path: Path) -> 
 
 OUTAGE_STUDY = """
 name = "outage"
-trials = 5
+trials = 12
 sampler = "random"
 confirm = { seeds = 0 }
 [base]
@@ -215,7 +215,7 @@ def test_a_run_whose_server_stops_ends_with_the_command_that_resumes_it(postgres
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0, again.stderr
     after = load_frames(f"{postgres.url}#outage").trials.set_index("number")
-    assert after["outcome"].tolist() == ["complete"] * 5
+    assert after["outcome"].tolist() == ["complete"] * 12
     pd.testing.assert_frame_equal(after.loc[ended], before.loc[ended])
 
 

@@ -70,17 +70,14 @@ class RunFigures:
 
     @property
     def search_seconds(self) -> float:
-        """Until the arrival; infinite without one."""
         return self.arrival.search_seconds if self.arrival else np.inf
 
     @property
     def whole_seconds(self) -> float:
-        """The same with the confirming."""
         return self.arrival.search_seconds + self.arrival.confirm_seconds if self.arrival else np.inf
 
 
 def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures:
-    """Searches until the arrival."""
     study = table.make_study(seed)
     searched: list[Searched] = []
     checkpoints: list[Checkpoint] = []
@@ -94,13 +91,9 @@ def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures
             checkpoints.append(_check(table, searched, study))
             arrival = checkpoints[-1] if checkpoints[-1].is_settled and checkpoints[-1].is_right else None
     return RunFigures(
-        table=table.name,
-        arm=arm,
-        seed=seed,
-        arrival=arrival,
-        checkpoints=tuple(checkpoints),
+        table=table.name, arm=arm, seed=seed, arrival=arrival, checkpoints=tuple(checkpoints),
         spent_seconds=searched[-1].seconds + (checkpoints[-1].confirm_seconds if checkpoints else 0.0),
-    )
+)  # fmt: skip
 
 
 def is_checkpoint(num_trials: int) -> bool:
@@ -118,13 +111,9 @@ def _is_possible(table: AnswerTable, searched: Sequence[Searched]) -> bool:
 def _check(table: AnswerTable, searched: Sequence[Searched], study: StudySpec) -> Checkpoint:
     confirmed = confirm_search(table, [each.record for each in searched], study)
     return Checkpoint(
-        num_trials=len(searched),
-        search_seconds=searched[-1].seconds,
-        confirm_seconds=confirmed.seconds,
-        num_confirmed=confirmed.num_trainings,
-        is_settled=confirmed.is_settled,
-        is_right=confirmed.row in table.right,
-    )
+        num_trials=len(searched), search_seconds=searched[-1].seconds, confirm_seconds=confirmed.seconds,
+        num_confirmed=confirmed.num_trainings, is_settled=confirmed.is_settled, is_right=confirmed.row in table.right,
+)  # fmt: skip
 
 
 class Confirmed(NamedTuple):
@@ -167,34 +156,27 @@ def summarize_table(table: AnswerTable, runs: Sequence[RunFigures]) -> dict[str,
     oracle, oracle_search = price_oracle(table)
     naive = price_naive(table)
     return {
-        "table": table.name,
-        "num_points": len(table.recorded.points),
-        "num_seeds": table.num_seeds,
-        "num_right": len(table.right),
-        "grid_seconds": table.grid_seconds,
-        "oracle_seconds": oracle,
-        "oracle_search_seconds": oracle_search,
-        "naive_seconds": naive,
+        "table": table.name, "num_points": len(table.recorded.points), "num_seeds": table.num_seeds,
+        "num_right": len(table.right), "grid_seconds": table.grid_seconds, "oracle_seconds": oracle,
+        "oracle_search_seconds": oracle_search, "naive_seconds": naive,
         "ours_share_of_oracle_speed": _finite(oracle / median),
         "ours_share_of_oracle_search_speed": _finite(oracle_search / search),
         "ours_share_of_naive_cost": _finite(median / naive),
         "arms": {arm: _summarize_arm(own, ours) for arm, own in by_arm.items()},
-    }
+}  # fmt: skip
 
 
 def _summarize_arm(own: Sequence[RunFigures], ours: Sequence[RunFigures]) -> dict[str, Any]:
     whole, search = [run.whole_seconds for run in own], [run.search_seconds for run in own]
     our_whole = [run.whole_seconds for run in ours]
     return {
-        "num_runs": len(own),
-        "median_seconds": _finite(float(np.median(whole))),
+        "num_runs": len(own), "median_seconds": _finite(float(np.median(whole))),
         "median_search_seconds": _finite(float(np.median(search))),
-        "share_arrived": sum(run.arrival is not None for run in own) / len(own),
-        "ratio": find_ratio(whole, our_whole),
+        "share_arrived": sum(run.arrival is not None for run in own) / len(own), "ratio": find_ratio(whole, our_whole),
         "ratio_of_search": find_ratio(search, [run.search_seconds for run in ours]),
         "ratio_at_least": find_ratio([run.spent_seconds for run in own], our_whole),
         "seconds": [_finite(value) for value in whole],
-    }
+}  # fmt: skip
 
 
 def find_ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float | None]:
@@ -272,7 +254,6 @@ def _show_ratio(ratio: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks answer_arms", description=__doc__)
     parser.add_argument("--tables", nargs="+", help="folders of tables (the shipped ones not looked at before)")
     parser.add_argument("--seeds", type=int, default=10, help="of each arm on each table (10)")

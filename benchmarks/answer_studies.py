@@ -49,7 +49,6 @@ class JudgedStudy:
 
 
 def run_study(folder: str, seed: int) -> JudgedStudy:
-    """Searches, confirms, answers and judges."""
     table = read_answer_table(folder)
     half = len(table.recorded.points) // 2
     confirm = {"max_configurations": 16, "seeds": table.num_seeds - 1, "share": _SHARE}
@@ -73,19 +72,13 @@ def _judge(table: AnswerTable, records: list[TrialRecord], study: StudySpec, sec
     is_within = bool(largest and largest.batches and tuned[answer.model, largest.batches[0]] >= least)
     covered = [point.accuracy.low <= tuned[point.model, point.batch] <= point.accuracy.high for point in answer.curve]
     return JudgedStudy(
-        table=table.name,
-        seed=study.seed,
-        is_named=row is not None,
-        is_settled=named.is_settled,
-        is_right=named.is_settled and row in table.right,
-        largest_settled=bool(largest and largest.is_settled),
+        table=table.name, seed=study.seed, is_named=row is not None, is_settled=named.is_settled,
+        is_right=named.is_settled and row in table.right, largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.is_settled) and is_within,
         is_covered=bool(row is not None and interval and interval.low <= table.mean(ACCURACY)[row] <= interval.high),
-        tuned_covered=float(np.mean(covered)),
-        num_seeds=interval.n if interval else 0,
-        num_trainings=len(records),
+        tuned_covered=float(np.mean(covered)), num_seeds=interval.n if interval else 0, num_trainings=len(records),
         seconds=seconds,
-    )
+)  # fmt: skip
 
 
 def _find_tuned(table: AnswerTable) -> dict[tuple[str, int], float]:
@@ -116,7 +109,6 @@ def summarize(found: Sequence[JudgedStudy]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks answer_studies", description=__doc__)
     parser.add_argument("--tables", nargs="+", default=[str(TABLES / "digits_crops"), str(TABLES / "digits_vit")])
     parser.add_argument("--seeds", type=int, default=20, help="studies on each table (20)")

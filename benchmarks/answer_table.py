@@ -40,12 +40,10 @@ class AnswerTable:
 
     @property
     def name(self) -> str:
-        """That of the table's study."""
         return self.recorded.spec.name
 
     @property
     def num_seeds(self) -> int:
-        """The seeds that every point has."""
         return min(len(seeds) for seeds in self.recorded.curves.values())
 
     @cached_property
@@ -83,23 +81,17 @@ class AnswerTable:
         rows = [self._row(record.config) for record in kept]
         seeds = [record.config.seed for record in kept]
         own = {
-            "number": [record.number for record in kept],
-            "phase": [record.phase for record in kept],
-            "seed": seeds,
-            "config.seed": seeds,
-            "reused_from": [""] * len(kept),
-        }
+            "number": [record.number for record in kept], "phase": [record.phase for record in kept], "seed": seeds,
+            "config.seed": seeds, "reused_from": [""] * len(kept),
+}  # fmt: skip
         trials = self.frames.trials.iloc[rows].reset_index(drop=True)
         cells = {name: pd.Series(column, dtype=trials[name].dtype) for name, column in own.items()}
         sources = {record.number: int(self._records[row].number) for record, row in zip(kept, rows, strict=True)}
         return replace(
-            self.frames,
-            trials=trials.assign(**cells),
-            studies=self.frames.studies.assign(spec=spec.model_dump_json(by_alias=True)),
-            evaluations=None,
-            correct_images=None,
-            find_correct=lambda _study, numbers: self._find_correct(sources, numbers),
-        )
+            self.frames, trials=trials.assign(**cells),
+            studies=self.frames.studies.assign(spec=spec.model_dump_json(by_alias=True)), evaluations=None,
+            correct_images=None, find_correct=lambda _study, numbers: self._find_correct(sources, numbers),
+)  # fmt: skip
 
     def _find_correct(self, sources: dict[int, int], numbers: Sequence[int]) -> dict[int, Correct]:
         known = [number for number in numbers if sources[number] in self._texts]
@@ -132,7 +124,6 @@ class AnswerTable:
 
     @cached_property
     def right(self) -> frozenset[int]:
-        """Which of the recorded points are right."""
         tolerance = self.recorded.spec.answer.tolerance
         margins = find_margins(self.mean(ACCURACY), self.mean(SECONDS), tolerance)
         return frozenset(np.flatnonzero(margins >= 0).tolist())
@@ -164,11 +155,7 @@ def find_margins(accuracies: Values, seconds: Values, tolerance: Tolerance) -> V
 
 
 def read_answer_table(folder: str | Path) -> AnswerTable:
-    """The table in ``folder``.
-
-    Raises:
-        InputError: no table is there, or it has too few seeds for any configuration to be named.
-    """
+    """The table in ``folder``."""
     recorded = read_table(folder)
     table = AnswerTable(recorded, load_frames(folder, correct_images=True))
     if table.num_seeds <= FEWEST_SEEDS:

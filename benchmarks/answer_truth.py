@@ -63,7 +63,6 @@ class Truth:
     loss: Callable[[int, float], float] = _square
 
     def accuracy(self, model: str, batch: int, rate: float) -> float:
-        """On new images, over seeds."""
         best_rate = 0.01 * (batch / _USUAL_BATCH) ** self.power
         return max(self.tuned(model, batch) - self.loss(batch, math.log10(rate / best_rate)), 0.1)
 
@@ -125,11 +124,9 @@ def _rate_cliff(rng: Rng, noise: float) -> Truth:
     # from some factor above the best rate on training breaks down, below it the rate hardly matters
     edge, fall, loss = float(rng.uniform(0.15, 0.5)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.0, 0.006))
     return Truth(
-        tuned=_lose_above(loss),
-        power=float(rng.uniform(0.3, 1.0)),
-        noise=lambda *_: noise,
-        loss=lambda _batch, miss: 0.01 * min(miss, 0.0) ** 2 + fall * max(miss - edge, 0.0),
-    )
+        tuned=_lose_above(loss), power=float(rng.uniform(0.3, 1.0)), noise=lambda *_: noise, loss=lambda _batch,
+        miss: 0.01 * min(miss, 0.0) ** 2 + fall * max(miss - edge, 0.0),
+)  # fmt: skip
 
 
 def _staircase(rng: Rng, noise: float) -> Truth:
@@ -159,13 +156,9 @@ def _rough(rng: Rng, noise: float) -> Truth:
 
 Family = Callable[[Rng, float], Truth]
 FAMILIES: dict[str, Family] = {
-    "flat": _flat,
-    "cliff": _cliff,
-    "trade_off": _trade_off,
-    "moving_rate": _moving_rate,
-    "crossing_models": _crossing_models,
-    "noisy_batches": _noisy_batches,
-}
+    "flat": _flat, "cliff": _cliff, "trade_off": _trade_off, "moving_rate": _moving_rate,
+    "crossing_models": _crossing_models, "noisy_batches": _noisy_batches,
+}  # fmt: skip
 HELD_BACK: dict[str, Family] = {"rate_cliff": _rate_cliff, "staircase": _staircase, "rough": _rough}
 _ALL = FAMILIES | HELD_BACK
 
@@ -192,14 +185,12 @@ class MadeFrames:
 
     @property
     def data(self) -> DataSummary | None:
-        """The images of the study."""
         if self.spec is None:
             return None
         return DataSummary(name="digits", num_train=1000, num_val=self.num_images, num_test=0, digest="made")
 
     @property
     def inputs(self) -> dict[str, StudyInputs]:
-        """Those of the one study."""
         return {self.spec.name: StudyInputs(data=self.data)} if self.spec else {}
 
     def find_commands(self, name: str) -> StudyCommands:
@@ -207,7 +198,6 @@ class MadeFrames:
         return find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
 
     def find_correct(self, _study: str, numbers: Sequence[int]) -> dict[int, Correct]:
-        """Which images trials got right."""
         return {number: self.correct[number] for number in numbers}
 
 
@@ -237,7 +227,6 @@ class MadeStudy:
         self.records: list[TrialRecord] = []
 
     def run(self) -> MadeFrames:
-        """Searches and confirms to the end."""
         sampler = make_sampler(self._spec, [])
         for index in range(self._spec.trials):
             values = sampler.propose(index)
@@ -251,7 +240,6 @@ class MadeStudy:
 
     @property
     def frames(self) -> MadeFrames:
-        """The records so far."""
         trials = pd.DataFrame(self._rows, columns=_COLUMNS)
         for name in METRICS:
             trials[name] = pd.to_numeric(trials[name]).astype("Float64")
@@ -264,11 +252,9 @@ class MadeStudy:
         self._correct[number] = correct = self._evaluate(config, float(np.clip(accuracy, 0.01, 0.999)))
         seconds = seconds_of(model, batch) * float(np.exp(_TIME_NOISE * self._rng.standard_normal()))
         measured: dict[str, float | int] = {
-            "val_accuracy": float(correct.mean()),
-            "train_seconds": seconds,
-            "total_seconds": seconds + 1.0,
+            "val_accuracy": float(correct.mean()), "train_seconds": seconds, "total_seconds": seconds + 1.0,
             "peak_memory_bytes": _memory_of(model, batch),
-        }
+}  # fmt: skip
         values, common = flatten_config(config), {"number": number, "phase": phase}
         ended = {"outcome": "complete", "device": "made"}
         self.records.append(TrialRecord(values=values, measurements=measured, **common, **ended))  # type: ignore[arg-type]
@@ -335,18 +321,13 @@ def run_study(family: str, number: int) -> StudyFigures:
     budget = float(spec.confirm.share * search)
     largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
     return StudyFigures(
-        family=family,
-        number=number,
-        noise=noise,
-        num_images=num_images,
-        seconds=float(sum(each.measurements["total_seconds"] for each in study.records)),
-        budget=budget,
-        is_settled=answer.named.is_settled,
-        is_feasible=_is_feasible(tried, spec, num_images, budget),
+        family=family, number=number, noise=noise, num_images=num_images,
+        seconds=float(sum(each.measurements["total_seconds"] for each in study.records)), budget=budget,
+        is_settled=answer.named.is_settled, is_feasible=_is_feasible(tried, spec, num_images, budget),
         largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tried, spec)),
         **_judge_named(answer.named, tried, truth, spec),
-    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -371,13 +352,11 @@ def _judge_named(named: Any, tried: list[_Tried], truth: Truth, spec: StudySpec)
     interval = named.values["val_accuracy"]
     optimum = max(truth.tuned(model, batch) for model in truth.models for batch in BATCHES)
     return {
-        "is_named": True,
-        "is_right": _find_margin(one, tried, spec) >= 0,
+        "is_named": True, "is_right": _find_margin(one, tried, spec) >= 0,
         "is_near": one.accuracy >= optimum - spec.answer.tolerance.accuracy,
-        "is_covered": interval.low <= one.accuracy <= interval.high,
-        "width": interval.high - interval.low,
+        "is_covered": interval.low <= one.accuracy <= interval.high, "width": interval.high - interval.low,
         "num_seeds": interval.n,
-    }
+}  # fmt: skip
 
 
 def _find_margin(one: _Tried, tried: list[_Tried], spec: StudySpec) -> float:
@@ -434,7 +413,6 @@ def _measure(family: str, number: int, folder: Path | None) -> StudyFigures:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks answer_truth", description=__doc__)
     parser.add_argument("--studies", type=int, default=200, help="of each family (200)")
     parser.add_argument("--families", nargs="*", default=list(_ALL), choices=list(_ALL))

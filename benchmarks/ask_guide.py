@@ -46,7 +46,6 @@ Accuracies = dict[str, dict[str, list[float]]]  # by split, then by arm, a value
 
 
 def find_file(name: str, place: Path) -> Path:
-    """The study file of a task."""
     return place / f"{name}.toml"
 
 
@@ -137,11 +136,7 @@ def train_missing(configs: Mapping[str, TrialConfig], found: Accuracies, write: 
 
 
 def train_once(config: TrialConfig) -> tuple[float, float]:
-    """The accuracies on test and validation images of one training on a CPU.
-
-    Raises:
-        RuntimeError: it did not complete.
-    """
+    """The accuracies on test and validation images of one training on a CPU."""
     task = TrialTask(number=0, config=config, device="cpu", read_test=True)
     ending = next(each for each in list(launch_trial(task)) if isinstance(each, Ending))
     if ending.outcome != "complete":
@@ -227,11 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_task(name: str, place: Path, budget: str, *, has_oracle: bool) -> Json | None:
     """What is on record of a task, and what is missing of it; None where the budget was refused, which the next command
-    tries again.
-
-    Raises:
-        InputError: the task was begun with another budget.
-    """
+    tries again."""
     place.mkdir(parents=True, exist_ok=True)
     file = place / "result.json"
     row: Json = json.loads(file.read_text()) if file.exists() else {"budget": budget}

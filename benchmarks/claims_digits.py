@@ -70,7 +70,6 @@ class ClaimStudy:
         return any(METRICS[name].is_of_a_device for claim in self.list_claims() for name in claim.metrics)
 
     def list_claims(self) -> list[Claim]:
-        """The claims themselves."""
         return [claim for claim in CLAIMS if claim.name in self.claims]
 
 
@@ -158,17 +157,13 @@ def _run_planned(study: ClaimStudy, root: Path, seconds: float) -> None:
     or memory is measured, because they did not run alone."""
     load_plugin(PLUGIN)  # whose names the configurations have
     options = Options(
-        root=root,
-        reuse=not study.is_timed,
-        plugin=study.plugin,
-        timeout_seconds=seconds,
+        root=root, reuse=not study.is_timed, plugin=study.plugin, timeout_seconds=seconds,
         executor=ExecutorSettings(device="cpu"),
-    )
+)  # fmt: skip
     run_study(study.spec, options)
 
 
 def is_finished(study: ClaimStudy, root: Path) -> bool:
-    """Whether all its trainings have ended."""
     frames = read_records(study, root)
     return frames is not None and int((frames.trials["outcome"].fillna("") != "").sum()) >= study.spec.trials
 
@@ -207,14 +202,11 @@ def _count_trainings(study: ClaimStudy, trials: pd.DataFrame) -> dict[str, Any]:
     done = trials[~trials["outcome"].fillna("").isin(["", "cancelled"])]  # diverged ones have ended too
     is_own = done["reused_from"].fillna("") == ""
     return {
-        "study": study.spec.name,
-        "trainings_run": len(done),
-        "trainings_reused": int((~is_own).sum()),
+        "study": study.spec.name, "trainings_run": len(done), "trainings_reused": int((~is_own).sum()),
         "trainings_planned": study.spec.trials,
         "trainings_with_busy_host": int(done["quality_flags"].fillna("").str.contains("busy_host").sum()),
-        "seconds": float(done.loc[is_own, "total_seconds"].sum()),
-        "is_timed": study.is_timed,
-    }
+        "seconds": float(done.loc[is_own, "total_seconds"].sum()), "is_timed": study.is_timed,
+}  # fmt: skip
 
 
 def _describe(finding: Finding, trainings: dict[str, Any]) -> dict[str, Any]:

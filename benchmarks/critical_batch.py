@@ -58,12 +58,10 @@ class Way:
 
     @property
     def error(self) -> float:
-        """As a share of the exact value."""
         return self.measured / self.exact - 1
 
 
 def measure(design: Design) -> dict[str, Way]:
-    """Both ways by real trials."""
     return {"steps": measure_steps(design), "noise": measure_noise(design)}
 
 
@@ -191,7 +189,6 @@ def _start_loss() -> float:
 
 
 def describe(ways: dict[str, Way]) -> dict[str, Any]:
-    """The result as JSON."""
     few, many = 1.0, 1e9
     found: dict[str, Any] = {
         name: {"measured": way.measured, "exact": way.exact, "error": way.error, "samples": way.samples}

@@ -35,11 +35,7 @@ ARCHIVE = Path(os.environ.get("CIFAR10_ARCHIVE") or _USUAL_ARCHIVE)
 
 
 def require_archive(archive: Path) -> Path:
-    """The archive, where it is there.
-
-    Raises:
-        InputError: it is not.
-    """
+    """The archive, where it is there."""
     if not archive.is_file():
         raise InputError(f"the archive of CIFAR-10's images is not at {archive}; name it with CIFAR10_ARCHIVE.")
     return archive
@@ -61,7 +57,6 @@ def cifar_splits(*, is_tiny: bool = False, archive: Path = ARCHIVE) -> tuple[Arr
 
 
 def split(images: ArrayImages, num_train: int) -> tuple[ArrayImages, ArrayImages]:
-    """The first ones, and the rest."""
     rows = np.arange(len(images))
     return images.pick(rows[:num_train]), images.pick(rows[num_train:])
 

@@ -56,11 +56,7 @@ class PlannedStudy:
 _IMAGES: tuple[tuple[dict[str, Any], int, dict[str, int]], ...] = (
     ({"data.name": "digits"}, 1300, {"resnet8": 9000, "vit_micro": 6000}),
     ({"data.name": "digits", "data.subset": 500}, 500, {"resnet8": 9000, "vit_micro": 6000}),
-    (
-        {"data.name": "synthetic", "data.image_size": 16, "data.subset": 800},
-        800,
-        {"resnet8": 4000, "vit_micro": 4000},
-    ),
+    ({"data.name": "synthetic", "data.image_size": 16, "data.subset": 800}, 800, {"resnet8": 4000, "vit_micro": 4000}),
     ({"data.name": PART, "data.subset": 1000}, 1000, {"resnet8": 1300, "vit_micro": 1500}),
 )
 _MODELS = (("resnet8",), ("vit_micro",), ("resnet8", "vit_micro"))
@@ -72,11 +68,9 @@ SAMPLERS = ("cost_aware", "cost_aware", "cost_aware", "tpe", "tpe", "nsga2", "gp
 PRUNERS = ("none", "front")
 _CONFIRM = ((0, 0), (16, 20), (4, 5), (3, 3))  # configurations, seeds
 OBJECTIVES = (
-    ("val_accuracy", "train_seconds", "peak_memory_bytes"),
-    ("val_accuracy", "train_seconds"),
-    ("val_accuracy", "peak_memory_bytes"),
-    ("val_accuracy",),
-)
+    ("val_accuracy", "train_seconds", "peak_memory_bytes"), ("val_accuracy", "train_seconds"),
+    ("val_accuracy", "peak_memory_bytes"), ("val_accuracy",),
+)  # fmt: skip
 _EXECUTORS = (("process", None),) * 6 + (("inline", None), ("process", 2))
 
 
@@ -86,7 +80,6 @@ def plan_studies(part: str, count: int) -> list[PlannedStudy]:
 
 
 def plan_tiny_study() -> PlannedStudy:
-    """One study that shows that everything runs."""
     base = {"data.name": "digits", "data.subset": 100, "budget.steps": 2}
     changes = {"name": "tiny", "trials": 2, "base": base, "confirm": Confirm(seeds=0)}
     return PlannedStudy(_draw("development", 0).spec.model_copy(update=changes), "process", None)
@@ -131,7 +124,6 @@ def _make_budget(unit: str, num_images: float, num_train: int) -> dict[str, floa
 
 
 def pick(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
-    """One of the ``choices``."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -175,7 +167,6 @@ class StudyFigures:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the total is in its interval."""
         return self.low_seconds <= self.total_seconds <= self.high_seconds
 
     def tell(self) -> None:
@@ -211,16 +202,12 @@ def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
             total = time.perf_counter() - began
             trials = _list_trials(session)
     return StudyFigures(
-        study=spec.name,
-        total_seconds=total,
-        expected_seconds=forecast.expected_total_seconds or 0.0,
+        study=spec.name, total_seconds=total, expected_seconds=forecast.expected_total_seconds or 0.0,
         low_seconds=forecast.expected_total_seconds_low or 0.0,
-        high_seconds=forecast.expected_total_seconds_high or 0.0,
-        probing_seconds=forecast.probing_seconds,
+        high_seconds=forecast.expected_total_seconds_high or 0.0, probing_seconds=forecast.probing_seconds,
         work={name: value for name, value in vars(work).items() if name not in ("sample", "reused")},
-        costs={name: np.asarray(value).tolist() for name, value in vars(costs).items()},
-        trials=trials,
-    )
+        costs={name: np.asarray(value).tolist() for name, value in vars(costs).items()}, trials=trials,
+)  # fmt: skip
 
 
 def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:
@@ -273,13 +260,9 @@ def main() -> int:
 
 
 @benchmark(
-    "forecast",
-    "factor by which the forecast of a study's total seconds is off, either way",
-    "times",
-    "lower",
-    1.15,
+    "forecast", "factor by which the forecast of a study's total seconds is off, either way", "times", "lower", 1.15,
     num_pairs=sum(map(_has_images, plan_studies("validation", NUM_VALIDATION))),
-)
+)  # fmt: skip
 def forecast_error(setting: Setting) -> Iterator[Arms]:
     """Ours is the factor by which a study's total is off; the other arm is none."""
     found: list[StudyFigures] = []

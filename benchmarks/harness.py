@@ -42,7 +42,6 @@ class Setting:
     is_tiny: bool = False
 
     def pick(self, full: int, tiny: int) -> int:
-        """``full``, or ``tiny`` in a tiny setting."""
         return tiny if self.is_tiny else full
 
 
@@ -75,12 +74,7 @@ BENCHMARKS: dict[str, Benchmark] = {}  # of the modules that are imported
 
 
 def benchmark(
-    name: str,
-    question: str,
-    unit: str,
-    better: Literal["higher", "lower"],
-    target: float,
-    num_pairs: int = NUM_PAIRS,
+    name: str, question: str, unit: str, better: Literal["higher", "lower"], target: float, num_pairs: int = NUM_PAIRS
 ) -> Callable[[Callable[[Setting], Iterator[Arms]]], Benchmark]:
     """Registers what it decorates, a generator that yields the arms and then tidies up."""
 
@@ -107,7 +101,6 @@ class Result:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """One a pair."""
         return tuple(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
 
     @property
@@ -123,7 +116,6 @@ class Result:
 
     @property
     def line(self) -> str:
-        """The last line of a benchmark's output."""
         ratio = self.interval
         return (
             f"{self.name} ratio={ratio.median:.4g} low={ratio.low:.4g} high={ratio.high:.4g} "
@@ -170,11 +162,7 @@ def warn_if_busy() -> None:
 
 
 def save_ratio(result: Result, device: torch.device, folder: Path = RESULTS) -> Path:
-    """Keeps a result with its raw samples.
-
-    Raises:
-        InputError: for fewer pairs than a result that is kept must have.
-    """
+    """Keeps a result with its raw samples."""
     if len(result.ours) < MIN_PAIRS:
         raise InputError(f"a result is kept from {MIN_PAIRS} pairs on, not {len(result.ours)}; raise --pairs.")
     about = {"ratios": result.ratios, "interval": result.interval._asdict()}
@@ -199,7 +187,6 @@ def slug(device: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.part")
     beside.write_text(text, encoding="utf-8")

@@ -36,12 +36,10 @@ def curvatures(dimensions: int) -> Vector:
 
 
 def noise_variances(dimensions: int) -> Vector:
-    """Variances of one sample's gradient: (dimensions,)."""
     return UNIT**2 * curvatures(dimensions)
 
 
 def start(dimensions: int) -> Vector:
-    """Where a training begins: (dimensions,)."""
     return np.full(dimensions, UNIT)
 
 
@@ -51,12 +49,9 @@ def loss(squares: Vector) -> float:
 
 
 def expected_squares(
-    rates: Sequence[float],
-    batch: int | Sequence[int],
-    dimensions: int,
-    momentum: float = 0.0,
+    rates: Sequence[float], batch: int | Sequence[int], dimensions: int, momentum: float = 0.0,
     begin: Vector | None = None,
-) -> Vector:
+) -> Vector:  # fmt: skip
     """E x_i^2 after each step of SGD, the beginning first: (len(rates) + 1, dimensions); ``batch`` may be one per step.
     It begins at ``start``, or where the coordinates have the expected squares ``begin`` (dimensions,).
 
@@ -137,7 +132,6 @@ class NoisyQuadratic(nn.Module):
 
 
 def _build_model(_section: ModelSection, shape: ImageShape) -> nn.Module:
-    """One direction for each pixel."""
     return NoisyQuadratic(shape.side**2)
 
 

@@ -56,12 +56,10 @@ class RecordedTable:
 
     @cached_property
     def points(self) -> list[Point]:
-        """Every recorded point, in a fixed order."""
         return sorted(self.curves, key=repr)
 
     @cached_property
     def row_of(self) -> dict[Point, int]:
-        """The index of each point among :attr:`points`."""
         return {point: row for row, point in enumerate(self.points)}
 
     @cached_property
@@ -109,11 +107,7 @@ class RecordedTable:
 
     def training(self, config: TrialConfig) -> ReusableTrial:
         """The recorded training at the configuration's point; its seed selects one of the recorded seeds, another one
-        for each of as many consecutive seeds as were recorded.
-
-        Raises:
-            KeyError: nothing was recorded there.
-        """
+        for each of as many consecutive seeds as were recorded."""
         seeds = self.curves[self.point_of(config)]
         return seeds[sorted(seeds)[config.seed % len(seeds)]]
 
@@ -129,11 +123,7 @@ def _gridded(parameter: Parameter, recorded: set[Scalar]) -> Parameter:
 
 
 def read_table(place: str | Path) -> RecordedTable:
-    """The table in ``place``: a folder that ``sweep export`` wrote, a study's folder or a database URL.
-
-    Raises:
-        InputError: no records, several studies, a study without a space, or no training that is complete.
-    """
+    """The table in ``place``: a folder that ``sweep export`` wrote, a study's folder or a database URL."""
     frames = load_frames(place, evaluations=True, correct_images=True)
     if len(frames.specs) != 1:
         raise InputError(
@@ -198,7 +188,6 @@ class SimulatedClock:
         return self._now
 
     def advance_to(self, seconds: float) -> None:
-        """Advances to ``seconds``; never back."""
         self._now = max(self._now, seconds)
 
 
@@ -220,12 +209,9 @@ class ReplayingExecutor(Executor):
     """
 
     def __init__(
-        self,
-        messages_of: Callable[[TrialConfig], Iterator[TimedMessage]],
-        clock: SimulatedClock,
-        device: str,
+        self, messages_of: Callable[[TrialConfig], Iterator[TimedMessage]], clock: SimulatedClock, device: str,
         slots: int = 1,
-    ) -> None:
+) -> None:  # fmt: skip
         self._messages_of, self._clock, self._device, self._slots = messages_of, clock, device, slots
         self._running: dict[int, Iterator[TimedMessage]] = {}  # the messages that follow, by trial
         self._order: list[_Due] = []  # a heap; some may have been stopped since
@@ -304,13 +290,10 @@ def schedule_messages(trial: ReusableTrial) -> list[TimedMessage]:
 def _first_progress(ending: Ending) -> Progress:
     memory = ending.measurements.get("peak_memory_bytes")
     return Progress(
-        step=0,
-        num_steps=int(ending.measurements.get("num_steps", 0)),
-        epoch=0.0,
+        step=0, num_steps=int(ending.measurements.get("num_steps", 0)), epoch=0.0,
         images_per_second=float(ending.measurements.get("images_per_second", 0.0)),
-        peak_memory_bytes=None if memory is None else int(memory),
-        quality_flags=ending.quality_flags,
-    )
+        peak_memory_bytes=None if memory is None else int(memory), quality_flags=ending.quality_flags,
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------------- a search
@@ -392,11 +375,9 @@ def _distance(parameter: Parameter, one: Scalar, other: Scalar) -> float:
 
 
 def replay_search(
-    table: RecordedTable,
-    spec: StudySpec,
-    until: float | None = None,
+    table: RecordedTable, spec: StudySpec, until: float | None = None,
     on_end: Callable[[TrialRecord], None] = lambda _record: None,
-) -> ReplayedSearch:
+) -> ReplayedSearch:  # fmt: skip
     """Runs ``spec``, a study over the table's space (:func:`make_replay_study`), to
     its end, or until its search has reached the share ``until`` of the table's hypervolume. ``on_end`` is called with
     each trial that ended."""
@@ -431,12 +412,7 @@ def _plan(table: RecordedTable, clock: SimulatedClock) -> RunPlan:
     def sampler(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
         return GridSampler(make_sampler(spec, records), table)
 
-    return RunPlan(
-        key_of=lambda config: config.model_dump_json(),
-        clock=clock,
-        make_sampler=sampler,
-        device="cpu",
-    )
+    return RunPlan(key_of=lambda config: config.model_dump_json(), clock=clock, make_sampler=sampler, device="cpu")
 
 
 def find_device(table: RecordedTable) -> str:

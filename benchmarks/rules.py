@@ -278,11 +278,7 @@ class Ranking(NamedTuple):
 
 
 def rank_rules(settings: Sequence[TrainedSetting], reference: int = REFERENCE) -> Ranking:
-    """Ranks all combinations by their mean regret.
-
-    Raises:
-        InputError: there is no training at the reference batch, or none of a scaled recipe at another.
-    """
+    """Ranks all combinations by their mean regret."""
     starts = tuple(_choose_start(each, reference) for each in settings if reference in each.accuracies)
     if not starts:
         raise InputError(f"no training has the reference batch {reference:,}.")

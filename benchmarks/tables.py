@@ -66,11 +66,7 @@ class Job:
 
 def list_jobs(spec: StudySpec, num_seeds: int) -> Iterator[Job]:
     """Every training: all points with the study's seed, then all with the next. Where the space has the seed, its seeds
-    in their order, and of the points whose rules give the same recipe the first alone.
-
-    Raises:
-        InputError: the space is no grid.
-    """
+    in their order, and of the points whose rules give the same recipe the first alone."""
     size = count_grid_points(spec.space)
     if size is None:
         raise InputError(f"{spec.name}: a table requires a grid; give choice, int or log2 for every key of its space.")
@@ -212,7 +208,6 @@ def _measure_costs(config: TrialConfig) -> Costs:
 
 
 def find_medians(rounds: dict[str, list[Costs]]) -> dict[str, Costs]:
-    """The median of each part, by shape."""
     return {
         shape: {name: statistics.median(row[name] for row in rows) for name in rows[0]}
         for shape, rows in rounds.items()
@@ -223,11 +218,7 @@ def find_medians(rounds: dict[str, list[Costs]]) -> dict[str, Costs]:
 
 
 def export(spec: StudySpec, design: Path, root: Path, num_seeds: int, folder: Path) -> str:
-    """Writes what is recorded of the design as ``folder/<name>`` and ``folder/<name>.json``; says what it wrote.
-
-    Raises:
-        InputError: nothing is recorded, or the times were not measured.
-    """
+    """Writes what is recorded of the design as ``folder/<name>`` and ``folder/<name>.json``; says what it wrote."""
     path, target = _times_file(spec, root), folder / spec.name
     if not path.is_file():
         raise InputError(f"{path} is missing; measure the times first: python -m benchmarks tables --times")
@@ -271,14 +262,12 @@ def _make_ending(record: TrialRecord, curve: Sequence[Evaluation], costs: Costs)
     evaluating = (len(curve) + 1) * costs["evaluation_seconds"]
     measured: dict[str, Any] = {name: value for name, value in record.measurements.items() if not is_of_the_clock(name)}
     measured |= {
-        "train_seconds": seconds,
-        "setup_seconds": costs["before_seconds"],
-        "eval_seconds": evaluating,
+        "train_seconds": seconds, "setup_seconds": costs["before_seconds"], "eval_seconds": evaluating,
         "total_seconds": costs["before_seconds"] + seconds + evaluating + costs["rest_seconds"],
         "step_seconds_median": costs["step_seconds"],
         "images_per_second": record.config.global_batch_size / costs["step_seconds"],
         "peak_memory_bytes": round(costs["peak_memory_bytes"]),
-    }
+}  # fmt: skip
     outcome = record.outcome or "complete"
     return Ending(outcome=outcome, measurements=measured, device=record.device, quality_flags=(), error=record.error)
 

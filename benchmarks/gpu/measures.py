@@ -46,7 +46,6 @@ class Job:
 
     @property
     def seconds_left(self) -> float:
-        """Below 0 when the time is over."""
         return self.until - time.monotonic()
 
     def require(self, seconds: float = 0.0) -> None:
@@ -70,7 +69,6 @@ def bind_to_this_process(code: str) -> list[str]:
 
 
 def find_median(values: Sequence[float], **more: Any) -> Found:
-    """The median with its bootstrap interval."""
     if not values:
         return Found(n=0, **more)
     middle = median_interval(values)
@@ -110,21 +108,13 @@ def _make_values(setting: Setting, model: str, micro: int, epochs: int, num_trai
     name = f"benchmark_images_{source}_{num_train}"
     offer(name, *split(images, num_train))
     return {
-        "model.name": model,
-        "data.name": name,
-        "batch.micro": setting.pick(micro, 8),
-        "optimizer.lr": _LR,
-        "budget.epochs": setting.pick(epochs, 1),
-        "precision.dtype": "bf16",
-    }
+        "model.name": model, "data.name": name, "batch.micro": setting.pick(micro, 8), "optimizer.lr": _LR,
+        "budget.epochs": setting.pick(epochs, 1), "precision.dtype": "bf16",
+}  # fmt: skip
 
 
 def _collect_rounds(model: str, job: Job) -> Iterator[Sample]:
-    """Images/s of the three arms, round by round after one that warms up; last what they were compared by.
-
-    Raises:
-        ArmsDifferError: the training losses differ.
-    """
+    """Images/s of the three arms, round by round after one that warms up; last what they were compared by."""
     setting, losses = job.setting, dict[str, float]()
     arms = _make_step_arms(model, setting, losses)
     num_kept = sum("ours" in sample for sample in job.kept)
@@ -203,16 +193,9 @@ def _describe_rounds(model: str, setting: Setting, losses: dict[str, float]) -> 
 # Dense bf16 with 32-bit accumulation, in FLOP/s, from NVIDIA's data sheets; by words of the device's name, of which the
 # more telling come first.
 _PEAKS = {
-    "H200": 989e12,
-    "GH200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L40": 181e12,
-    "L4": 121e12,
-}
+    "H200": 989e12, "GH200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "A100": 312e12,
+    "L40S": 362e12, "L40": 181e12, "L4": 121e12,
+}  # fmt: skip
 
 
 def count_training_flops(model: nn.Module, images: Tensor, labels: Tensor) -> float:
@@ -255,20 +238,14 @@ def _wait(setting: Setting) -> Iterator[Arms]:
 
 # As many pairs as their questions require.
 _RATIOS = {
-    "input": speed.input_path._replace(num_pairs=5),
-    "harness": speed.harness._replace(num_pairs=9),
-    "monitor": speed.monitor_cost._replace(num_pairs=21),
-    "wait": _wait,
+    "input": speed.input_path._replace(num_pairs=5), "harness": speed.harness._replace(num_pairs=9),
+    "monitor": speed.monitor_cost._replace(num_pairs=21), "wait": _wait,
     "noise": speed.noise_scale._replace(num_pairs=5),
-}
+}  # fmt: skip
 
 
 def _collect_ratios(name: str, job: Job) -> Iterator[Sample]:
-    """A sample for each pair, and last what both arms were compared by.
-
-    Raises:
-        ArmsDifferError: the arms did not compute the same.
-    """
+    """A sample for each pair, and last what both arms were compared by."""
     benchmark = _RATIOS[name]
     num_kept = sum("ours" in sample for sample in job.kept)
     left = job.setting.pick(max(1, benchmark.num_pairs - num_kept), 1)
@@ -280,7 +257,6 @@ def _collect_ratios(name: str, job: Job) -> Iterator[Sample]:
 
 
 def _answer_ratios(name: str, samples: Sequence[Sample]) -> dict[str, Found]:
-    """The median of the ratios."""
     facts: dict[str, Any] = next((sample["facts"] for sample in samples if "facts" in sample), {})
     note = f"images: {facts['images']}" if facts.get("images") == "noise" else ""
     ratios = [sample["ours"] / sample["theirs"] for sample in samples if "ours" in sample]
@@ -294,19 +270,17 @@ CARDS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141)
 _MEMORY_FAST = {"precision.dtype": "bf16", "precision.channels_last": True}
 _LESS = {"precision.checkpointing": True}
 _KINDS: tuple[tuple[dict[str, Any], tuple[int, ...]], ...] = (
-    ({"model.name": "resnet18"}, (256, 1024, 4096)),
-    ({"model.name": "resnet18", **_MEMORY_FAST}, (512, 2048, 8192)),
+    ({"model.name": "resnet18"}, (256, 1024, 4096)), ({"model.name": "resnet18", **_MEMORY_FAST}, (512, 2048, 8192)),
     ({"model.name": "resnet18", **_MEMORY_FAST, **_LESS}, (1024, 4096)),
     ({"model.name": "resnet18", "precision.dtype": "fp16", "optimizer.name": "adamw"}, (512, 2048)),
-    ({"model.name": "resnet50"}, (128, 512)),
-    ({"model.name": "resnet50", **_MEMORY_FAST}, (256, 1024, 2048)),
+    ({"model.name": "resnet50"}, (128, 512)), ({"model.name": "resnet50", **_MEMORY_FAST}, (256, 1024, 2048)),
     ({"model.name": "resnet50", **_MEMORY_FAST, "batch.accumulation": 2, "optimizer.name": "lamb"}, (512,)),
     ({"model.name": "resnet50", **_MEMORY_FAST, **_LESS}, (512, 2048)),
     ({"model.name": "vit_small", "optimizer.name": "adamw"}, (128, 512)),
     ({"model.name": "vit_small", "optimizer.name": "adamw", "precision.dtype": "bf16"}, (256, 1024, 2048)),
     ({"model.name": "vit_small", "optimizer.name": "adamw", "precision.dtype": "fp16"}, (512,)),
     ({"model.name": "vit_small", "optimizer.name": "adamw", "precision.dtype": "bf16", **_LESS}, (1024, 4096)),
-)
+)  # fmt: skip
 # Every kind's smallest first, so that a run that is cut short has seen all kinds.
 CONFIGURATIONS: tuple[dict[str, Any], ...] = tuple(
     {**values, "batch.micro": sizes[turn]} for turn in range(3) for values, sizes in _KINDS if turn < len(sizes)
@@ -325,7 +299,6 @@ class _Seen:
 
     @property
     def error(self) -> float:
-        """Forecast over record, less 1."""
         return self.forecast_bytes / self.recorded_bytes - 1
 
 
@@ -342,7 +315,6 @@ def _judge_forecasts(job: Job) -> Iterator[Sample]:
 
 
 def answer_memory(samples: Sequence[Sample]) -> dict[str, Found]:
-    """What the configurations come to together."""
     seen = [_Seen(**sample) for sample in samples if "outcome" not in sample]
     others = [f"{sample['outcome']}: {sample['values']}" for sample in samples if "outcome" in sample]
     if not seen:
@@ -378,12 +350,9 @@ def _see(values: dict[str, Any], job: Job) -> Sample:
         with _card_of(int(predicted / 0.9), device):
             is_passed = _train_free(config, device).outcome == "complete"
     seen = _Seen(
-        values=values,
-        forecast_bytes=predicted,
-        recorded_bytes=recorded,
-        reserved_bytes=reserved,
+        values=values, forecast_bytes=predicted, recorded_bytes=recorded, reserved_bytes=reserved,
         is_edge_passed=is_passed,
-    )
+)  # fmt: skip
     return asdict(seen)
 
 

@@ -414,22 +414,11 @@ def _train_ours(name: str, job: Job, epochs: int, seed: int) -> tuple[float, flo
     if is_gpu:
         torch.compiler.reset()  # as in a process of its own
     values: dict[str, Any] = {
-        "model.name": name,
-        "data.name": name,
-        "data.augment": "crop_alternating_flip",
-        "batch.micro": _choose_batch(job),
-        "optimizer.name": name,
-        "optimizer.lr": 1.0,
-        "rules.lr": "none",
-        "schedule.name": "linear",
-        "schedule.warmup": 0.0,
-        "budget.epochs": epochs,
-        "precision.dtype": "bf16" if is_gpu else "fp32",
-        "precision.channels_last": True,
-        "precision.compile": is_gpu,
-        "regularization.label_smoothing": LABEL_SMOOTHING,
-        "evaluation.tta": "flip",
-        "seed": seed,
-    }
+        "model.name": name, "data.name": name, "data.augment": "crop_alternating_flip",
+        "batch.micro": _choose_batch(job), "optimizer.name": name, "optimizer.lr": 1.0, "rules.lr": "none",
+        "schedule.name": "linear", "schedule.warmup": 0.0, "budget.epochs": epochs,
+        "precision.dtype": "bf16" if is_gpu else "fp32", "precision.channels_last": True, "precision.compile": is_gpu,
+        "regularization.label_smoothing": LABEL_SMOOTHING, "evaluation.tta": "flip", "seed": seed,
+}  # fmt: skip
     trained = train(values, job.setting.device)
     return trained.seconds, trained.evaluations[-1].val_accuracy

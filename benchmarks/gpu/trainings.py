@@ -51,11 +51,7 @@ def _run_tests(job: Job) -> Iterator[Sample]:
 
 
 def run_file(name: str) -> Sample:
-    """The result of every test of a file, by pytest.
-
-    Raises:
-        RuntimeError: no test was run.
-    """
+    """The result of every test of a file, by pytest."""
     command = [*bind_to_this_process(_PYTEST), name, "-v", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
     command += ["-o", "addopts=-ra", "-W", "ignore:This process:DeprecationWarning"]  # Python 3.12 on forked workers
     paths = [str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -149,14 +145,10 @@ def _endings(executor: ProcessExecutor, tasks: list[TrialTask]) -> list[Ending]:
 def _calibrated(executor: ProcessExecutor, model: str, job: Job) -> TrialTask:
     """As many steps as one trial alone takes in ``_TRIAL_SECONDS``."""
     values: dict[str, Any] = {
-        "model.name": model,
-        "data.name": "synthetic",
-        "data.subset": job.setting.pick(8192, 100),
-        "batch.micro": job.setting.pick(_PACKED[model], 8),
-        "precision.dtype": "bf16",
-        "precision.channels_last": model.startswith("resnet"),
-        "budget.steps": job.setting.pick(200, 2),
-    }
+        "model.name": model, "data.name": "synthetic", "data.subset": job.setting.pick(8192, 100),
+        "batch.micro": job.setting.pick(_PACKED[model], 8), "precision.dtype": "bf16",
+        "precision.channels_last": model.startswith("resnet"), "budget.steps": job.setting.pick(200, 2),
+}  # fmt: skip
     task = TrialTask(number=0, config=build_config(values, "benchmark"))
     if job.setting.is_tiny:
         return task
@@ -210,7 +202,6 @@ def _run_study(job: Job) -> Iterator[Sample]:
 
 
 def _answer_study(samples: Sequence[Sample]) -> dict[str, Found]:
-    """What the last study came to."""
     if not samples:
         return {name: Found(n=0) for name in _ROWS}
     last = samples[-1]
@@ -243,11 +234,9 @@ def _read_study(folder: Path) -> Sample:
     uses = [use for use, found in as_document(recommend(folder))["uses"].items() if found.get("config")]
     return {
         "outcomes": {str(outcome): int(count) for outcome, count in trials["outcome"].value_counts().items()},
-        "num_search": int((trials["phase"] == "search").sum()),
-        "trial_seconds": float(trials["total_seconds"].sum()),
-        "training_utilization": [float(value) for value in trials["gpu_utilization"].dropna()],
-        "uses": uses,
-    }
+        "num_search": int((trials["phase"] == "search").sum()), "trial_seconds": float(trials["total_seconds"].sum()),
+        "training_utilization": [float(value) for value in trials["gpu_utilization"].dropna()], "uses": uses,
+}  # fmt: skip
 
 
 def _make_command(name: str, root: str, job: Job) -> list[str]:
@@ -286,8 +275,6 @@ def _watched(device: str) -> Iterator[list[float]]:
 
 
 MEASURES = SPEED_MEASURES | {
-    "tests": Measure(_run_tests, count_failed),
-    "recipe": Measure(collect_trainings, answer_recipe),
-    "packed": Measure(_collect_rates, _answer_rates),
-    "study": Measure(_run_study, _answer_study),
-}
+    "tests": Measure(_run_tests, count_failed), "recipe": Measure(collect_trainings, answer_recipe),
+    "packed": Measure(_collect_rates, _answer_rates), "study": Measure(_run_study, _answer_study),
+}  # fmt: skip

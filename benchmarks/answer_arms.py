@@ -93,7 +93,7 @@ def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures
     return RunFigures(
         table=table.name, arm=arm, seed=seed, arrival=arrival, checkpoints=tuple(checkpoints),
         spent_seconds=searched[-1].seconds + (checkpoints[-1].confirm_seconds if checkpoints else 0.0),
-)  # fmt: skip
+    )  # fmt: skip
 
 
 def is_checkpoint(num_trials: int) -> bool:
@@ -113,7 +113,7 @@ def _check(table: AnswerTable, searched: Sequence[Searched], study: StudySpec) -
     return Checkpoint(
         num_trials=len(searched), search_seconds=searched[-1].seconds, confirm_seconds=confirmed.seconds,
         num_confirmed=confirmed.num_trainings, is_settled=confirmed.is_settled, is_right=confirmed.row in table.right,
-)  # fmt: skip
+    )  # fmt: skip
 
 
 class Confirmed(NamedTuple):
@@ -163,7 +163,7 @@ def summarize_table(table: AnswerTable, runs: Sequence[RunFigures]) -> dict[str,
         "ours_share_of_oracle_search_speed": _finite(oracle_search / search),
         "ours_share_of_naive_cost": _finite(median / naive),
         "arms": {arm: _summarize_arm(own, ours) for arm, own in by_arm.items()},
-}  # fmt: skip
+    }  # fmt: skip
 
 
 def _summarize_arm(own: Sequence[RunFigures], ours: Sequence[RunFigures]) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _summarize_arm(own: Sequence[RunFigures], ours: Sequence[RunFigures]) -> dic
         "ratio_of_search": find_ratio(search, [run.search_seconds for run in ours]),
         "ratio_at_least": find_ratio([run.spent_seconds for run in own], our_whole),
         "seconds": [_finite(value) for value in whole],
-}  # fmt: skip
+    }  # fmt: skip
 
 
 def find_ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float | None]:

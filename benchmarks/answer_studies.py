@@ -78,7 +78,7 @@ def _judge(table: AnswerTable, records: list[TrialRecord], study: StudySpec, sec
         is_covered=bool(row is not None and interval and interval.low <= table.mean(ACCURACY)[row] <= interval.high),
         tuned_covered=float(np.mean(covered)), num_seeds=interval.n if interval else 0, num_trainings=len(records),
         seconds=seconds,
-)  # fmt: skip
+    )  # fmt: skip
 
 
 def _find_tuned(table: AnswerTable) -> dict[tuple[str, int], float]:

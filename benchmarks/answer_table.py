@@ -83,7 +83,7 @@ class AnswerTable:
         own = {
             "number": [record.number for record in kept], "phase": [record.phase for record in kept], "seed": seeds,
             "config.seed": seeds, "reused_from": [""] * len(kept),
-}  # fmt: skip
+        }  # fmt: skip
         trials = self.frames.trials.iloc[rows].reset_index(drop=True)
         cells = {name: pd.Series(column, dtype=trials[name].dtype) for name, column in own.items()}
         sources = {record.number: int(self._records[row].number) for record, row in zip(kept, rows, strict=True)}
@@ -91,7 +91,7 @@ class AnswerTable:
             self.frames, trials=trials.assign(**cells),
             studies=self.frames.studies.assign(spec=spec.model_dump_json(by_alias=True)), evaluations=None,
             correct_images=None, find_correct=lambda _study, numbers: self._find_correct(sources, numbers),
-)  # fmt: skip
+        )  # fmt: skip
 
     def _find_correct(self, sources: dict[int, int], numbers: Sequence[int]) -> dict[int, Correct]:
         known = [number for number in numbers if sources[number] in self._texts]

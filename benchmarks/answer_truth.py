@@ -124,9 +124,9 @@ def _rate_cliff(rng: Rng, noise: float) -> Truth:
     # from some factor above the best rate on training breaks down, below it the rate hardly matters
     edge, fall, loss = float(rng.uniform(0.15, 0.5)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.0, 0.006))
     return Truth(
-        tuned=_lose_above(loss), power=float(rng.uniform(0.3, 1.0)), noise=lambda *_: noise, loss=lambda _batch,
-        miss: 0.01 * min(miss, 0.0) ** 2 + fall * max(miss - edge, 0.0),
-)  # fmt: skip
+        tuned=_lose_above(loss), power=float(rng.uniform(0.3, 1.0)), noise=lambda *_: noise,
+        loss=lambda _batch, miss: 0.01 * min(miss, 0.0) ** 2 + fall * max(miss - edge, 0.0),
+    )  # fmt: skip
 
 
 def _staircase(rng: Rng, noise: float) -> Truth:
@@ -254,7 +254,7 @@ class MadeStudy:
         measured: dict[str, float | int] = {
             "val_accuracy": float(correct.mean()), "train_seconds": seconds, "total_seconds": seconds + 1.0,
             "peak_memory_bytes": _memory_of(model, batch),
-}  # fmt: skip
+        }  # fmt: skip
         values, common = flatten_config(config), {"number": number, "phase": phase}
         ended = {"outcome": "complete", "device": "made"}
         self.records.append(TrialRecord(values=values, measurements=measured, **common, **ended))  # type: ignore[arg-type]
@@ -327,7 +327,7 @@ def run_study(family: str, number: int) -> StudyFigures:
         largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tried, spec)),
         **_judge_named(answer.named, tried, truth, spec),
-)  # fmt: skip
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ def _judge_named(named: Any, tried: list[_Tried], truth: Truth, spec: StudySpec)
         "is_near": one.accuracy >= optimum - spec.answer.tolerance.accuracy,
         "is_covered": interval.low <= one.accuracy <= interval.high, "width": interval.high - interval.low,
         "num_seeds": interval.n,
-}  # fmt: skip
+    }  # fmt: skip
 
 
 def _find_margin(one: _Tried, tried: list[_Tried], spec: StudySpec) -> float:

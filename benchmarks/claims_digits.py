@@ -159,7 +159,7 @@ def _run_planned(study: ClaimStudy, root: Path, seconds: float) -> None:
     options = Options(
         root=root, reuse=not study.is_timed, plugin=study.plugin, timeout_seconds=seconds,
         executor=ExecutorSettings(device="cpu"),
-)  # fmt: skip
+    )  # fmt: skip
     run_study(study.spec, options)
 
 
@@ -206,7 +206,7 @@ def _count_trainings(study: ClaimStudy, trials: pd.DataFrame) -> dict[str, Any]:
         "trainings_planned": study.spec.trials,
         "trainings_with_busy_host": int(done["quality_flags"].fillna("").str.contains("busy_host").sum()),
         "seconds": float(done.loc[is_own, "total_seconds"].sum()), "is_timed": study.is_timed,
-}  # fmt: skip
+    }  # fmt: skip
 
 
 def _describe(finding: Finding, trainings: dict[str, Any]) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> R
     points = {
         "number": np.repeat(np.arange(len(trials)), len(shares)), "step": np.outer(steps, shares).ravel(),
         "train_loss": 1.0, "val_accuracy": np.outer(target, shares).ravel(),
-}  # fmt: skip
+    }  # fmt: skip
     return {"val_accuracy": target, "evaluations": pd.DataFrame(points)}
 
 

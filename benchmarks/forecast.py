@@ -207,7 +207,7 @@ def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
         high_seconds=forecast.expected_total_seconds_high or 0.0, probing_seconds=forecast.probing_seconds,
         work={name: value for name, value in vars(work).items() if name not in ("sample", "reused")},
         costs={name: np.asarray(value).tolist() for name, value in vars(costs).items()}, trials=trials,
-)  # fmt: skip
+    )  # fmt: skip
 
 
 def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:

@@ -40,7 +40,7 @@ def many_spec(name: str, trials: int, sampler: str = "qmc") -> StudySpec:
     space = {
         "batch.micro": {"log2": [4, 10]}, "batch.accumulation": {"choice": [1, 2, 4]},
         "optimizer.lr": {"log": [1e-3, 1.0]}, "optimizer.weight_decay": {"float": [0.0, 1e-3]},
-}  # fmt: skip
+    }  # fmt: skip
     plain = {"name": name, "trials": trials, "sampler": sampler, "confirm": {"max_configurations": 0}}
     return build_study(plain | {"space": space}, "benchmark")
 
@@ -56,7 +56,7 @@ def _measured(values: dict[str, Any], number: int) -> dict[str, float | int]:
         "val_accuracy": 0.9 - 0.05 * abs(lr - 0.1) - 1e-5 * micro + 0.01 * wobble,
         "train_seconds": 5.0 + 200.0 / micro + wobble, "peak_memory_bytes": 1_000_000 + 20_000 * micro,
         "total_seconds": 7.0 + 200.0 / micro + wobble, "step_seconds_median": 0.01 + wobble / 1000, "num_steps": 500,
-}  # fmt: skip
+    }  # fmt: skip
 
 
 def fill(path: Path, spec: StudySpec, count: int) -> None:

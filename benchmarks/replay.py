@@ -211,7 +211,7 @@ class ReplayingExecutor(Executor):
     def __init__(
         self, messages_of: Callable[[TrialConfig], Iterator[TimedMessage]], clock: SimulatedClock, device: str,
         slots: int = 1,
-) -> None:  # fmt: skip
+    ) -> None:  # fmt: skip
         self._messages_of, self._clock, self._device, self._slots = messages_of, clock, device, slots
         self._running: dict[int, Iterator[TimedMessage]] = {}  # the messages that follow, by trial
         self._order: list[_Due] = []  # a heap; some may have been stopped since
@@ -293,7 +293,7 @@ def _first_progress(ending: Ending) -> Progress:
         step=0, num_steps=int(ending.measurements.get("num_steps", 0)), epoch=0.0,
         images_per_second=float(ending.measurements.get("images_per_second", 0.0)),
         peak_memory_bytes=None if memory is None else int(memory), quality_flags=ending.quality_flags,
-)  # fmt: skip
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- a search

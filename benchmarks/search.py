@@ -365,7 +365,7 @@ for _name, (_theirs, _peer, _target) in _PEERS.items():
     benchmark(
         _name, f"how many times the seconds of training does {_peer} need until 99 % of the hypervolume?",
         "searches/hour", "higher", _target, NUM_SEEDS * max(len(list_folders()), 1),
-)(partial(_compare, theirs=_theirs))  # fmt: skip
+    )(partial(_compare, theirs=_theirs))  # fmt: skip
 
 
 @benchmark(

@@ -294,7 +294,7 @@ def _their_epochs(images: ArrayImages, device: torch.device) -> Epochs:
     loader = DataLoader(
         _Augmented(images), _INPUT_BATCH, shuffle=True, num_workers=_WORKERS, persistent_workers=True,
         multiprocessing_context="fork", pin_memory=device.type == "cuda",
-)  # fmt: skip
+    )  # fmt: skip
 
     def batches(_epoch: int) -> Iterator[Tensor]:
         for pixels, labels in loader:

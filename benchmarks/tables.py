@@ -267,7 +267,7 @@ def _make_ending(record: TrialRecord, curve: Sequence[Evaluation], costs: Costs)
         "step_seconds_median": costs["step_seconds"],
         "images_per_second": record.config.global_batch_size / costs["step_seconds"],
         "peak_memory_bytes": round(costs["peak_memory_bytes"]),
-}  # fmt: skip
+    }  # fmt: skip
     outcome = record.outcome or "complete"
     return Ending(outcome=outcome, measurements=measured, device=record.device, quality_flags=(), error=record.error)
 

@@ -110,7 +110,7 @@ def _make_values(setting: Setting, model: str, micro: int, epochs: int, num_trai
     return {
         "model.name": model, "data.name": name, "batch.micro": setting.pick(micro, 8), "optimizer.lr": _LR,
         "budget.epochs": setting.pick(epochs, 1), "precision.dtype": "bf16",
-}  # fmt: skip
+    }  # fmt: skip
 
 
 def _collect_rounds(model: str, job: Job) -> Iterator[Sample]:
@@ -352,7 +352,7 @@ def _see(values: dict[str, Any], job: Job) -> Sample:
     seen = _Seen(
         values=values, forecast_bytes=predicted, recorded_bytes=recorded, reserved_bytes=reserved,
         is_edge_passed=is_passed,
-)  # fmt: skip
+    )  # fmt: skip
     return asdict(seen)
 
 

@@ -419,6 +419,6 @@ def _train_ours(name: str, job: Job, epochs: int, seed: int) -> tuple[float, flo
         "schedule.name": "linear", "schedule.warmup": 0.0, "budget.epochs": epochs,
         "precision.dtype": "bf16" if is_gpu else "fp32", "precision.channels_last": True, "precision.compile": is_gpu,
         "regularization.label_smoothing": LABEL_SMOOTHING, "evaluation.tta": "flip", "seed": seed,
-}  # fmt: skip
+    }  # fmt: skip
     trained = train(values, job.setting.device)
     return trained.seconds, trained.evaluations[-1].val_accuracy

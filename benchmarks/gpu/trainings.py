@@ -148,7 +148,7 @@ def _calibrated(executor: ProcessExecutor, model: str, job: Job) -> TrialTask:
         "model.name": model, "data.name": "synthetic", "data.subset": job.setting.pick(8192, 100),
         "batch.micro": job.setting.pick(_PACKED[model], 8), "precision.dtype": "bf16",
         "precision.channels_last": model.startswith("resnet"), "budget.steps": job.setting.pick(200, 2),
-}  # fmt: skip
+    }  # fmt: skip
     task = TrialTask(number=0, config=build_config(values, "benchmark"))
     if job.setting.is_tiny:
         return task
@@ -236,7 +236,7 @@ def _read_study(folder: Path) -> Sample:
         "outcomes": {str(outcome): int(count) for outcome, count in trials["outcome"].value_counts().items()},
         "num_search": int((trials["phase"] == "search").sum()), "trial_seconds": float(trials["total_seconds"].sum()),
         "training_utilization": [float(value) for value in trials["gpu_utilization"].dropna()], "uses": uses,
-}  # fmt: skip
+    }  # fmt: skip
 
 
 def _make_command(name: str, root: str, job: Job) -> list[str]:

@@ -59,7 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find(name: str) -> Benchmark:
-    """The benchmark called ``name``."""
     known = RATIOS | PEERS
     if name not in known:
         raise InputError(describe_unknown("benchmark", name, known | STUDIES))

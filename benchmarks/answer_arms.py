@@ -126,7 +126,6 @@ class Confirmed(NamedTuple):
 
 
 def confirm_search(table: AnswerTable, searched: Sequence[TrialRecord], study: StudySpec) -> Confirmed:
-    """Confirms until the headline is settled or nothing is left to train."""
     records, seconds = list(searched), 0.0
     while True:
         num_trainings = len(records) - len(searched)

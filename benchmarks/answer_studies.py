@@ -93,7 +93,6 @@ def _find_tuned(table: AnswerTable) -> dict[tuple[str, int], float]:
 
 
 def summarize(found: Sequence[JudgedStudy]) -> dict[str, Any]:
-    """Shares with exact 95 % intervals over some studies."""
     named = [each for each in found if each.is_named]
     return {
         "num_studies": len(found),

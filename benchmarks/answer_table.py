@@ -72,7 +72,6 @@ class AnswerTable:
         return replace(recorded, number=number, phase=phase, values=values, made_from=config, reused_from="")
 
     def find_point(self, record: TrialRecord) -> int:
-        """The index of a record's point among those of the table."""
         return self.recorded.row_of[self.recorded.point_of(record.config)]
 
     def make_frames(self, records: Sequence[TrialRecord], spec: StudySpec) -> Frames:
@@ -129,7 +128,6 @@ class AnswerTable:
         return frozenset(np.flatnonzero(margins >= 0).tolist())
 
     def config_of(self, row: int) -> TrialConfig:
-        """The configuration of a point, with one of its seeds."""
         return self._records[self._rows[self.recorded.points[row]][0]].config
 
     def price(self, row: int) -> float:
@@ -139,7 +137,6 @@ class AnswerTable:
 
     @cached_property
     def grid_seconds(self) -> float:
-        """Of a search of the whole grid without pruning."""
         return sum(self.price(row) for row in range(len(self.recorded.points)))
 
 
@@ -155,7 +152,6 @@ def find_margins(accuracies: Values, seconds: Values, tolerance: Tolerance) -> V
 
 
 def read_answer_table(folder: str | Path) -> AnswerTable:
-    """The table in ``folder``."""
     recorded = read_table(folder)
     table = AnswerTable(recorded, load_frames(folder, correct_images=True))
     if table.num_seeds <= FEWEST_SEEDS:

@@ -194,7 +194,6 @@ class MadeFrames:
         return {self.spec.name: StudyInputs(data=self.data)} if self.spec else {}
 
     def find_commands(self, name: str) -> StudyCommands:
-        """Commands about the study ``name``, as those of real frames."""
         return find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
 
     def find_correct(self, _study: str, numbers: Sequence[int]) -> dict[int, Correct]:
@@ -202,7 +201,6 @@ class MadeFrames:
 
 
 def make_spec(truth: Truth, num_trials: int, seed: int, **changes: Any) -> StudySpec:
-    """The study over batch size, learning rate and the truth's models."""
     space: dict[str, Any] = {"batch.micro": {"choice": list(BATCHES)}, "optimizer.lr": {"log": [1e-3, 1e-1]}}
     base: dict[str, Any] = {"data.name": "digits"}
     if len(truth.models) > 1:
@@ -390,7 +388,6 @@ def _is_without_loss(batch: int, tried: list[_Tried], spec: StudySpec) -> bool:
 
 
 def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
-    """The figures over some studies, with exact 95 % intervals of shares."""
     settled = [each for each in found if each.is_settled]
     named = [each for each in found if each.is_named]
     return {

@@ -247,7 +247,6 @@ def judge_study(name: str, number: int, *, is_true: bool) -> Judged:
 
 
 def summarize(judged: Sequence[Judged]) -> dict[str, Any]:
-    """Shares of the studies, with exact 95 % intervals."""
     wrong, unsettled = [each.is_wrong for each in judged], [each.is_open for each in judged]
     return {"num_studies": len(judged), "wrong": share_of(wrong), "undecided": share_of(unsettled)}
 

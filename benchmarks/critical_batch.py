@@ -69,7 +69,6 @@ def measure(design: Design) -> dict[str, Way]:
 
 
 def measure_steps(design: Design) -> Way:
-    """Trainings of one length for each batch and rate."""
     fewest, samples = [], 0
     for batch in design.batches:
         samples += design.seeds * len(design.rates) * _count_samples(batch)
@@ -142,7 +141,6 @@ def expect_steps(batch: float, rate: float) -> float:
 
 
 def expect_fewest_steps(batch: float) -> float:
-    """Expected steps to the target at the best constant rate."""
     rates = np.geomspace(0.01, _LARGEST_RATE, 40)
     best = int(np.argmin([expect_steps(batch, rate) for rate in rates]))
     low, high = rates[max(best - 1, 0)], rates[min(best + 1, len(rates) - 1)]
@@ -154,7 +152,6 @@ def expect_fewest_steps(batch: float) -> float:
 
 
 def measure_noise(design: Design) -> Way:
-    """Trainings of the expected length at the best rate of one batch."""
     batch, micro = design.noise_batch, min(_NOISE_MICRO, design.noise_batch // 2)
     rates = np.geomspace(0.2, _LARGEST_RATE, 40)
     rate = float(min(rates, key=lambda each: expect_steps(batch, each)))

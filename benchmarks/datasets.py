@@ -35,7 +35,6 @@ ARCHIVE = Path(os.environ.get("CIFAR10_ARCHIVE") or _USUAL_ARCHIVE)
 
 
 def require_archive(archive: Path) -> Path:
-    """The archive, where it is there."""
     if not archive.is_file():
         raise InputError(f"the archive of CIFAR-10's images is not at {archive}; name it with CIFAR10_ARCHIVE.")
     return archive
@@ -189,7 +188,6 @@ def make_parts() -> Values:
 
 
 def draw_mixtures(count: int, seed: int) -> Drawn:
-    """One of four prototypes of a class and Gaussian noise each."""
     generator = np.random.default_rng([_SECOND_SEED, 3, seed])
     labels = _cycle(count, 5)
     parts = make_parts()[labels, generator.integers(0, 4, count)]
@@ -265,7 +263,6 @@ def load_digits_task(_section: DataSection, *, num_train: int | None, wrong_shar
 
 
 def write_rings(folder: Path) -> None:
-    """Rings of 24 pixels as PNG files, a folder for each class."""
     pixels, labels = draw_rings(1500, 3, _RING_NOISE["ask_rings_middle"])
     for number, (image, label) in enumerate(zip(pixels[..., 0], labels, strict=True)):
         place = folder / f"radius{label}"

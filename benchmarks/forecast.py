@@ -170,7 +170,6 @@ class StudyFigures:
         return self.low_seconds <= self.total_seconds <= self.high_seconds
 
     def tell(self) -> None:
-        """The study in one line on standard error."""
         interval = f"({self.low_seconds:.1f} to {self.high_seconds:.1f})"
         told = f"{self.study}: {self.total_seconds:.1f} s, expected {self.expected_seconds:.1f} s {interval}"
         print(told, file=sys.stderr, flush=True)

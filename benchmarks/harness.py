@@ -105,7 +105,6 @@ class Result:
 
     @property
     def interval(self) -> Interval:
-        """Median of the ratios and its 95 % bootstrap interval."""
         return median_interval(self.ratios)
 
     @property
@@ -153,7 +152,6 @@ def run_pairs(benchmark: Benchmark, arms: Arms, num_pairs: int) -> Iterator[tupl
 
 
 def warn_if_busy() -> None:
-    """A word on standard error when others want the same cores."""
     if (load := os.getloadavg()[0]) > _BUSY_LOAD:
         print(f"load average {load:.1f} before the start: others run on this machine, expect noise", file=sys.stderr)
 
@@ -162,7 +160,6 @@ def warn_if_busy() -> None:
 
 
 def save_ratio(result: Result, device: torch.device, folder: Path = RESULTS) -> Path:
-    """Keeps a result with its raw samples."""
     if len(result.ours) < MIN_PAIRS:
         raise InputError(f"a result is kept from {MIN_PAIRS} pairs on, not {len(result.ours)}; raise --pairs.")
     about = {"ratios": result.ratios, "interval": result.interval._asdict()}
@@ -171,7 +168,6 @@ def save_ratio(result: Result, device: torch.device, folder: Path = RESULTS) -> 
 
 
 def save(name: str, document: Json, device: torch.device = CPU, folder: Path = RESULTS) -> Path:
-    """Writes ``<name>-<device>-<date>.json``; a second result of the day replaces the first."""
     environment = describe_environment(device)
     date = dt.datetime.now(dt.UTC).date().isoformat()
     whole = {"date": date, **document, "environment": environment}
@@ -182,7 +178,6 @@ def save(name: str, document: Json, device: torch.device = CPU, folder: Path = R
 
 
 def slug(device: str) -> str:
-    """A device's name as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_")
 
 

@@ -95,7 +95,6 @@ def judge(values: dict[str, Any], device: torch.device) -> Judged:
 
 
 def summarize(found: Sequence[Judged]) -> tuple[str, bool]:
-    """The verdict as a line, and whether both targets are met."""
     errors = [abs(each.error) for each in found]
     middle, worst = median(errors), max(errors)
     targets = f"target_median={_MEDIAN_TARGET} target_worst={_WORST_TARGET}"

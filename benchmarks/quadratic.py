@@ -44,7 +44,6 @@ def start(dimensions: int) -> Vector:
 
 
 def loss(squares: Vector) -> float:
-    """The loss where the coordinates have these ``squares``, or these expected ones."""
     return 0.5 * float(curvatures(len(squares)) @ squares)
 
 

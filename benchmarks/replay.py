@@ -83,7 +83,6 @@ class RecordedTable:
 
     @cached_property
     def on_front(self) -> Mask:
-        """Which points are on the front of the means, shape ``[points]``."""
         return non_dominated(self.means, self.signs)
 
     @cached_property
@@ -97,7 +96,6 @@ class RecordedTable:
         return reference_point(self.means, self.signs)
 
     def share(self, rows: Sequence[int]) -> float:
-        """The hypervolume of these points' means over that of all."""
         whole = hypervolume(self.means[self.on_front], self.reference, self.signs)
         return hypervolume(self.means[list(rows)], self.reference, self.signs) / whole if rows else 0.0
 
@@ -315,7 +313,6 @@ class ReplayedSearch:
 
     @property
     def share(self) -> float:
-        """The share of the table's hypervolume that was reached."""
         return self.progress[-1][1] if self.progress else 0.0
 
     def seconds_to(self, share: float) -> float:
@@ -323,7 +320,6 @@ class ReplayedSearch:
         return next((seconds for seconds, reached in self.progress if reached >= share), float("inf"))
 
     def add_record(self, record: TrialRecord, seconds: float, table: RecordedTable) -> None:
-        """Takes a trial into account that ended after ``seconds``."""
         if record.phase == "confirm":
             self.confirm_seconds = seconds - self.search_seconds
             return
@@ -416,6 +412,5 @@ def _plan(table: RecordedTable, clock: SimulatedClock) -> RunPlan:
 
 
 def find_device(table: RecordedTable) -> str:
-    """The class of the device that the table was made on."""
     first = next(iter(table.curves.values()))
     return next(iter(first.values())).ending.device

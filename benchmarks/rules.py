@@ -64,7 +64,6 @@ class Combination(NamedTuple):
     betas: str = "none"
 
     def apply(self, config: TrialConfig) -> TrialConfig:
-        """``config`` with these rules; its reference batch stays."""
         rules = {
             name: float(rule.removeprefix("power ")) if rule.startswith("power ") else rule
             for name, rule in self._asdict().items()
@@ -243,7 +242,6 @@ class Start(NamedTuple):
     reference: int
 
     def scale(self, combination: Combination, batch: int) -> Recipe:
-        """The recipe that the rules give at ``batch``."""
         return scale_recipe(combination.apply(start_from(self.setting.config, self.recipe, self.reference)), batch)
 
 
@@ -278,7 +276,6 @@ class Ranking(NamedTuple):
 
 
 def rank_rules(settings: Sequence[TrainedSetting], reference: int = REFERENCE) -> Ranking:
-    """Ranks all combinations by their mean regret."""
     starts = tuple(_choose_start(each, reference) for each in settings if reference in each.accuracies)
     if not starts:
         raise InputError(f"no training has the reference batch {reference:,}.")

@@ -63,7 +63,6 @@ def list_folders() -> list[Path]:
 
 
 def shipped_tables() -> list[AnswerTable]:
-    """These tables."""
     if not (folders := list_folders()):
         raise InputError(f"{TABLES}: no table is there; python -m benchmarks tables makes one.")
     return [_read(folder) for folder in folders]
@@ -75,7 +74,6 @@ def _read(folder: Path) -> AnswerTable:
 
 
 def describe_tables(tables: Sequence[AnswerTable]) -> dict[str, Any]:
-    """What a result holds about the tables that it was measured on."""
     of_front = {table.name: table.recorded.on_front for table in tables}
     described = [f"{name}: {len(on)} configurations, {on.sum()} on the front" for name, on in of_front.items()]
     return {"tables": described, "constants_chosen_on": LOOKED_AT}
@@ -176,7 +174,6 @@ class PeerSampler(Sampler):
 
 
 def is_ordered(parameter: Parameter) -> bool:
-    """Whether its values are numbers in rising order."""
     values = parameter.grid_values or ()
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     return len(numbers) == len(values) and all(low < high for low, high in itertools.pairwise(numbers))

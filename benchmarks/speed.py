@@ -67,7 +67,6 @@ class Trained:
 
 
 def train(values: dict[str, Any], device: torch.device) -> Trained:
-    """Trains a configuration of dotted ``values`` in this process."""
     messages = list(run_trial(TrialTask(number=0, config=build_config(values, "benchmark"), device=str(device))))
     ending = messages[-1]
     assert isinstance(ending, Ending)
@@ -92,7 +91,6 @@ class Material:
 
 
 def material(values: dict[str, Any], device: torch.device) -> Material:
-    """What a trial of the configuration would train on."""
     config = build_config(values, "benchmark")
     splits = load_splits(config.data)
     parts = [

@@ -169,7 +169,6 @@ def shape_of(spec: StudySpec, config: TrialConfig) -> str:
 
 
 def measure_times(spec: StudySpec, root: Path) -> None:
-    """Measures every shape of the design, in ``NUM_REPEATS`` rounds over all."""
     shapes = {shape_of(spec, job.config): job.config for job in list_jobs(spec, 1)}
     rounds: dict[str, list[Costs]] = {shape: [] for shape in shapes}
     for turn in range(NUM_REPEATS + 1):

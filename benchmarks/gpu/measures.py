@@ -49,7 +49,6 @@ class Job:
         return self.until - time.monotonic()
 
     def require(self, seconds: float = 0.0) -> None:
-        """Raises :class:`TimeIsOverError` where less than ``seconds`` are left."""
         if self.seconds_left <= seconds:
             raise TimeIsOverError(f"{max(0.0, self.seconds_left):.0f} s were left and {seconds:.0f} s are required")
 
@@ -77,7 +76,6 @@ def find_median(values: Sequence[float], **more: Any) -> Found:
 
 
 def find_mean(values: Sequence[float], **more: Any) -> Found:
-    """The mean with its interval by Student's t distribution."""
     if not values:
         return Found(n=0, **more)
     middle = mean(values)
@@ -211,7 +209,6 @@ def _find_peak(device: torch.device) -> float | None:
 
 
 def find_peak_of(name: str) -> float | None:
-    """What a device of that name could compute, where it is known."""
     words = set(re.split(r"[^A-Za-z0-9]+", name))
     return next((peak for known, peak in _PEAKS.items() if set(known.split()) <= words), None)
 

@@ -125,7 +125,6 @@ Parameters = list[Tensor]
 
 
 def group_parameters(model: "SpeedNetwork") -> list[dict[str, Any]]:
-    """What is trained, for gradients of the sum of a batch's losses."""
     filters: Parameters = [parameter for parameter in model.blocks.parameters() if parameter.ndim == 4]
     biases: Parameters = [
         parameter for parameter in model.blocks.parameters() if parameter.ndim == 1 and parameter.requires_grad
@@ -215,7 +214,6 @@ class PublicLoop:
             self.forward = torch.compile(self.network, mode="reduce-overhead", dynamic=False)
 
     def __call__(self, epochs: int, seed: int) -> tuple[float, float]:
-        """Seconds of training, and the accuracy on the test images."""
         wait = make_synchronizer(self.device)
         if self.is_gpu:
             self._train(1)  # a trial in between has reset the compiler

@@ -51,7 +51,6 @@ def _run_tests(job: Job) -> Iterator[Sample]:
 
 
 def run_file(name: str) -> Sample:
-    """The result of every test of a file, by pytest."""
     command = [*bind_to_this_process(_PYTEST), name, "-v", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
     command += ["-o", "addopts=-ra", "-W", "ignore:This process:DeprecationWarning"]  # Python 3.12 on forked workers
     paths = [str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -112,7 +111,6 @@ def _collect_rates(job: Job) -> Iterator[Sample]:
 
 
 def _answer_rates(samples: Sequence[Sample]) -> dict[str, Found]:
-    """The best rate over that of one at a time."""
     rows = {}
     for model in _PACKED:
         found = [sample for sample in samples if sample["model"] == model and "rate" in sample]

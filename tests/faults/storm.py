@@ -17,14 +17,11 @@ _PROGRAM = Path(__file__).with_name("storm_study.py")
 _STARTER = Path(__file__).with_name("storm_starts.py")
 _FIRST_SECONDS = 120.0  # to the first trial after a start, on a machine that is busy with other things
 SPEC: dict[str, Any] = {
-    "name": "storm",
-    "question": "What is left after this?",
-    "sampler": "random",
-    "objectives": ["val_accuracy", "train_seconds"],
-    "confirm": {"seeds": 0},
+    "name": "storm", "question": "What is left after this?", "sampler": "random",
+    "objectives": ["val_accuracy", "train_seconds"], "confirm": {"seeds": 0},
     "base": {"data.name": "digits", "data.subset": 128, "budget.epochs": 4, "batch.micro": 32},
     "space": {"optimizer.lr": {"log": [1e-3, 1e-1]}},
-}
+}  # fmt: skip
 
 
 @final
@@ -45,12 +42,9 @@ class Storm:
         with self._errors.open("ab") as errors:
             supervisor = subprocess.Popen(
                 self.watch.command(sys.executable, str(_PROGRAM), self._about),
-                env=self.watch.environment | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
+                env=self.watch.environment | environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
                 start_new_session=True,
-            )
+            )  # fmt: skip
         self._started.append(supervisor)
         return supervisor
 
@@ -58,13 +52,9 @@ class Storm:
         """So many supervisors at once; see ``storm_starts.py`` for what comes back."""
         words = [sys.executable, str(_STARTER), str(count), self._about, str(self._folder)]
         starter = subprocess.Popen(
-            self.watch.command(*words),
-            env=self.watch.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+            self.watch.command(*words), env=self.watch.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
         self._started.append(starter)
         return starter
 

@@ -12,7 +12,7 @@ arXiv:2404.00498 (network, whitening, first layer's bias, alternating flip, labe
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import mean, median
@@ -121,26 +121,16 @@ def orthogonalize(matrix: Tensor) -> Tensor:
     return found
 
 
-Parameters = list[Tensor]
-
-
-def group_parameters(model: "SpeedNetwork") -> list[dict[str, Any]]:
-    filters: Parameters = [parameter for parameter in model.blocks.parameters() if parameter.ndim == 4]
-    biases: Parameters = [
-        parameter for parameter in model.blocks.parameters() if parameter.ndim == 1 and parameter.requires_grad
-    ]
-    assert model.whitening.bias is not None
-    return make_groups([model.whitening.bias], biases, [model.head.weight], filters)
-
-
 def make_groups(
-    whitening: Parameters, biases: Parameters, head: Parameters, filters: Parameters, gradient_scale: float = 1.0
+    parameters: Iterable[Tensor], whitening: Sequence[Tensor] = (), gradient_scale: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Groups of :class:`SpeedOptimizer`, those without a parameter left out. ``gradient_scale`` is the size of a batch
-    where gradients are of its mean loss, 1 where they are of the sum."""
+    """Groups of :class:`SpeedOptimizer`: the whitening's bias, biases, head and filters, told apart by their number of
+    dimensions. ``gradient_scale`` is the size of a batch where gradients are of its mean loss, 1 where of the sum."""
+    trained = [each for each in parameters if each.requires_grad]
+    biases, head, filters = ([each for each in trained if each.ndim == ndim] for ndim in (1, 2, 4))
     plain = [
         {"params": params, "factor": factor, "decay": DECAY / factor, "momentum": MOMENTUM, "scale": gradient_scale}
-        for params, factor in ((whitening, BIAS_LR), (biases, BIAS_LR), (head, HEAD_LR))
+        for params, factor in ((list(whitening), BIAS_LR), (biases, BIAS_LR), (head, HEAD_LR))
     ]
     groups = [*plain, {"params": filters, "factor": FILTER_LR, "momentum": FILTER_MOMENTUM, "is_filter": True}]
     return [group for group in groups if group["params"]]
@@ -241,7 +231,10 @@ class PublicLoop:
     def _train(self, epochs: int) -> None:
         steps_an_epoch = len(self.labels) // self.batch
         total, fixed = epochs * steps_an_epoch, WHITENING_EPOCHS * steps_an_epoch
-        optimizer = SpeedOptimizer(group_parameters(self.network), is_compiled=self.is_gpu)
+        bias = self.network.whitening.bias
+        assert bias is not None
+        trained = [*self.network.blocks.parameters(), self.network.head.weight]
+        optimizer = SpeedOptimizer(make_groups(trained, [bias]), is_compiled=self.is_gpu)
         self.network.train()
         for step, (images, labels) in enumerate(self._epochs(epochs)):
             loss = cross_entropy(self.forward(images), labels, label_smoothing=LABEL_SMOOTHING, reduction="sum")
@@ -371,14 +364,9 @@ def _describe_lengths(samples: Sequence[Sample]) -> str:
 
 def _make_arms(job: Job) -> dict[str, Train]:
     train_images, test_images = cifar_splits(is_tiny=job.setting.is_tiny)
-    return {
-        "public": PublicLoop(train_images, test_images, job.setting.device, _choose_batch(job)),
-        "ours": partial(_train_ours, _offer_network(train_images, test_images, _choose_batch(job)), job),
-    }
-
-
-def _choose_batch(job: Job) -> int:
-    return job.setting.pick(BATCH, _TINY_BATCH)
+    batch = job.setting.pick(BATCH, _TINY_BATCH)
+    public = PublicLoop(train_images, test_images, job.setting.device, batch)
+    return {"public": public, "ours": partial(_train_ours, _offer_network(train_images, test_images, batch), job)}
 
 
 def _offer_network(train_images: ArrayImages, test_images: ArrayImages, batch: int) -> str:
@@ -392,19 +380,12 @@ def _offer_network(train_images: ArrayImages, test_images: ArrayImages, batch: i
 
     def build_optimizer(groups: list[dict[str, Any]], *_more: object) -> torch.optim.Optimizer:
         # a trial's loss is the mean over a batch
-        return SpeedOptimizer(_regroup(groups, batch), is_compiled=groups[0]["params"][0].is_cuda)
+        every = [each for group in groups for each in group["params"]]
+        return SpeedOptimizer(make_groups(every, (), float(batch)), is_compiled=every[0].is_cuda)
 
     MODELS[name] = ModelEntry(build=build, has_batch_statistics=True)
     OPTIMIZERS[name] = OptimizerEntry(build=build_optimizer, groups="matrices", has_betas=False)
     return name
-
-
-def _regroup(groups: list[dict[str, Any]], batch: int) -> list[dict[str, Any]]:
-    # a trial groups by decay and by what is a matrix: of what is left, the head alone has more than one dimension
-    filters = [each for group in groups for each in group["params"] if each.ndim == 4]
-    biases = [each for group in groups for each in group["params"] if each.ndim == 1]
-    head = [each for group in groups for each in group["params"] if each.ndim == 2]
-    return make_groups([], biases, head, filters, float(batch))
 
 
 def _train_ours(name: str, job: Job, epochs: int, seed: int) -> tuple[float, float]:
@@ -413,8 +394,8 @@ def _train_ours(name: str, job: Job, epochs: int, seed: int) -> tuple[float, flo
         torch.compiler.reset()  # as in a process of its own
     values: dict[str, Any] = {
         "model.name": name, "data.name": name, "data.augment": "crop_alternating_flip",
-        "batch.micro": _choose_batch(job), "optimizer.name": name, "optimizer.lr": 1.0, "rules.lr": "none",
-        "schedule.name": "linear", "schedule.warmup": 0.0, "budget.epochs": epochs,
+        "batch.micro": job.setting.pick(BATCH, _TINY_BATCH), "optimizer.name": name, "optimizer.lr": 1.0,
+        "rules.lr": "none", "schedule.name": "linear", "schedule.warmup": 0.0, "budget.epochs": epochs,
         "precision.dtype": "bf16" if is_gpu else "fp32", "precision.channels_last": True, "precision.compile": is_gpu,
         "regularization.label_smoothing": LABEL_SMOOTHING, "evaluation.tta": "flip", "seed": seed,
     }  # fmt: skip

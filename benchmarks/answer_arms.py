@@ -41,8 +41,6 @@ from sweep.search.seeds import rank_confirmations
 
 _FIRST_CHECKPOINT = 8
 
-# ---------------------------------------------------------------------- one run
-
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
@@ -87,8 +85,17 @@ def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures
     while following and not arrival:
         searched.append(following)
         following = next(trials)
-        if (following is None or is_checkpoint(len(searched))) and _is_possible(table, searched):
-            checkpoints.append(_check(table, searched, study))
+        complete = (each.record for each in searched if each.record.outcome == "complete")
+        is_possible = any(table.find_point(record) in table.right for record in complete)
+        if (following is None or is_checkpoint(len(searched))) and is_possible:
+            confirmed = confirm_search(table, [each.record for each in searched], study)
+            checkpoints.append(
+                Checkpoint(
+                    num_trials=len(searched), search_seconds=searched[-1].seconds, confirm_seconds=confirmed.seconds,
+                    num_confirmed=confirmed.num_trainings, is_settled=confirmed.is_settled,
+                    is_right=confirmed.row in table.right,
+                )
+            )  # fmt: skip
             arrival = checkpoints[-1] if checkpoints[-1].is_settled and checkpoints[-1].is_right else None
     return RunFigures(
         table=table.name, arm=arm, seed=seed, arrival=arrival, checkpoints=tuple(checkpoints),
@@ -101,19 +108,6 @@ def is_checkpoint(num_trials: int) -> bool:
     power = 2 * np.log2(max(num_trials, 1) / _FIRST_CHECKPOINT)
     halves = (half for half in (np.floor(power), np.ceil(power)) if half >= 0)
     return any(num_trials == int(_FIRST_CHECKPOINT * 2 ** (half / 2)) for half in halves)
-
-
-def _is_possible(table: AnswerTable, searched: Sequence[Searched]) -> bool:
-    complete = (each.record for each in searched if each.record.outcome == "complete")
-    return any(table.find_point(record) in table.right for record in complete)
-
-
-def _check(table: AnswerTable, searched: Sequence[Searched], study: StudySpec) -> Checkpoint:
-    confirmed = confirm_search(table, [each.record for each in searched], study)
-    return Checkpoint(
-        num_trials=len(searched), search_seconds=searched[-1].seconds, confirm_seconds=confirmed.seconds,
-        num_confirmed=confirmed.num_trainings, is_settled=confirmed.is_settled, is_right=confirmed.row in table.right,
-    )  # fmt: skip
 
 
 class Confirmed(NamedTuple):
@@ -140,8 +134,6 @@ def confirm_search(table: AnswerTable, searched: Sequence[TrialRecord], study: S
         records.append(table.train(due[0], len(records), "confirm"))
         seconds += records[-1].measurements["total_seconds"]
 
-
-# ---------------------------------------------------------------------- what runs of several arms mean
 
 # Intervals are percentile bootstrap intervals (Efron 1979). A search that never arrived is later than every other one.
 
@@ -247,9 +239,6 @@ def _show(value: float | None) -> str:
 
 def _show_ratio(ratio: dict[str, Any]) -> str:
     return f"{_show(ratio['ratio'])} ({_show(ratio['low'])} to {_show(ratio['high'])})"
-
-
-# ---------------------------------------------------------------------- the command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

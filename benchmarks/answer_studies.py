@@ -22,8 +22,7 @@ from benchmarks.harness import TABLES, save, share_of
 from benchmarks.search import OUR_ARM, list_arms
 from sweep.analysis.comparable import ACCURACY
 from sweep.analysis.recommendation import recommend
-from sweep.config.study import FEWEST_SEEDS, StudySpec
-from sweep.records.records import TrialRecord
+from sweep.config.study import FEWEST_SEEDS
 from sweep.search.seeds import list_confirmations
 
 _SHARE = 0.5  # of the search's time for confirming, the default
@@ -58,10 +57,7 @@ def run_study(folder: str, seed: int) -> JudgedStudy:
     while due := list_confirmations(table.make_frames(records, study), records, study):
         records.append(table.train(due[0], len(records), "confirm"))
     confirming = sum(record.measurements["total_seconds"] for record in records[half:])
-    return _judge(table, records, study, searched[-1].seconds + confirming)
-
-
-def _judge(table: AnswerTable, records: list[TrialRecord], study: StudySpec, seconds: float) -> JudgedStudy:
+    seconds = searched[-1].seconds + confirming
     answer = recommend(table.make_frames(records, study)).batch_size
     assert answer is not None
     named, tuned = answer.named, _find_tuned(table)

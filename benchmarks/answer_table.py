@@ -109,8 +109,6 @@ class AnswerTable:
         plain = {"seed": seed, "trials": len(self.recorded.points), "confirm": confirm}
         return make_replay_study(self.recorded, self.name, **{**plain, **changes})
 
-    # ------------------------------------------------------------------ the truth
-
     def mean(self, name: str) -> Values:
         """The mean over the seeds of a measurement of each point, shape ``[points]``; NaN where a training of it is not
         complete."""
@@ -160,9 +158,6 @@ def read_answer_table(folder: str | Path) -> AnswerTable:
             f"search, so record {FEWEST_SEEDS + 1} or more."
         )
     return table
-
-
-# ---------------------------------------------------------------------- what the answer costs without a search
 
 
 def price_oracle(table: AnswerTable) -> tuple[float, float]:

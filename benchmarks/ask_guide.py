@@ -42,8 +42,6 @@ _USUAL = {"batch.micro": 128, "batch.accumulation": 1, "optimizer.name": "adamw"
 _USUAL |= {"rules.lr": "none"}
 Accuracies = dict[str, dict[str, list[float]]]  # by split, then by arm, a value for each of the first seeds
 
-# ---------------------------------------------------------------------- the studies
-
 
 def find_file(name: str, place: Path) -> Path:
     return place / f"{name}.toml"
@@ -115,9 +113,6 @@ def find_configs(name: str, place: Path, row: Json) -> dict[str, TrialConfig]:
     return {arm: spec.config(point) for arm, point in points.items()}
 
 
-# ---------------------------------------------------------------------- trainings with seeds that no search used
-
-
 def train_missing(configs: Mapping[str, TrialConfig], found: Accuracies, write: Callable[[], None]) -> None:
     """Trains each of ``configs`` with each of the seeds, as far as ``found`` does not have it; ``write`` is called when
     it has one seed more. Equal configurations are trained once."""
@@ -142,9 +137,6 @@ def train_once(config: TrialConfig) -> tuple[float, float]:
     if ending.outcome != "complete":
         raise RuntimeError(f"{config.model.name} with seed {config.seed}: {ending.outcome}: {ending.error}")
     return float(ending.measurements["test_accuracy"]), float(ending.measurements["val_accuracy"])
-
-
-# ---------------------------------------------------------------------- the comparison
 
 
 class Difference(NamedTuple):
@@ -187,9 +179,6 @@ def summarize(rows: Mapping[str, Json]) -> Json:
         "better_for_certain": share_of([each.low > 0 for each in gains]),
         "better_with_all_epochs": share_of([each.mean > 0 for each in long_gains]),
     }
-
-
-# ---------------------------------------------------------------------- the command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -126,30 +126,19 @@ def run_studies(studies: Sequence[ClaimStudy], root: Path, seconds: float) -> No
     studies = [study for study in studies if not is_finished(study, root)]
     timed = [study for study in studies if study.is_timed]
     others = [study for study in studies if not study.is_timed]
-    clock = _Clock(time.monotonic() + seconds, len(others) / _AT_ONCE + len(timed))
+    end, left = time.monotonic() + seconds, len(others) / _AT_ONCE + len(timed)
     with ProcessPoolExecutor(_AT_ONCE, mp_context=get_context("spawn")) as pool:
 
         def run(study: ClaimStudy) -> None:
-            limit = clock.share(1.0 if study.is_timed else 1 / _AT_ONCE)
+            nonlocal left  # a study beside another counts as half of one
+            limit = max(end - time.monotonic(), 1.0) / max(left, 1.0)
+            left -= 1.0 if study.is_timed else 1 / _AT_ONCE
             print(f"{study.spec.name}: {study.spec.trials} trainings, at most {limit:.0f} s", file=sys.stderr)
             pool.submit(_run_planned, study, root, limit).result()
 
         for group, at_once in ((others, _AT_ONCE), (timed, 1)):
             with ThreadPoolExecutor(at_once) as threads:
                 list(threads.map(run, group))
-
-
-class _Clock:
-    """Divides the seconds until ``end`` into equal shares for what is ``left`` to run, a study beside another counted
-    as half of one."""
-
-    def __init__(self, end: float, left: float) -> None:
-        self._end, self._left = end, left
-
-    def share(self, part: float) -> float:
-        seconds = max(self._end - time.monotonic(), 1.0) / max(self._left, 1.0)
-        self._left -= part
-        return seconds
 
 
 def _run_planned(study: ClaimStudy, root: Path, seconds: float) -> None:
@@ -172,9 +161,6 @@ def read_records(study: ClaimStudy, root: Path) -> Frames | None:
     """The records of the study with its learning curves; None where it did not begin."""
     folder = root / study.spec.name
     return load_frames(folder, evaluations=True) if (folder / "study.sqlite").is_file() else None
-
-
-# ---------------------------------------------------------------------- the verdicts
 
 
 def assess_studies(studies: Sequence[ClaimStudy], root: Path) -> dict[str, Any]:

@@ -219,9 +219,6 @@ TRUTHS: Mapping[str, Truth] = {
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------------- the judgment
-
-
 class Judged(NamedTuple):
     """The verdict of one study about its own claim."""
 

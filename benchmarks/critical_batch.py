@@ -61,13 +61,6 @@ class Way:
         return self.measured / self.exact - 1
 
 
-def measure(design: Design) -> dict[str, Way]:
-    return {"steps": measure_steps(design), "noise": measure_noise(design)}
-
-
-# ---------------------------------------------------------------------- steps to the target
-
-
 def measure_steps(design: Design) -> Way:
     fewest, samples = [], 0
     for batch in design.batches:
@@ -108,7 +101,8 @@ def find_steps(batch: int, rate: float, seeds: int) -> tuple[float, float]:
     runs = [_run({**values, "seed": seed}) for seed in range(seeds)]
     if any(ending.outcome != "complete" for _, ending in runs):
         return math.nan, math.nan
-    losses = np.array([[_start_loss(), *(each.val_loss for each in told)] for told, _ in runs])
+    start = theory.loss(theory.start(DIMENSIONS) ** 2)
+    losses = np.array([[start, *(each.val_loss for each in told)] for told, _ in runs])
     steps = np.array([0, *(each.step for each in runs[0][0])], dtype=np.float64)
     return _count_above(steps, losses[::2].mean(axis=0)), _count_above(steps, losses[1::2].mean(axis=0))
 
@@ -148,9 +142,6 @@ def expect_fewest_steps(batch: float) -> float:
     return float(found.fun)
 
 
-# ---------------------------------------------------------------------- noise scale
-
-
 def measure_noise(design: Design) -> Way:
     batch, micro = design.noise_batch, min(_NOISE_MICRO, design.noise_batch // 2)
     rates = np.geomspace(0.2, _LARGEST_RATE, 40)
@@ -166,9 +157,6 @@ def measure_noise(design: Design) -> Way:
     return Way(measured, theory.noise_scale(squares.mean(0)), design.noise_seeds * steps * batch)
 
 
-# ---------------------------------------------------------------------- trials and result
-
-
 def _run(values: dict[str, Any]) -> tuple[list[Evaluation], Ending]:
     settings = {
         "model.name": "noisy_quadratic", "data.name": "noisy_quadratic", "optimizer.name": "sgd",
@@ -179,10 +167,6 @@ def _run(values: dict[str, Any]) -> tuple[list[Evaluation], Ending]:
     assert isinstance(ending, Ending)
     assert ending.outcome in ("complete", "diverged"), ending.error
     return [message for message in messages if isinstance(message, Evaluation)], ending
-
-
-def _start_loss() -> float:
-    return theory.loss(theory.start(DIMENSIONS) ** 2)
 
 
 def describe(ways: dict[str, Way]) -> dict[str, Any]:
@@ -200,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks critical_batch", description=__doc__)
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
-    ways = measure(Design())
+    ways = {"steps": measure_steps(Design()), "noise": measure_noise(Design())}
     found = describe(ways)
     print(json.dumps(found, indent=1))
     if options.save:

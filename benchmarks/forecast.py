@@ -35,7 +35,6 @@ ROOT = Path("runs/forecast_error")
 NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
 _COVERAGE = (0.85, 0.95)  # wanted of a 90 % interval
 
-# ---------------------------------------------------------------------- the studies, drawn at random by a fixed seed
 
 _SEEDS = {"development": 1, "validation": 3}
 _OTHER_SECONDS = 0.9  # of one trial before and after its training, roughly
@@ -139,9 +138,6 @@ def list_measurable(part: str, count: int, folder: Path) -> list[PlannedStudy]:
 
 def _has_images(study: PlannedStudy) -> bool:
     return ARCHIVE.is_file() or study.spec.base["data.name"] != PART
-
-
-# ---------------------------------------------------------------------- one study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,9 +249,6 @@ def main() -> int:
     factor, width = calibrate(found)
     print(f"FACTOR = {factor:.3g}, WIDTH = {width:.3g}, from {len(found)} studies")
     return 0
-
-
-# ---------------------------------------------------------------------- the benchmark
 
 
 @benchmark(

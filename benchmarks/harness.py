@@ -156,9 +156,6 @@ def warn_if_busy() -> None:
         print(f"load average {load:.1f} before the start: others run on this machine, expect noise", file=sys.stderr)
 
 
-# ---------------------------------------------------------------------- results
-
-
 def save_ratio(result: Result, device: torch.device, folder: Path = RESULTS) -> Path:
     if len(result.ours) < MIN_PAIRS:
         raise InputError(f"a result is kept from {MIN_PAIRS} pairs on, not {len(result.ours)}; raise --pairs.")

@@ -103,9 +103,6 @@ def critical_batch(squares: Vector) -> float:
     return float((curve @ noise_variances(len(squares))) / (curve**3 @ squares))
 
 
-# ---------------------------------------------------------------------- the model as a trial trains it
-
-
 @final
 class NoisyQuadratic(nn.Module):
     """1/2 sum h_i x_i^2, with fresh noise in each sample's gradient while training: data without an end."""

@@ -302,10 +302,8 @@ def _first_progress(ending: Ending) -> Progress:
 class ReplayedSearch:
     """The results of one replayed search, which grow while it runs. Seconds are those of the simulated clock."""
 
-    seed: int
     progress: list[tuple[float, float]] = field(default_factory=list)  # seconds, share of the table's hypervolume
     search_seconds: float = 0.0
-    confirm_seconds: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     pruned_front: list[Point] = field(default_factory=list)  # configurations of the true front that were pruned
     rows: list[int] = field(default_factory=list)  # of the table's points: those that were measured
@@ -321,7 +319,6 @@ class ReplayedSearch:
 
     def add_record(self, record: TrialRecord, seconds: float, table: RecordedTable) -> None:
         if record.phase == "confirm":
-            self.confirm_seconds = seconds - self.search_seconds
             return
         self.search_seconds = seconds
         self.ended_seconds.append(seconds)
@@ -377,7 +374,7 @@ def replay_search(
     """Runs ``spec``, a study over the table's space (:func:`make_replay_study`), to
     its end, or until its search has reached the share ``until`` of the table's hypervolume. ``on_end`` is called with
     each trial that ended."""
-    clock, search = SimulatedClock(), ReplayedSearch(seed=spec.seed)
+    clock, search = SimulatedClock(), ReplayedSearch()
     executor = ReplayingExecutor(
         lambda config: iter(schedule_messages(table.training(config))), clock, find_device(table)
     )

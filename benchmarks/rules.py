@@ -136,9 +136,6 @@ def build_setting(rows: Sequence[tuple[TrialConfig, float]]) -> TrainedSetting:
     return TrainedSetting(rows[0][0], accuracies)
 
 
-# ---------------------------------------------------------------------- regrets
-
-
 class Trained(NamedTuple):
     """The accuracies of a choice at one batch by seed, and the variance of a single one with its degrees of freedom."""
 
@@ -229,9 +226,6 @@ def average_losses(better: Sequence[Trained], worse: Sequence[Trained]) -> Estim
     n = sum(map(len, losses))
     value = float(np.mean([np.mean(each) for each in losses]))
     return Estimate(value, math.sqrt(parts), parts**2 / spare if spare > 0 else n - len(losses), n)
-
-
-# ---------------------------------------------------------------------- the ranking
 
 
 class Start(NamedTuple):

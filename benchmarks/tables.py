@@ -22,10 +22,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.datasets import ARCHIVE, offer_cifar, require_archive
 from benchmarks.harness import CPU, TABLES
@@ -56,8 +56,7 @@ _TIMELESS = {"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "re
 # ---------------------------------------------------------------------- the design
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One training of the design."""
 
     number: int

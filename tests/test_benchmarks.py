@@ -143,9 +143,6 @@ def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -
     assert count_training_flops(model, images, labels) == 2 * (2 * 8 * 16 + 3 * 16 * 10)
 
 
-# ---------------------------------------------------------------------- one run of each family
-
-
 @pytest.fixture(scope="module")
 def made_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
@@ -181,9 +178,6 @@ def test_lightning_runs_or_is_asked_for(capsys: pytest.CaptureFixture[str]) -> N
         assert (code, "[bench]" in output.err) == (2, True)
     else:
         assert LINE.match(output.out.splitlines()[-1])
-
-
-# ---------------------------------------------------------------------- searches
 
 
 def test_a_peer_pays_for_each_point_once_until_the_target(small: AnswerTable, monkeypatch: pytest.MonkeyPatch) -> None:

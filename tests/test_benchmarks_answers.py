@@ -36,8 +36,6 @@ SPACE = {
     "optimizer.lr": {"choice": [0.01, 0.03, 0.1, 1.0]},
 }
 
-# ---------------------------------------------------------------------- made-up truths
-
 
 def test_the_families_have_the_shapes_that_their_names_tell() -> None:
     rng = np.random.default_rng(0)
@@ -94,9 +92,6 @@ def test_a_study_is_judged_by_its_truth() -> None:
     assert figures.num_seeds >= 3
     assert 0.0 < figures.width < 0.1
     assert figures.seconds <= 1.6 * figures.budget / 0.5
-
-
-# ---------------------------------------------------------------------- recorded tables
 
 
 @pytest.fixture(scope="module")
@@ -229,9 +224,6 @@ def test_a_clear_table_is_answered_right_and_few_seeds_are_refused(folder: Path,
     assert found.num_trainings > 16  # half of the grid of 32, and fresh seeds
     with pytest.raises(InputError, match="3 seeds"):
         read_answer_table(write_table(tmp_path, table_spec("few")))
-
-
-# ---------------------------------------------------------------------- claims and the guide
 
 
 def test_every_claim_has_one_study_of_whole_repetitions(tmp_path: Path) -> None:

@@ -49,9 +49,6 @@ def reread(sheet: Sheet) -> dict[str, Any]:
     return document
 
 
-# ---------------------------------------------------------------------- the plan
-
-
 def test_the_plan_fits_and_every_question_has_a_piece_and_an_answer_without_a_sample() -> None:
     assert sum(each.seconds for each in PIECES.values()) <= TOTAL_SECONDS == 40 * 60
     assert all(each.seconds < each.limit_seconds <= PIECE_SECONDS == 8 * 60 for each in PIECES.values())
@@ -92,9 +89,6 @@ def test_a_goal_is_met_on_its_side_with_enough_measurements(
     assert [question.judge(each) for each in (None, 0.5, 1.0, 2.5)] == ["", "below", "as predicted", "above"]
 
 
-# ---------------------------------------------------------------------- the sheet
-
-
 def test_a_piece_that_was_cut_short_continues_and_one_that_failed_begins_anew(tmp_path: Path) -> None:
     sheet = Sheet(ENVIRONMENT, tmp_path)
     assert sheet.begin("harness") == []
@@ -126,9 +120,6 @@ def test_a_piece_has_met_its_goals_when_it_is_done_with_enough_samples(tmp_path:
         assert is_met(sheet.document, choose_pieces("harness")) is verdict
         assert "| no" in format_sheet(sheet.document) or verdict
     assert format_sheet(sheet.document).count("not measured") == len(QUESTIONS) - 1
-
-
-# ---------------------------------------------------------------------- running
 
 
 @pytest.mark.parametrize(
@@ -215,9 +206,6 @@ def test_the_command_rehearses_a_piece_and_prints_the_table(tmp_path: Path, caps
 def test_the_committed_rehearsal_covers_every_question() -> None:
     newest = max(RESULTS.glob("gpu_rehearsal-*.json"), key=lambda path: str(json.loads(path.read_text())["date"]))
     assert list_missing(json.loads(newest.read_text())) == []
-
-
-# ---------------------------------------------------------------------- what the pieces compute
 
 
 @pytest.mark.parametrize(

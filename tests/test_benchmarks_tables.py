@@ -117,9 +117,6 @@ def test_shipped_designs_are_grids_of_the_sizes_that_they_say(path: Path) -> Non
     assert (path in tables.DESIGNS) == (path.stem not in search.LOOKED_AT)
 
 
-# ---------------------------------------------------------------------- images
-
-
 def test_no_classifier_is_better_than_what_the_designs_name() -> None:
     pixels, classes = datasets.draw_mixtures(4000, 5)
     assert 0.8 < (datasets.classify_mixtures(pixels) == classes).mean() < 0.99
@@ -143,9 +140,6 @@ def test_tasks_of_the_guide_are_what_they_are_named_after(tmp_path: Path) -> Non
     assert brightness == sorted(brightness)  # a larger ring has more of it
     datasets.write_rings(tmp_path / "rings")
     assert sorted(path.name for path in (tmp_path / "rings").iterdir()) == [f"radius{each}" for each in range(5)]
-
-
-# ---------------------------------------------------------------------- forecasts
 
 
 def test_studies_of_both_parts_differ_and_have_every_shape() -> None:

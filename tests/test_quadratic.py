@@ -42,9 +42,6 @@ def run(**values: object) -> tuple[list[Evaluation], Ending]:
     return [message for message in messages if isinstance(message, Evaluation)], ending
 
 
-# ---------------------------------------------------------------------- the theory by itself
-
-
 def test_the_recursion_is_the_papers_closed_form() -> None:
     rate, batch, steps = 0.3, 32, 200
     factor = (1 - rate * theory.curvatures(50)) ** (2 * steps)
@@ -84,9 +81,6 @@ def test_a_step_of_the_critical_batch_gains_half_as_much() -> None:
         assert gain(batch) / gain(10**9) == pytest.approx(1 / (1 + critical / batch), rel=1e-3)
 
 
-# ---------------------------------------------------------------------- the model
-
-
 def test_the_cross_entropy_is_the_loss_and_its_gradient_has_the_noise_that_is_said() -> None:
     torch.manual_seed(0)
     model = build_model(ModelSection(name="noisy_quadratic"), ImageShape(1, 3, 1))
@@ -106,8 +100,6 @@ def test_the_cross_entropy_is_the_loss_and_its_gradient_has_the_noise_that_is_sa
     assert gradients.var(0) == pytest.approx(theory.noise_variances(9), rel=0.05)
     assert np.abs(np.corrcoef(gradients.T) - np.eye(9)).max() < 0.03
 
-
-# ---------------------------------------------------------------------- whole trials
 
 SETTINGS: list[dict[str, Any]] = [
     {"batch__micro": 64, "optimizer__lr": 0.5},
@@ -233,9 +225,6 @@ def test_sharpness_is_that_of_the_closed_form() -> None:
     # the rise over the box depends on where the trial ended; it is the least where every |x| is 0, and then known
     least = 1e-6 * theory.curvatures(DIMENSIONS).sum() / 2 / (1 + told[-1].val_loss) * 100
     assert least < ending.measurements["sharpness_keskar"] < 100 * told[-1].val_loss
-
-
-# ---------------------------------------------------------------------- the benchmark of the critical batch
 
 
 def test_expected_steps_are_those_of_the_recursion_and_of_trials() -> None:

@@ -84,8 +84,6 @@ def find_mean(values: Sequence[float], **more: Any) -> Found:
     return Found(measured=middle, interval=(middle - half, middle + half), n=len(values), **more)
 
 
-# ---------------------------------------------------------------------- trainings against plain loops, in turn
-
 # The plain loops are eager, channels first, on images that were normalized before: one in fp32 as torch sets it by
 # default (convolutions may use TF32, matrix products not), one in bf16 by autocast.
 
@@ -198,9 +196,6 @@ def find_peak_of(name: str) -> float | None:
     return next((peak for known, peak in _PEAKS.items() if set(known.split()) <= words), None)
 
 
-# ---------------------------------------------------------------------- two arms in turn
-
-
 @benchmark("wait", QUESTIONS["wait"].text, "seconds", "lower", 0.02, 5)
 def _wait(setting: Setting) -> Iterator[Arms]:
     """Both figures come from one trial with random crops and flips: its wait for data, and its training time."""
@@ -244,8 +239,6 @@ def _answer_ratios(name: str, samples: Sequence[Sample]) -> dict[str, Found]:
     ratios = [sample["ours"] / sample["theirs"] for sample in samples if "ours" in sample]
     return {name: find_median(ratios, note=note, facts=facts)}
 
-
-# ---------------------------------------------------------------------- forecast of memory
 
 # Sizes of cards, in GiB, from a notebook's to the largest: on which of them is refused what fits?
 CARDS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141)

@@ -31,8 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 _GRACE_SECONDS = 15.0  # a piece that knows its time ends before it is ended
 Send = Callable[[Json], None]
 
-# ---------------------------------------------------------------------- in the process of the piece
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one piece; the samples that an earlier run kept are read from standard input."""
@@ -77,9 +75,6 @@ def run_measure(measure: Measure, job: Job, send: Send) -> None:
 
 def _ending(state: str, why: str = "") -> Json:
     return {"kind": "end", "state": state, "why": why[:500]}
-
-
-# ---------------------------------------------------------------------- in the process of the command
 
 
 @dataclass(frozen=True, kw_only=True)

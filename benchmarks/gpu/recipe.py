@@ -31,8 +31,6 @@ from sweep.config.tables import MODELS, OPTIMIZERS, ImageShape, ModelEntry, Opti
 from sweep.measurement.device import make_synchronizer
 from sweep.training.data.images import ArrayImages
 
-# ---------------------------------------------------------------------- network and optimizer
-
 WIDTHS = (64, 256, 256)
 BATCH = 2_000
 LABEL_SMOOTHING = 0.2
@@ -176,8 +174,6 @@ class SpeedOptimizer(torch.optim.Optimizer):
         return ahead
 
 
-# ---------------------------------------------------------------------- the public loop
-
 _MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
@@ -281,8 +277,6 @@ def normalize_images(images: ArrayImages, device: torch.device, count: int | Non
     normalized = ((pixels - middle) / deviation).to(memory_format=torch.channels_last)
     return normalized.half() if device.type == "cuda" else normalized
 
-
-# ---------------------------------------------------------------------- both arms in turn
 
 NUM_SEEDS = 10
 TARGET = 0.94

@@ -91,9 +91,6 @@ def _find_open(folder: Path, stem: str) -> Path | None:
     return None
 
 
-# ---------------------------------------------------------------------- as Markdown
-
-
 def format_plan(states: Mapping[str, str]) -> str:
     """The pieces in their order, with what each is estimated to take on an H100 or H200 and what it has come to."""
     rows = [

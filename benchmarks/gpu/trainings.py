@@ -33,8 +33,6 @@ from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, TrialTask
 from sweep.training.data.folders import find_cache_folder
 
-# ---------------------------------------------------------------------- tests
-
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _RESULT = re.compile(r"^(?P<file>\S+\.py)::(?P<name>.+?) (?P<result>PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
 _PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
@@ -76,8 +74,6 @@ def count_failed(samples: Sequence[Sample]) -> dict[str, Found]:
         return {"tests": Found(n=0, note=note)}
     return {"tests": Found(measured=len(failed), n=len(results), note=note)}
 
-
-# ---------------------------------------------------------------------- many trials at once on one GPU
 
 _TRIAL_SECONDS = 3.0  # of a trial that is alone
 _AT_ONCE = (2, 4, 8, 16)
@@ -166,8 +162,6 @@ def images_folder(archive: Path = ARCHIVE) -> Path:
             only.rename(place)
     return place
 
-
-# ---------------------------------------------------------------------- a whole study, as its user runs it
 
 _NUM_TRIALS = 60
 _SWEEP = "from sweep.cli import main; main()"  # the command, wherever it is installed

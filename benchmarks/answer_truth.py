@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -315,7 +315,7 @@ def run_study(family: str, number: int) -> StudyFigures:
     answer = recommend(study.run()).batch_size  # type: ignore[arg-type]
     assert answer is not None
     search = sum(each.measurements["total_seconds"] for each in study.records if each.phase == "search")
-    tried = [_Tried.make(record, truth) for record in study.records if record.phase == "search"]
+    tried = [_judge_truly(record, truth) for record in study.records if record.phase == "search"]
     budget = float(spec.confirm.share * search)
     largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
     return StudyFigures(
@@ -328,19 +328,18 @@ def run_study(family: str, number: int) -> StudyFigures:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Tried:
+class _Tried(NamedTuple):
     number: int
     batch: int
     accuracy: float
     seconds: float
     noise: float
 
-    @staticmethod
-    def make(record: TrialRecord, truth: Truth) -> "_Tried":
-        model, batch = record.config.model.name, record.config.global_batch_size
-        accuracy = truth.accuracy(model, batch, record.config.optimizer.lr)
-        return _Tried(record.number, batch, accuracy, seconds_of(model, batch), truth.noise(model, batch))
+
+def _judge_truly(record: TrialRecord, truth: Truth) -> _Tried:
+    model, batch = record.config.model.name, record.config.global_batch_size
+    accuracy = truth.accuracy(model, batch, record.config.optimizer.lr)
+    return _Tried(record.number, batch, accuracy, seconds_of(model, batch), truth.noise(model, batch))
 
 
 def _judge_named(named: Any, tried: list[_Tried], truth: Truth, spec: StudySpec) -> dict[str, Any]:

@@ -6,6 +6,7 @@ evaluation, whichever requires more; the forecast is of a step, so an evaluation
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -61,17 +62,10 @@ class Judged(NamedTuple):
 def list_configurations() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for model, sizes, changes in _JUDGED:
-        pairs = dict(word.split("=") for word in changes.split())
-        found += [
-            {"model.name": model, "batch.micro": micro} | {key: _read(pairs[key]) for key in pairs} for micro in sizes
-        ]
+        pairs = [word.split("=") for word in changes.split()]
+        values = {key: json.loads(text) if text == "true" or text[0].isdigit() else text for key, text in pairs}
+        found += [{"model.name": model, "batch.micro": micro} | values for micro in sizes]
     return found
-
-
-def _read(text: str) -> Any:
-    if text == "true":
-        return True
-    return int(text) if text.isdigit() else float(text) if text[:2] == "0." else text
 
 
 def make_config(values: dict[str, Any], factor: int = 1) -> TrialConfig:

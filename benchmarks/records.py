@@ -220,17 +220,6 @@ def _asking(folder: Path, num_trials: int, sampler: str) -> Iterator[Callable[[i
         yield ask
 
 
-def _with_median(arm: Callable[[int], float], name: str) -> tuple[Callable[[int], float], Callable[[], dict[str, Any]]]:
-    # the arm, and its median without the warm-up as a fact
-    figures: list[float] = []
-
-    def noted(pair: int) -> float:
-        figures.append(arm(pair))
-        return figures[-1]
-
-    return noted, lambda: {name: statistics.median(figures[1:])}
-
-
 @benchmark(
     "ask",
     "ms from a finished trial to the next, on the disk, over Optuna's on SQLite: 10,000 trials, quasi-random; 5 ms "
@@ -247,22 +236,19 @@ def ask_latency(setting: Setting) -> Iterator[Arms]:
         path = Path(name) / "optuna.sqlite"
         _make_optuna_study(path, count)
         study = _load_optuna(path, QMCSampler(seed=0, warn_independent_sampling=False))
-        ours, facts = _with_median(ask, "milliseconds")
+        figures: list[float] = []
+
+        def ours(pair: int) -> float:
+            figures.append(ask(pair))
+            return figures[-1]
+
+        def facts() -> dict[str, Any]:
+            return {"milliseconds": statistics.median(figures[1:])}  # without the warm-up
+
         yield Arms(ours, lambda _pair: _ask_optuna(study, _NUM_ASKED), facts, {"trials": count})
 
 
 # ---------------------------------------------------------------------- opening, and frames
-
-
-@contextmanager
-def _both_files(count: int, trials: int) -> Iterator[tuple[Path, StudySpec, Path]]:
-    # ``count`` trials on record as our study of ``trials``, and as Optuna's
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with tempfile.TemporaryDirectory() as name:
-        own, optunas, spec = Path(name) / "own.sqlite", Path(name) / "optuna.sqlite", many_spec("many", trials)
-        fill(own, spec, count)
-        _make_optuna_study(optunas, count)
-        yield own, spec, optunas
 
 
 @benchmark(
@@ -273,7 +259,11 @@ def frames(setting: Setting) -> Iterator[Arms]:
     """Both arms open their file and make a frame of all trials; ours has all keys and metrics as columns."""
     count = setting.pick(100_000, 300)
     rows: dict[str, int] = {}
-    with _both_files(count, count) as (own, _spec, optunas):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with tempfile.TemporaryDirectory() as name:
+        own, optunas = Path(name) / "own.sqlite", Path(name) / "optuna.sqlite"
+        fill(own, many_spec("many", count), count)
+        _make_optuna_study(optunas, count)
 
         def speed(arm: str, read: Callable[[], Any]) -> float:
             began = time.perf_counter()

@@ -16,6 +16,7 @@ changed.
 
 import argparse
 import itertools
+import json
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -215,32 +216,6 @@ def find_geometric_mean(ratios: Sequence[float | None]) -> dict[str, float | int
     return {"ratio": float(np.exp(logs.mean())), **_find_bounds(np.exp(draws)), "num_without": 0}
 
 
-def write_markdown(tables: Sequence[dict[str, Any]], over: dict[str, Any]) -> str:
-    """A table of all arms on all tables, and one of the ratios over tables."""
-    rows: list[tuple[str, ...]] = [("table", "arm", "median s", "arrived", "times ours", "of the search")]
-    rows += [("---",) * 6]
-    for table in tables:
-        for arm, figures in table["arms"].items():
-            ratios = (_show_ratio(figures[key]) for key in ("ratio", "ratio_of_search"))
-            rows.append(
-                (table["table"], arm, _show(figures["median_seconds"]), f"{figures['share_arrived']:.0%}", *ratios)
-            )
-        rows += [(table["table"], arm, _show(table[f"{arm}_seconds"]), "", "", "") for arm in ("oracle", "naive")]
-    rows += [(), ("arm", "tables", "arrived", "times ours", "of the search alone", "at least"), ("---",) * 6]
-    for arm, figures in over.items():
-        ratios = (_show_ratio(figures[kind]) for kind in ("ratio", "ratio_of_search", "ratio_at_least"))
-        rows.append((arm, str(figures["num_tables"]), f"{figures['share_arrived']:.0%}", *ratios))
-    return "\n".join(f"| {' | '.join(row)} |" if row else "" for row in rows)
-
-
-def _show(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-def _show_ratio(ratio: dict[str, Any]) -> str:
-    return f"{_show(ratio['ratio'])} ({_show(ratio['low'])} to {_show(ratio['high'])})"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks answer_arms", description=__doc__)
     parser.add_argument("--tables", nargs="+", help="folders of tables (the shipped ones not looked at before)")
@@ -258,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     by_table = {folder: [run for row, run in zip(rows, runs, strict=True) if row[0] == folder] for folder in tables}
     found = [summarize_table(table, by_table[folder]) for folder, table in tables.items()]
     over = summarize_tables(found)
-    print(write_markdown(found, over))
+    print(json.dumps({"tables": found, "over_tables": over}, indent=1))
     if options.save:
         facts = {"num_seeds": options.seeds, "confirm_share": CONFIRM_SHARE}
         measured = {"tables": found, "over_tables": over, "runs": [asdict(run) for run in runs]}

@@ -72,10 +72,6 @@ def seconds_of(model: str, batch: int) -> float:
     return (1.4 if model == "vit_micro" else 1.0) * _SECONDS * (0.3 + 0.7 * _USUAL_BATCH / batch)
 
 
-def _memory_of(model: str, batch: int) -> float:
-    return (20.0 + 0.3 * batch) * 2.0**20 * (1.5 if model == "vit_micro" else 1.0)
-
-
 def _doublings(batch: int) -> float:
     return math.log2(batch / _USUAL_BATCH)
 
@@ -251,7 +247,7 @@ class MadeStudy:
         seconds = seconds_of(model, batch) * float(np.exp(_TIME_NOISE * self._rng.standard_normal()))
         measured: dict[str, float | int] = {
             "val_accuracy": float(correct.mean()), "train_seconds": seconds, "total_seconds": seconds + 1.0,
-            "peak_memory_bytes": _memory_of(model, batch),
+            "peak_memory_bytes": (20.0 + 0.3 * batch) * 2.0**20 * (1.5 if model == "vit_micro" else 1.0),
         }  # fmt: skip
         values, common = flatten_config(config), {"number": number, "phase": phase}
         ended = {"outcome": "complete", "device": "made"}
@@ -315,7 +311,11 @@ def run_study(family: str, number: int) -> StudyFigures:
     answer = recommend(study.run()).batch_size  # type: ignore[arg-type]
     assert answer is not None
     search = sum(each.measurements["total_seconds"] for each in study.records if each.phase == "search")
-    tried = [_judge_truly(record, truth) for record in study.records if record.phase == "search"]
+    tried = []
+    for record in (each for each in study.records if each.phase == "search"):
+        model, batch = record.config.model.name, record.config.global_batch_size
+        exact = truth.accuracy(model, batch, record.config.optimizer.lr)
+        tried.append(_Tried(record.number, batch, exact, seconds_of(model, batch), truth.noise(model, batch)))
     budget = float(spec.confirm.share * search)
     largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
     return StudyFigures(
@@ -334,12 +334,6 @@ class _Tried(NamedTuple):
     accuracy: float
     seconds: float
     noise: float
-
-
-def _judge_truly(record: TrialRecord, truth: Truth) -> _Tried:
-    model, batch = record.config.model.name, record.config.global_batch_size
-    accuracy = truth.accuracy(model, batch, record.config.optimizer.lr)
-    return _Tried(record.number, batch, accuracy, seconds_of(model, batch), truth.noise(model, batch))
 
 
 def _judge_named(named: Any, tried: list[_Tried], truth: Truth, spec: StudySpec) -> dict[str, Any]:

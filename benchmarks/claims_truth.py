@@ -157,16 +157,8 @@ def _saved_memory(trials: pd.DataFrame, effect: float, _rng: np.random.Generator
     return {"peak_memory_bytes": _BYTES * (1 - effect * (1 - 1 / counts))}
 
 
-def _memory_power(trials: pd.DataFrame, effect: float, _rng: np.random.Generator) -> Row:
-    return {"peak_memory_bytes": _BYTES * (0.1 + (_column(trials, "batch.micro") / 128) ** effect)}
-
-
 def _by_size(size: int) -> Truth:
     return lambda trials, effect, _rng: {"rate_factor": np.where(_column(trials, "batch.micro") >= size, effect, 1.0)}
-
-
-def _waiting(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
-    return {"wait_share": effect + 0.05 * rng.standard_normal(len(trials))}
 
 
 def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
@@ -184,10 +176,6 @@ def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> R
 def _noise_scale(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
     scales = trials["global_batch_size"] ** effect / _column(trials, "optimizer.lr")
     return {"num_noise_steps": 50, "noise_scale_run": scales * rng.lognormal(0, 0.5, len(trials))}
-
-
-def _sharpness(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
-    return {"sharpness_keskar": trials["global_batch_size"] ** effect * rng.lognormal(0, 0.5, len(trials))}
 
 
 TRUTHS: Mapping[str, Truth] = {
@@ -208,14 +196,22 @@ TRUTHS: Mapping[str, Truth] = {
     "accumulation_wasteful": _tuned("batch.accumulation", 1), "ema_per_step": _paired("batch.micro", 32),
     "batch_instead_of_decay": _paired("batch.schedule", "stepwise"),
     "batch_warmup": _paired("batch.schedule", "exponential"), "linear_decay_best": _paired("schedule.name", "linear"),
-    "ema_follows_batch": _paired("rules.ema", "power"), "memory_linear": _memory_power,
+    "ema_follows_batch": _paired("rules.ema", "power"),
+    "memory_linear": lambda trials, effect, _rng: {
+        "peak_memory_bytes": _BYTES * (0.1 + (_column(trials, "batch.micro") / 128) ** effect)
+    },
     "larger_is_faster": _by_size(256),
     "mixed_precision_time": _ratio("precision.dtype", "bf16", "train_seconds", _SECONDS),
     "mixed_precision_memory": _ratio("precision.dtype", "bf16", "peak_memory_bytes", _BYTES),
     "checkpointing_time": _ratio("precision.checkpointing", True, "train_seconds", _SECONDS),
     "checkpointing_memory": _ratio("precision.checkpointing", True, "peak_memory_bytes", _BYTES),
-    "memory_80_percent": _by_size(410), "loader_bottleneck": _waiting, "three_regimes": _regimes,
-    "noise_scale_temperature": _noise_scale, "large_batches_sharp": _sharpness,
+    "memory_80_percent": _by_size(410),
+    "loader_bottleneck": lambda trials, effect, rng: {"wait_share": effect + 0.05 * rng.standard_normal(len(trials))},
+    "three_regimes": _regimes,
+    "noise_scale_temperature": _noise_scale,
+    "large_batches_sharp": lambda trials, effect, rng: {
+        "sharpness_keskar": trials["global_batch_size"] ** effect * rng.lognormal(0, 0.5, len(trials))
+    },
 }  # fmt: skip
 
 

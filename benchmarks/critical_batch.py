@@ -34,18 +34,10 @@ DIMENSIONS = 256
 _LARGEST_RATE = 1.98  # of SGD, which diverges at 2 over the largest curvature, 1
 _EPOCH_STEPS = 2
 _MANY = 1e5  # steps, more than any training to the target takes
-_NOISE_MICRO = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """What is trained."""
-
-    batches: tuple[int, ...] = (8, 24, 64, 192, 512)
-    rates: tuple[float, ...] = tuple(np.linspace(0.2, 1.95, 10).tolist())
-    seeds: int = 4
-    noise_batch: int = 128
-    noise_seeds: int = 4
+_BATCHES = (8, 24, 64, 192, 512)
+_RATES = tuple(np.linspace(0.2, 1.95, 10).tolist())
+_SEEDS = 4
+_NOISE_BATCH, _NOISE_MICRO = 128, 16
 
 
 @dataclass(frozen=True)
@@ -61,21 +53,18 @@ class Way:
         return self.measured / self.exact - 1
 
 
-def measure_steps(design: Design) -> Way:
+def measure_steps() -> Way:
+    """Trainings of one length for each batch and rate."""
     fewest, samples = [], 0
-    for batch in design.batches:
-        samples += design.seeds * len(design.rates) * _count_samples(batch)
-        found = np.array([find_steps(batch, rate, design.seeds) for rate in design.rates])  # (rates, 2)
-        fewest.append(float(np.mean(_pick_fewest(found))))
-    exact = _fit(design.batches, [expect_fewest_steps(batch) for batch in design.batches])
-    return Way(_fit(design.batches, fewest).critical_batch, exact.critical_batch, samples)
-
-
-def _pick_fewest(found: theory.Vector) -> list[float]:
-    # the rate is chosen by one half of the seeds and its steps are read from the other: the fewest of many noisy
-    # numbers would be too few
-    reached = np.where(np.isfinite(found.sum(axis=1, keepdims=True)), found, np.inf)
-    return [float(reached[np.argmin(reached[:, half]), 1 - half]) for half in (0, 1)]
+    for batch in _BATCHES:
+        samples += _SEEDS * len(_RATES) * _count_samples(batch)
+        found = np.array([find_steps(batch, rate, _SEEDS) for rate in _RATES])  # (rates, 2)
+        # the rate is chosen by one half of the seeds and its steps are read from the other: the fewest of many noisy
+        # numbers would be too few
+        reached = np.where(np.isfinite(found.sum(axis=1, keepdims=True)), found, np.inf)
+        fewest.append(float(np.mean([reached[np.argmin(reached[:, half]), 1 - half] for half in (0, 1)])))
+    exact = _fit(_BATCHES, [expect_fewest_steps(batch) for batch in _BATCHES])
+    return Way(_fit(_BATCHES, fewest).critical_batch, exact.critical_batch, samples)
 
 
 def _fit(batches: Sequence[int], steps: Sequence[float]) -> Regimes:
@@ -142,8 +131,8 @@ def expect_fewest_steps(batch: float) -> float:
     return float(found.fun)
 
 
-def measure_noise(design: Design) -> Way:
-    batch, micro = design.noise_batch, min(_NOISE_MICRO, design.noise_batch // 2)
+def measure_noise() -> Way:
+    batch, micro = _NOISE_BATCH, _NOISE_MICRO
     rates = np.geomspace(0.2, _LARGEST_RATE, 40)
     rate = float(min(rates, key=lambda each: expect_steps(batch, each)))
     steps = round(expect_steps(batch, rate))
@@ -151,10 +140,10 @@ def measure_noise(design: Design) -> Way:
         "batch.micro": micro, "batch.accumulation": batch // micro, "optimizer.lr": rate, "budget.steps": steps,
         "diagnostics.noise_scale": True, "data.subset": 8 * batch,
     }  # fmt: skip
-    endings = [_run({**values, "seed": seed})[1] for seed in range(design.noise_seeds)]
+    endings = [_run({**values, "seed": seed})[1] for seed in range(_SEEDS)]
     measured = float(np.mean([ending.measurements["noise_scale_run"] for ending in endings]))
     squares = theory.expected_squares([rate] * steps, batch, DIMENSIONS)[2:steps:4]  # the steps that are looked at
-    return Way(measured, theory.noise_scale(squares.mean(0)), design.noise_seeds * steps * batch)
+    return Way(measured, theory.noise_scale(squares.mean(0)), _SEEDS * steps * batch)
 
 
 def _run(values: dict[str, Any]) -> tuple[list[Evaluation], Ending]:
@@ -184,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks critical_batch", description=__doc__)
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
-    ways = {"steps": measure_steps(Design()), "noise": measure_noise(Design())}
+    ways = {"steps": measure_steps(), "noise": measure_noise()}
     found = describe(ways)
     print(json.dumps(found, indent=1))
     if options.save:

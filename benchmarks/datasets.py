@@ -142,11 +142,6 @@ def _to_pixels(values: Values) -> Pixels:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)[..., None]
 
 
-def _double(coarse: Values) -> Values:
-    # both sides twice as long
-    return np.repeat(np.repeat(coarse, 2, axis=-2), 2, axis=-1)
-
-
 def _cycle(count: int, num_classes: int) -> Labels:
     return np.arange(count, dtype=np.int64) % num_classes
 
@@ -184,7 +179,8 @@ def draw_dots(count: int, seed: int) -> Drawn:
 @cache
 def make_parts() -> Values:
     """Four prototypes of each of five classes, shape ``[5, 4, 8, 8]``, in gray levels of 0 to 255."""
-    return _double(np.random.default_rng(_SECOND_SEED).normal(_MIDDLE, 27.0, (5, 4, 4, 4)))
+    coarse = np.random.default_rng(_SECOND_SEED).normal(_MIDDLE, 27.0, (5, 4, 4, 4))
+    return np.repeat(np.repeat(coarse, 2, axis=-2), 2, axis=-1)
 
 
 def draw_mixtures(count: int, seed: int) -> Drawn:

@@ -78,12 +78,6 @@ def plan_studies(part: str, count: int) -> list[PlannedStudy]:
     return [_draw(part, number) for number in range(count)]
 
 
-def plan_tiny_study() -> PlannedStudy:
-    base = {"data.name": "digits", "data.subset": 100, "budget.steps": 2}
-    changes = {"name": "tiny", "trials": 2, "base": base, "confirm": Confirm(seeds=0)}
-    return PlannedStudy(_draw("development", 0).spec.model_copy(update=changes), "process", None)
-
-
 def _draw(part: str, number: int) -> PlannedStudy:
     rng = np.random.default_rng([_SEEDS[part], number])
     (values, num_train, rates), models, unit = pick(rng, _IMAGES), pick(rng, _MODELS), pick(rng, _BUDGETS)
@@ -260,7 +254,12 @@ def forecast_error(setting: Setting) -> Iterator[Arms]:
     found: list[StudyFigures] = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) if setting.is_tiny else ROOT
-        planned = [plan_tiny_study()] if setting.is_tiny else list_measurable("validation", NUM_VALIDATION, root)
+        if setting.is_tiny:
+            base = {"data.name": "digits", "data.subset": 100, "budget.steps": 2}
+            changes = {"name": "tiny", "trials": 2, "base": base, "confirm": Confirm(seeds=0)}
+            planned = [PlannedStudy(_draw("development", 0).spec.model_copy(update=changes), "process", None)]
+        else:
+            planned = list_measurable("validation", NUM_VALIDATION, root)
         digest = digest_files(Path(study_forecast.__file__).parent)  # another forecast is validated anew
 
         def ours(pair: int) -> float:

@@ -375,9 +375,8 @@ def replay_search(
     its end, or until its search has reached the share ``until`` of the table's hypervolume. ``on_end`` is called with
     each trial that ended."""
     clock, search = SimulatedClock(), ReplayedSearch()
-    executor = ReplayingExecutor(
-        lambda config: iter(schedule_messages(table.training(config))), clock, find_device(table)
-    )
+    device = next(iter(next(iter(table.curves.values())).values())).ending.device
+    executor = ReplayingExecutor(lambda config: iter(schedule_messages(table.training(config))), clock, device)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(_opened(spec))
         tuner = Tuner(spec, store, executor, _plan(table, clock))
@@ -406,8 +405,3 @@ def _plan(table: RecordedTable, clock: SimulatedClock) -> RunPlan:
         return GridSampler(make_sampler(spec, records), table)
 
     return RunPlan(key_of=lambda config: config.model_dump_json(), clock=clock, make_sampler=sampler, device="cpu")
-
-
-def find_device(table: RecordedTable) -> str:
-    first = next(iter(table.curves.values()))
-    return next(iter(first.values())).ending.device

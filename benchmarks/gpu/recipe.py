@@ -290,7 +290,10 @@ Train = Callable[[int, int], tuple[float, float]]  # epochs, seed -> seconds of 
 
 def collect_trainings(job: Job) -> Iterator[Sample]:
     """Trainings of both arms in turn, until each has its shortest length or has tried all."""
-    arms = _make_arms(job)
+    train_images, test_images = cifar_splits(is_tiny=job.setting.is_tiny)
+    batch = job.setting.pick(BATCH, _TINY_BATCH)
+    ours: Train = partial(_train_ours, _offer_network(train_images, test_images, batch), job)
+    arms: dict[str, Train] = {"public": PublicLoop(train_images, test_images, job.setting.device, batch), "ours": ours}
     lengths, num_seeds = ((1,), 2) if job.setting.is_tiny else (LENGTHS, NUM_SEEDS)
     target = 0.0 if job.setting.is_tiny else TARGET
     samples, longest = list(job.kept), 0.0
@@ -354,13 +357,6 @@ def _describe_lengths(samples: Sequence[Sample]) -> str:
         values = [sample["accuracy"] for sample in samples if sample["epochs"] == epochs]
         texts.append(f"{epochs} {'epoch' if epochs == 1 else 'epochs'} {100 * mean(values):.2f} % (n={len(values)})")
     return ", ".join(texts)
-
-
-def _make_arms(job: Job) -> dict[str, Train]:
-    train_images, test_images = cifar_splits(is_tiny=job.setting.is_tiny)
-    batch = job.setting.pick(BATCH, _TINY_BATCH)
-    public = PublicLoop(train_images, test_images, job.setting.device, batch)
-    return {"public": public, "ours": partial(_train_ours, _offer_network(train_images, test_images, batch), job)}
 
 
 def _offer_network(train_images: ArrayImages, test_images: ArrayImages, batch: int) -> str:

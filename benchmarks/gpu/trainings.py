@@ -180,8 +180,13 @@ def _run_study(job: Job) -> Iterator[Sample]:
         command = _make_command(name, root, job)
         print(" ".join(command), flush=True)
         began = time.monotonic()
-        with _watched(str(job.setting.device)) as looks:
-            code = _wait_for(command, job)
+        with _watched(str(job.setting.device)) as looks, subprocess.Popen(command) as process:
+            try:
+                process.wait(timeout=max(1.0, job.seconds_left - _READ_SECONDS))
+            except subprocess.TimeoutExpired:  # as by Ctrl-C
+                process.send_signal(signal.SIGINT)
+                process.wait()
+        code = process.returncode
         seconds = time.monotonic() - began
         folder = Path(root) / name
         if not (folder / "study.sqlite").is_file():
@@ -208,17 +213,6 @@ def _answer_study(samples: Sequence[Sample]) -> dict[str, Found]:
         "study_busy": Found(measured=mean(looks) if looks else None, n=len(looks)),
         "study_training": Found(measured=median(training) if training else None, n=len(training)),
     }
-
-
-def _wait_for(command: list[str], job: Job) -> int:
-    """The exit code; the command is interrupted, as by Ctrl-C, when the time of the piece is over."""
-    with subprocess.Popen(command) as process:
-        try:
-            process.wait(timeout=max(1.0, job.seconds_left - _READ_SECONDS))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-    return process.returncode
 
 
 def _read_study(folder: Path) -> Sample:

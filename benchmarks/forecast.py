@@ -28,7 +28,7 @@ from sweep.config.study_file import build_study
 from sweep.executors.table import ExecutorSettings
 from sweep.records.inputs import PROBE, digest_code
 from sweep.search import study_forecast
-from sweep.search.session import Options, Session, open_session
+from sweep.search.session import Options, open_session
 from sweep.search.study_forecast import RemainingWork, SampleCosts, list_remaining, predict_costs
 
 ROOT = Path("runs/forecast_error")
@@ -189,7 +189,11 @@ def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
                 for _ in events:
                     pass
             total = time.perf_counter() - began
-            trials = _list_trials(session)
+            trials: list[tuple[str, str, float, float]] = []
+            for record in session.store.trial_records(session.spec.name):
+                cost = session.forecaster.cost_model.predict(record.config, read_test=record.phase == "confirm")
+                predicted, taken = cost.seconds if cost else 0.0, record.measurements.get("total_seconds", 0.0)
+                trials.append((record.phase, record.outcome or "", predicted, float(taken)))
     return StudyFigures(
         study=spec.name, total_seconds=total, expected_seconds=forecast.expected_total_seconds or 0.0,
         low_seconds=forecast.expected_total_seconds_low or 0.0,
@@ -197,16 +201,6 @@ def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
         work={name: value for name, value in vars(work).items() if name not in ("sample", "reused")},
         costs={name: np.asarray(value).tolist() for name, value in vars(costs).items()}, trials=trials,
     )  # fmt: skip
-
-
-def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:
-    rows: list[tuple[str, str, float, float]] = []
-    for record in session.store.trial_records(session.spec.name):
-        is_last = record.phase == "confirm"
-        cost = session.forecaster.cost_model.predict(record.config, read_test=is_last)
-        taken = float(record.measurements.get("total_seconds", 0.0))
-        rows.append((record.phase, record.outcome or "", cost.seconds if cost else 0.0, taken))
-    return rows
 
 
 def calibrate(found: Sequence[StudyFigures]) -> tuple[float, float]:

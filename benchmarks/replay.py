@@ -279,19 +279,16 @@ def schedule_messages(trial: ReusableTrial) -> list[TimedMessage]:
     trained = float(measured.get("train_seconds", curve[-1].train_seconds if curve else 0.0))
     total = max(float(measured.get("total_seconds", 0.0)), before + trained)
     pause = (total - before - trained) / (len(curve) + 1)
-    messages: list[TimedMessage] = [(before, _first_progress(trial.ending))]
+    memory = measured.get("peak_memory_bytes")
+    first = Progress(
+        step=0, num_steps=int(measured.get("num_steps", 0)), epoch=0.0,
+        images_per_second=float(measured.get("images_per_second", 0.0)),
+        peak_memory_bytes=None if memory is None else int(memory), quality_flags=trial.ending.quality_flags,
+    )  # fmt: skip
+    messages: list[TimedMessage] = [(before, first)]
     for index, evaluation in enumerate(curve, 1):
         messages.append((min(before + evaluation.train_seconds + pause * index, total), evaluation))
     return [*messages, (total, trial.ending)]
-
-
-def _first_progress(ending: Ending) -> Progress:
-    memory = ending.measurements.get("peak_memory_bytes")
-    return Progress(
-        step=0, num_steps=int(ending.measurements.get("num_steps", 0)), epoch=0.0,
-        images_per_second=float(ending.measurements.get("images_per_second", 0.0)),
-        peak_memory_bytes=None if memory is None else int(memory), quality_flags=ending.quality_flags,
-    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- a search

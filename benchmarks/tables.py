@@ -176,13 +176,9 @@ def measure_times(spec: StudySpec, root: Path) -> None:
             if turn:  # the first round warms up
                 rounds[shape].append(costs)
         _tell(f"{spec.name}: times, round {turn} of {NUM_REPEATS}")
-    path = _times_file(spec, root)
+    path = root / spec.name / "times.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(rounds, indent=1) + "\n", encoding="utf-8")
-
-
-def _times_file(spec: StudySpec, root: Path) -> Path:
-    return root / spec.name / "times.json"
 
 
 def _measure_costs(config: TrialConfig) -> Costs:
@@ -217,7 +213,7 @@ def find_medians(rounds: dict[str, list[Costs]]) -> dict[str, Costs]:
 
 def export(spec: StudySpec, design: Path, root: Path, num_seeds: int, folder: Path) -> str:
     """Writes what is recorded of the design as ``folder/<name>`` and ``folder/<name>.json``; says what it wrote."""
-    path, target = _times_file(spec, root), folder / spec.name
+    path, target = root / spec.name / "times.json", folder / spec.name
     if not path.is_file():
         raise InputError(f"{path} is missing; measure the times first: python -m benchmarks tables --times")
     rounds: dict[str, list[Costs]] = json.loads(path.read_text(encoding="utf-8"))

@@ -54,8 +54,7 @@ def list_rates() -> list[dict[str, object]]:
     return [{"batch.micro": batch, "optimizer.lr": lr} for batch in (*BATCHES, REFERENCE) for lr in rates]
 
 
-def rank() -> Ranking:
-    noise = 0.001
+def rank(noise: float = 0.001) -> Ranking:
     base = build_config(BASE | {"rules.reference_batch": REFERENCE}, "test")
     rows = train(list_rates(), follow_sqrt, noise)
     rng = np.random.default_rng(1)

@@ -16,12 +16,10 @@ from sweep.measurement.device import resolve_device
 
 # The module that registers each; imported when it is asked for.
 RATIOS = {
-    **dict.fromkeys(("input", "harness", "noise", "monitor", "probe"), "speed"),
-    "lightning": "peers",
+    **dict.fromkeys(("input", "harness", "noise", "monitor", "probe"), "speed"), "lightning": "peers",
     **dict.fromkeys(("search_default", "search_nsga2", "search_gp", "search_random", "search_front"), "search"),
-    **dict.fromkeys(("ask", "frames", "report", "report_many"), "records"),
-    "forecast": "forecast",
-}
+    **dict.fromkeys(("ask", "frames", "report", "report_many"), "records"), "forecast": "forecast",
+}  # fmt: skip
 # With a peer that is not installed with the tests: Syne Tune (`make bench-peers`), BoTorch (the extra `bench`).
 PEERS = {"search_moasha": "search", "search_qlognehvi": "search"}
 # Modules with a ``main`` and options of their own, which take minutes to hours.
@@ -61,11 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find(name: str) -> Benchmark:
-    """The benchmark called ``name``.
-
-    Raises:
-        InputError: for an unknown name.
-    """
     known = RATIOS | PEERS
     if name not in known:
         raise InputError(describe_unknown("benchmark", name, known | STUDIES))

@@ -16,6 +16,7 @@ changed.
 
 import argparse
 import itertools
+import json
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -40,8 +41,6 @@ from sweep.records.records import TrialRecord
 from sweep.search.seeds import rank_confirmations
 
 _FIRST_CHECKPOINT = 8
-
-# ---------------------------------------------------------------------- one run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +69,14 @@ class RunFigures:
 
     @property
     def search_seconds(self) -> float:
-        """Until the arrival; infinite without one."""
         return self.arrival.search_seconds if self.arrival else np.inf
 
     @property
     def whole_seconds(self) -> float:
-        """The same with the confirming."""
         return self.arrival.search_seconds + self.arrival.confirm_seconds if self.arrival else np.inf
 
 
 def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures:
-    """Searches until the arrival."""
     study = table.make_study(seed)
     searched: list[Searched] = []
     checkpoints: list[Checkpoint] = []
@@ -90,17 +86,22 @@ def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures
     while following and not arrival:
         searched.append(following)
         following = next(trials)
-        if (following is None or is_checkpoint(len(searched))) and _is_possible(table, searched):
-            checkpoints.append(_check(table, searched, study))
+        complete = (each.record for each in searched if each.record.outcome == "complete")
+        is_possible = any(table.find_point(record) in table.right for record in complete)
+        if (following is None or is_checkpoint(len(searched))) and is_possible:
+            confirmed = confirm_search(table, [each.record for each in searched], study)
+            checkpoints.append(
+                Checkpoint(
+                    num_trials=len(searched), search_seconds=searched[-1].seconds, confirm_seconds=confirmed.seconds,
+                    num_confirmed=confirmed.num_trainings, is_settled=confirmed.is_settled,
+                    is_right=confirmed.row in table.right,
+                )
+            )  # fmt: skip
             arrival = checkpoints[-1] if checkpoints[-1].is_settled and checkpoints[-1].is_right else None
     return RunFigures(
-        table=table.name,
-        arm=arm,
-        seed=seed,
-        arrival=arrival,
-        checkpoints=tuple(checkpoints),
+        table=table.name, arm=arm, seed=seed, arrival=arrival, checkpoints=tuple(checkpoints),
         spent_seconds=searched[-1].seconds + (checkpoints[-1].confirm_seconds if checkpoints else 0.0),
-    )
+    )  # fmt: skip
 
 
 def is_checkpoint(num_trials: int) -> bool:
@@ -108,23 +109,6 @@ def is_checkpoint(num_trials: int) -> bool:
     power = 2 * np.log2(max(num_trials, 1) / _FIRST_CHECKPOINT)
     halves = (half for half in (np.floor(power), np.ceil(power)) if half >= 0)
     return any(num_trials == int(_FIRST_CHECKPOINT * 2 ** (half / 2)) for half in halves)
-
-
-def _is_possible(table: AnswerTable, searched: Sequence[Searched]) -> bool:
-    complete = (each.record for each in searched if each.record.outcome == "complete")
-    return any(table.find_point(record) in table.right for record in complete)
-
-
-def _check(table: AnswerTable, searched: Sequence[Searched], study: StudySpec) -> Checkpoint:
-    confirmed = confirm_search(table, [each.record for each in searched], study)
-    return Checkpoint(
-        num_trials=len(searched),
-        search_seconds=searched[-1].seconds,
-        confirm_seconds=confirmed.seconds,
-        num_confirmed=confirmed.num_trainings,
-        is_settled=confirmed.is_settled,
-        is_right=confirmed.row in table.right,
-    )
 
 
 class Confirmed(NamedTuple):
@@ -137,7 +121,6 @@ class Confirmed(NamedTuple):
 
 
 def confirm_search(table: AnswerTable, searched: Sequence[TrialRecord], study: StudySpec) -> Confirmed:
-    """Confirms until the headline is settled or nothing is left to train."""
     records, seconds = list(searched), 0.0
     while True:
         num_trainings = len(records) - len(searched)
@@ -153,8 +136,6 @@ def confirm_search(table: AnswerTable, searched: Sequence[TrialRecord], study: S
         seconds += records[-1].measurements["total_seconds"]
 
 
-# ---------------------------------------------------------------------- what runs of several arms mean
-
 # Intervals are percentile bootstrap intervals (Efron 1979). A search that never arrived is later than every other one.
 
 
@@ -167,34 +148,27 @@ def summarize_table(table: AnswerTable, runs: Sequence[RunFigures]) -> dict[str,
     oracle, oracle_search = price_oracle(table)
     naive = price_naive(table)
     return {
-        "table": table.name,
-        "num_points": len(table.recorded.points),
-        "num_seeds": table.num_seeds,
-        "num_right": len(table.right),
-        "grid_seconds": table.grid_seconds,
-        "oracle_seconds": oracle,
-        "oracle_search_seconds": oracle_search,
-        "naive_seconds": naive,
+        "table": table.name, "num_points": len(table.recorded.points), "num_seeds": table.num_seeds,
+        "num_right": len(table.right), "grid_seconds": table.grid_seconds, "oracle_seconds": oracle,
+        "oracle_search_seconds": oracle_search, "naive_seconds": naive,
         "ours_share_of_oracle_speed": _finite(oracle / median),
         "ours_share_of_oracle_search_speed": _finite(oracle_search / search),
         "ours_share_of_naive_cost": _finite(median / naive),
         "arms": {arm: _summarize_arm(own, ours) for arm, own in by_arm.items()},
-    }
+    }  # fmt: skip
 
 
 def _summarize_arm(own: Sequence[RunFigures], ours: Sequence[RunFigures]) -> dict[str, Any]:
     whole, search = [run.whole_seconds for run in own], [run.search_seconds for run in own]
     our_whole = [run.whole_seconds for run in ours]
     return {
-        "num_runs": len(own),
-        "median_seconds": _finite(float(np.median(whole))),
+        "num_runs": len(own), "median_seconds": _finite(float(np.median(whole))),
         "median_search_seconds": _finite(float(np.median(search))),
-        "share_arrived": sum(run.arrival is not None for run in own) / len(own),
-        "ratio": find_ratio(whole, our_whole),
+        "share_arrived": sum(run.arrival is not None for run in own) / len(own), "ratio": find_ratio(whole, our_whole),
         "ratio_of_search": find_ratio(search, [run.search_seconds for run in ours]),
         "ratio_at_least": find_ratio([run.spent_seconds for run in own], our_whole),
         "seconds": [_finite(value) for value in whole],
-    }
+    }  # fmt: skip
 
 
 def find_ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float | None]:
@@ -242,37 +216,7 @@ def find_geometric_mean(ratios: Sequence[float | None]) -> dict[str, float | int
     return {"ratio": float(np.exp(logs.mean())), **_find_bounds(np.exp(draws)), "num_without": 0}
 
 
-def write_markdown(tables: Sequence[dict[str, Any]], over: dict[str, Any]) -> str:
-    """A table of all arms on all tables, and one of the ratios over tables."""
-    rows: list[tuple[str, ...]] = [("table", "arm", "median s", "arrived", "times ours", "of the search")]
-    rows += [("---",) * 6]
-    for table in tables:
-        for arm, figures in table["arms"].items():
-            ratios = (_show_ratio(figures[key]) for key in ("ratio", "ratio_of_search"))
-            rows.append(
-                (table["table"], arm, _show(figures["median_seconds"]), f"{figures['share_arrived']:.0%}", *ratios)
-            )
-        rows += [(table["table"], arm, _show(table[f"{arm}_seconds"]), "", "", "") for arm in ("oracle", "naive")]
-    rows += [(), ("arm", "tables", "arrived", "times ours", "of the search alone", "at least"), ("---",) * 6]
-    for arm, figures in over.items():
-        ratios = (_show_ratio(figures[kind]) for kind in ("ratio", "ratio_of_search", "ratio_at_least"))
-        rows.append((arm, str(figures["num_tables"]), f"{figures['share_arrived']:.0%}", *ratios))
-    return "\n".join(f"| {' | '.join(row)} |" if row else "" for row in rows)
-
-
-def _show(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-def _show_ratio(ratio: dict[str, Any]) -> str:
-    return f"{_show(ratio['ratio'])} ({_show(ratio['low'])} to {_show(ratio['high'])})"
-
-
-# ---------------------------------------------------------------------- the command
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks answer_arms", description=__doc__)
     parser.add_argument("--tables", nargs="+", help="folders of tables (the shipped ones not looked at before)")
     parser.add_argument("--seeds", type=int, default=10, help="of each arm on each table (10)")
@@ -289,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     by_table = {folder: [run for row, run in zip(rows, runs, strict=True) if row[0] == folder] for folder in tables}
     found = [summarize_table(table, by_table[folder]) for folder, table in tables.items()]
     over = summarize_tables(found)
-    print(write_markdown(found, over))
+    print(json.dumps({"tables": found, "over_tables": over}, indent=1))
     if options.save:
         facts = {"num_seeds": options.seeds, "confirm_share": CONFIRM_SHARE}
         measured = {"tables": found, "over_tables": over, "runs": [asdict(run) for run in runs]}

@@ -22,8 +22,7 @@ from benchmarks.harness import TABLES, save, share_of
 from benchmarks.search import OUR_ARM, list_arms
 from sweep.analysis.comparable import ACCURACY
 from sweep.analysis.recommendation import recommend
-from sweep.config.study import FEWEST_SEEDS, StudySpec
-from sweep.records.records import TrialRecord
+from sweep.config.study import FEWEST_SEEDS
 from sweep.search.seeds import list_confirmations
 
 _SHARE = 0.5  # of the search's time for confirming, the default
@@ -49,7 +48,6 @@ class JudgedStudy:
 
 
 def run_study(folder: str, seed: int) -> JudgedStudy:
-    """Searches, confirms, answers and judges."""
     table = read_answer_table(folder)
     half = len(table.recorded.points) // 2
     confirm = {"max_configurations": 16, "seeds": table.num_seeds - 1, "share": _SHARE}
@@ -59,10 +57,7 @@ def run_study(folder: str, seed: int) -> JudgedStudy:
     while due := list_confirmations(table.make_frames(records, study), records, study):
         records.append(table.train(due[0], len(records), "confirm"))
     confirming = sum(record.measurements["total_seconds"] for record in records[half:])
-    return _judge(table, records, study, searched[-1].seconds + confirming)
-
-
-def _judge(table: AnswerTable, records: list[TrialRecord], study: StudySpec, seconds: float) -> JudgedStudy:
+    seconds = searched[-1].seconds + confirming
     answer = recommend(table.make_frames(records, study)).batch_size
     assert answer is not None
     named, tuned = answer.named, _find_tuned(table)
@@ -73,19 +68,13 @@ def _judge(table: AnswerTable, records: list[TrialRecord], study: StudySpec, sec
     is_within = bool(largest and largest.batches and tuned[answer.model, largest.batches[0]] >= least)
     covered = [point.accuracy.low <= tuned[point.model, point.batch] <= point.accuracy.high for point in answer.curve]
     return JudgedStudy(
-        table=table.name,
-        seed=study.seed,
-        is_named=row is not None,
-        is_settled=named.is_settled,
-        is_right=named.is_settled and row in table.right,
-        largest_settled=bool(largest and largest.is_settled),
+        table=table.name, seed=study.seed, is_named=row is not None, is_settled=named.is_settled,
+        is_right=named.is_settled and row in table.right, largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.is_settled) and is_within,
         is_covered=bool(row is not None and interval and interval.low <= table.mean(ACCURACY)[row] <= interval.high),
-        tuned_covered=float(np.mean(covered)),
-        num_seeds=interval.n if interval else 0,
-        num_trainings=len(records),
+        tuned_covered=float(np.mean(covered)), num_seeds=interval.n if interval else 0, num_trainings=len(records),
         seconds=seconds,
-    )
+    )  # fmt: skip
 
 
 def _find_tuned(table: AnswerTable) -> dict[tuple[str, int], float]:
@@ -100,7 +89,6 @@ def _find_tuned(table: AnswerTable) -> dict[tuple[str, int], float]:
 
 
 def summarize(found: Sequence[JudgedStudy]) -> dict[str, Any]:
-    """Shares with exact 95 % intervals over some studies."""
     named = [each for each in found if each.is_named]
     return {
         "num_studies": len(found),
@@ -116,7 +104,6 @@ def summarize(found: Sequence[JudgedStudy]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks answer_studies", description=__doc__)
     parser.add_argument("--tables", nargs="+", default=[str(TABLES / "digits_crops"), str(TABLES / "digits_vit")])
     parser.add_argument("--seeds", type=int, default=20, help="studies on each table (20)")

@@ -40,12 +40,10 @@ class AnswerTable:
 
     @property
     def name(self) -> str:
-        """That of the table's study."""
         return self.recorded.spec.name
 
     @property
     def num_seeds(self) -> int:
-        """The seeds that every point has."""
         return min(len(seeds) for seeds in self.recorded.curves.values())
 
     @cached_property
@@ -74,7 +72,6 @@ class AnswerTable:
         return replace(recorded, number=number, phase=phase, values=values, made_from=config, reused_from="")
 
     def find_point(self, record: TrialRecord) -> int:
-        """The index of a record's point among those of the table."""
         return self.recorded.row_of[self.recorded.point_of(record.config)]
 
     def make_frames(self, records: Sequence[TrialRecord], spec: StudySpec) -> Frames:
@@ -83,23 +80,17 @@ class AnswerTable:
         rows = [self._row(record.config) for record in kept]
         seeds = [record.config.seed for record in kept]
         own = {
-            "number": [record.number for record in kept],
-            "phase": [record.phase for record in kept],
-            "seed": seeds,
-            "config.seed": seeds,
-            "reused_from": [""] * len(kept),
-        }
+            "number": [record.number for record in kept], "phase": [record.phase for record in kept], "seed": seeds,
+            "config.seed": seeds, "reused_from": [""] * len(kept),
+        }  # fmt: skip
         trials = self.frames.trials.iloc[rows].reset_index(drop=True)
         cells = {name: pd.Series(column, dtype=trials[name].dtype) for name, column in own.items()}
         sources = {record.number: int(self._records[row].number) for record, row in zip(kept, rows, strict=True)}
         return replace(
-            self.frames,
-            trials=trials.assign(**cells),
-            studies=self.frames.studies.assign(spec=spec.model_dump_json(by_alias=True)),
-            evaluations=None,
-            correct_images=None,
-            find_correct=lambda _study, numbers: self._find_correct(sources, numbers),
-        )
+            self.frames, trials=trials.assign(**cells),
+            studies=self.frames.studies.assign(spec=spec.model_dump_json(by_alias=True)), evaluations=None,
+            correct_images=None, find_correct=lambda _study, numbers: self._find_correct(sources, numbers),
+        )  # fmt: skip
 
     def _find_correct(self, sources: dict[int, int], numbers: Sequence[int]) -> dict[int, Correct]:
         known = [number for number in numbers if sources[number] in self._texts]
@@ -118,8 +109,6 @@ class AnswerTable:
         plain = {"seed": seed, "trials": len(self.recorded.points), "confirm": confirm}
         return make_replay_study(self.recorded, self.name, **{**plain, **changes})
 
-    # ------------------------------------------------------------------ the truth
-
     def mean(self, name: str) -> Values:
         """The mean over the seeds of a measurement of each point, shape ``[points]``; NaN where a training of it is not
         complete."""
@@ -132,13 +121,11 @@ class AnswerTable:
 
     @cached_property
     def right(self) -> frozenset[int]:
-        """Which of the recorded points are right."""
         tolerance = self.recorded.spec.answer.tolerance
         margins = find_margins(self.mean(ACCURACY), self.mean(SECONDS), tolerance)
         return frozenset(np.flatnonzero(margins >= 0).tolist())
 
     def config_of(self, row: int) -> TrialConfig:
-        """The configuration of a point, with one of its seeds."""
         return self._records[self._rows[self.recorded.points[row]][0]].config
 
     def price(self, row: int) -> float:
@@ -148,7 +135,6 @@ class AnswerTable:
 
     @cached_property
     def grid_seconds(self) -> float:
-        """Of a search of the whole grid without pruning."""
         return sum(self.price(row) for row in range(len(self.recorded.points)))
 
 
@@ -164,11 +150,6 @@ def find_margins(accuracies: Values, seconds: Values, tolerance: Tolerance) -> V
 
 
 def read_answer_table(folder: str | Path) -> AnswerTable:
-    """The table in ``folder``.
-
-    Raises:
-        InputError: no table is there, or it has too few seeds for any configuration to be named.
-    """
     recorded = read_table(folder)
     table = AnswerTable(recorded, load_frames(folder, correct_images=True))
     if table.num_seeds <= FEWEST_SEEDS:
@@ -177,9 +158,6 @@ def read_answer_table(folder: str | Path) -> AnswerTable:
             f"search, so record {FEWEST_SEEDS + 1} or more."
         )
     return table
-
-
-# ---------------------------------------------------------------------- what the answer costs without a search
 
 
 def price_oracle(table: AnswerTable) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -63,7 +63,6 @@ class Truth:
     loss: Callable[[int, float], float] = _square
 
     def accuracy(self, model: str, batch: int, rate: float) -> float:
-        """On new images, over seeds."""
         best_rate = 0.01 * (batch / _USUAL_BATCH) ** self.power
         return max(self.tuned(model, batch) - self.loss(batch, math.log10(rate / best_rate)), 0.1)
 
@@ -71,10 +70,6 @@ class Truth:
 def seconds_of(model: str, batch: int) -> float:
     """Training time: it falls with the batch size until the device is full."""
     return (1.4 if model == "vit_micro" else 1.0) * _SECONDS * (0.3 + 0.7 * _USUAL_BATCH / batch)
-
-
-def _memory_of(model: str, batch: int) -> float:
-    return (20.0 + 0.3 * batch) * 2.0**20 * (1.5 if model == "vit_micro" else 1.0)
 
 
 def _doublings(batch: int) -> float:
@@ -125,11 +120,9 @@ def _rate_cliff(rng: Rng, noise: float) -> Truth:
     # from some factor above the best rate on training breaks down, below it the rate hardly matters
     edge, fall, loss = float(rng.uniform(0.15, 0.5)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.0, 0.006))
     return Truth(
-        tuned=_lose_above(loss),
-        power=float(rng.uniform(0.3, 1.0)),
-        noise=lambda *_: noise,
+        tuned=_lose_above(loss), power=float(rng.uniform(0.3, 1.0)), noise=lambda *_: noise,
         loss=lambda _batch, miss: 0.01 * min(miss, 0.0) ** 2 + fall * max(miss - edge, 0.0),
-    )
+    )  # fmt: skip
 
 
 def _staircase(rng: Rng, noise: float) -> Truth:
@@ -159,13 +152,9 @@ def _rough(rng: Rng, noise: float) -> Truth:
 
 Family = Callable[[Rng, float], Truth]
 FAMILIES: dict[str, Family] = {
-    "flat": _flat,
-    "cliff": _cliff,
-    "trade_off": _trade_off,
-    "moving_rate": _moving_rate,
-    "crossing_models": _crossing_models,
-    "noisy_batches": _noisy_batches,
-}
+    "flat": _flat, "cliff": _cliff, "trade_off": _trade_off, "moving_rate": _moving_rate,
+    "crossing_models": _crossing_models, "noisy_batches": _noisy_batches,
+}  # fmt: skip
 HELD_BACK: dict[str, Family] = {"rate_cliff": _rate_cliff, "staircase": _staircase, "rough": _rough}
 _ALL = FAMILIES | HELD_BACK
 
@@ -192,27 +181,22 @@ class MadeFrames:
 
     @property
     def data(self) -> DataSummary | None:
-        """The images of the study."""
         if self.spec is None:
             return None
         return DataSummary(name="digits", num_train=1000, num_val=self.num_images, num_test=0, digest="made")
 
     @property
     def inputs(self) -> dict[str, StudyInputs]:
-        """Those of the one study."""
         return {self.spec.name: StudyInputs(data=self.data)} if self.spec else {}
 
     def find_commands(self, name: str) -> StudyCommands:
-        """Commands about the study ``name``, as those of real frames."""
         return find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
 
     def find_correct(self, _study: str, numbers: Sequence[int]) -> dict[int, Correct]:
-        """Which images trials got right."""
         return {number: self.correct[number] for number in numbers}
 
 
 def make_spec(truth: Truth, num_trials: int, seed: int, **changes: Any) -> StudySpec:
-    """The study over batch size, learning rate and the truth's models."""
     space: dict[str, Any] = {"batch.micro": {"choice": list(BATCHES)}, "optimizer.lr": {"log": [1e-3, 1e-1]}}
     base: dict[str, Any] = {"data.name": "digits"}
     if len(truth.models) > 1:
@@ -237,7 +221,6 @@ class MadeStudy:
         self.records: list[TrialRecord] = []
 
     def run(self) -> MadeFrames:
-        """Searches and confirms to the end."""
         sampler = make_sampler(self._spec, [])
         for index in range(self._spec.trials):
             values = sampler.propose(index)
@@ -251,7 +234,6 @@ class MadeStudy:
 
     @property
     def frames(self) -> MadeFrames:
-        """The records so far."""
         trials = pd.DataFrame(self._rows, columns=_COLUMNS)
         for name in METRICS:
             trials[name] = pd.to_numeric(trials[name]).astype("Float64")
@@ -264,11 +246,9 @@ class MadeStudy:
         self._correct[number] = correct = self._evaluate(config, float(np.clip(accuracy, 0.01, 0.999)))
         seconds = seconds_of(model, batch) * float(np.exp(_TIME_NOISE * self._rng.standard_normal()))
         measured: dict[str, float | int] = {
-            "val_accuracy": float(correct.mean()),
-            "train_seconds": seconds,
-            "total_seconds": seconds + 1.0,
-            "peak_memory_bytes": _memory_of(model, batch),
-        }
+            "val_accuracy": float(correct.mean()), "train_seconds": seconds, "total_seconds": seconds + 1.0,
+            "peak_memory_bytes": (20.0 + 0.3 * batch) * 2.0**20 * (1.5 if model == "vit_micro" else 1.0),
+        }  # fmt: skip
         values, common = flatten_config(config), {"number": number, "phase": phase}
         ended = {"outcome": "complete", "device": "made"}
         self.records.append(TrialRecord(values=values, measurements=measured, **common, **ended))  # type: ignore[arg-type]
@@ -331,37 +311,29 @@ def run_study(family: str, number: int) -> StudyFigures:
     answer = recommend(study.run()).batch_size  # type: ignore[arg-type]
     assert answer is not None
     search = sum(each.measurements["total_seconds"] for each in study.records if each.phase == "search")
-    tried = [_Tried.make(record, truth) for record in study.records if record.phase == "search"]
+    tried = []
+    for record in (each for each in study.records if each.phase == "search"):
+        model, batch = record.config.model.name, record.config.global_batch_size
+        exact = truth.accuracy(model, batch, record.config.optimizer.lr)
+        tried.append(_Tried(record.number, batch, exact, seconds_of(model, batch), truth.noise(model, batch)))
     budget = float(spec.confirm.share * search)
     largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
     return StudyFigures(
-        family=family,
-        number=number,
-        noise=noise,
-        num_images=num_images,
-        seconds=float(sum(each.measurements["total_seconds"] for each in study.records)),
-        budget=budget,
-        is_settled=answer.named.is_settled,
-        is_feasible=_is_feasible(tried, spec, num_images, budget),
+        family=family, number=number, noise=noise, num_images=num_images,
+        seconds=float(sum(each.measurements["total_seconds"] for each in study.records)), budget=budget,
+        is_settled=answer.named.is_settled, is_feasible=_is_feasible(tried, spec, num_images, budget),
         largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tried, spec)),
         **_judge_named(answer.named, tried, truth, spec),
-    )
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Tried:
+class _Tried(NamedTuple):
     number: int
     batch: int
     accuracy: float
     seconds: float
     noise: float
-
-    @staticmethod
-    def make(record: TrialRecord, truth: Truth) -> "_Tried":
-        model, batch = record.config.model.name, record.config.global_batch_size
-        accuracy = truth.accuracy(model, batch, record.config.optimizer.lr)
-        return _Tried(record.number, batch, accuracy, seconds_of(model, batch), truth.noise(model, batch))
 
 
 def _judge_named(named: Any, tried: list[_Tried], truth: Truth, spec: StudySpec) -> dict[str, Any]:
@@ -371,13 +343,11 @@ def _judge_named(named: Any, tried: list[_Tried], truth: Truth, spec: StudySpec)
     interval = named.values["val_accuracy"]
     optimum = max(truth.tuned(model, batch) for model in truth.models for batch in BATCHES)
     return {
-        "is_named": True,
-        "is_right": _find_margin(one, tried, spec) >= 0,
+        "is_named": True, "is_right": _find_margin(one, tried, spec) >= 0,
         "is_near": one.accuracy >= optimum - spec.answer.tolerance.accuracy,
-        "is_covered": interval.low <= one.accuracy <= interval.high,
-        "width": interval.high - interval.low,
+        "is_covered": interval.low <= one.accuracy <= interval.high, "width": interval.high - interval.low,
         "num_seeds": interval.n,
-    }
+    }  # fmt: skip
 
 
 def _find_margin(one: _Tried, tried: list[_Tried], spec: StudySpec) -> float:
@@ -411,7 +381,6 @@ def _is_without_loss(batch: int, tried: list[_Tried], spec: StudySpec) -> bool:
 
 
 def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
-    """The figures over some studies, with exact 95 % intervals of shares."""
     settled = [each for each in found if each.is_settled]
     named = [each for each in found if each.is_named]
     return {
@@ -434,7 +403,6 @@ def _measure(family: str, number: int, folder: Path | None) -> StudyFigures:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks answer_truth", description=__doc__)
     parser.add_argument("--studies", type=int, default=200, help="of each family (200)")
     parser.add_argument("--families", nargs="*", default=list(_ALL), choices=list(_ALL))

@@ -42,11 +42,8 @@ _USUAL = {"batch.micro": 128, "batch.accumulation": 1, "optimizer.name": "adamw"
 _USUAL |= {"rules.lr": "none"}
 Accuracies = dict[str, dict[str, list[float]]]  # by split, then by arm, a value for each of the first seeds
 
-# ---------------------------------------------------------------------- the studies
-
 
 def find_file(name: str, place: Path) -> Path:
-    """The study file of a task."""
     return place / f"{name}.toml"
 
 
@@ -116,9 +113,6 @@ def find_configs(name: str, place: Path, row: Json) -> dict[str, TrialConfig]:
     return {arm: spec.config(point) for arm, point in points.items()}
 
 
-# ---------------------------------------------------------------------- trainings with seeds that no search used
-
-
 def train_missing(configs: Mapping[str, TrialConfig], found: Accuracies, write: Callable[[], None]) -> None:
     """Trains each of ``configs`` with each of the seeds, as far as ``found`` does not have it; ``write`` is called when
     it has one seed more. Equal configurations are trained once."""
@@ -137,19 +131,12 @@ def train_missing(configs: Mapping[str, TrialConfig], found: Accuracies, write: 
 
 
 def train_once(config: TrialConfig) -> tuple[float, float]:
-    """The accuracies on test and validation images of one training on a CPU.
-
-    Raises:
-        RuntimeError: it did not complete.
-    """
+    """The accuracies on test and validation images of one training on a CPU."""
     task = TrialTask(number=0, config=config, device="cpu", read_test=True)
     ending = next(each for each in list(launch_trial(task)) if isinstance(each, Ending))
     if ending.outcome != "complete":
         raise RuntimeError(f"{config.model.name} with seed {config.seed}: {ending.outcome}: {ending.error}")
     return float(ending.measurements["test_accuracy"]), float(ending.measurements["val_accuracy"])
-
-
-# ---------------------------------------------------------------------- the comparison
 
 
 class Difference(NamedTuple):
@@ -194,9 +181,6 @@ def summarize(rows: Mapping[str, Json]) -> Json:
     }
 
 
-# ---------------------------------------------------------------------- the command
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what is missing and prints a line for each task; exit code 0 where most tasks kept to the budget."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks ask_guide", description=__doc__)
@@ -227,11 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_task(name: str, place: Path, budget: str, *, has_oracle: bool) -> Json | None:
     """What is on record of a task, and what is missing of it; None where the budget was refused, which the next command
-    tries again.
-
-    Raises:
-        InputError: the task was begun with another budget.
-    """
+    tries again."""
     place.mkdir(parents=True, exist_ok=True)
     file = place / "result.json"
     row: Json = json.loads(file.read_text()) if file.exists() else {"budget": budget}

@@ -70,7 +70,6 @@ class ClaimStudy:
         return any(METRICS[name].is_of_a_device for claim in self.list_claims() for name in claim.metrics)
 
     def list_claims(self) -> list[Claim]:
-        """The claims themselves."""
         return [claim for claim in CLAIMS if claim.name in self.claims]
 
 
@@ -127,11 +126,13 @@ def run_studies(studies: Sequence[ClaimStudy], root: Path, seconds: float) -> No
     studies = [study for study in studies if not is_finished(study, root)]
     timed = [study for study in studies if study.is_timed]
     others = [study for study in studies if not study.is_timed]
-    clock = _Clock(time.monotonic() + seconds, len(others) / _AT_ONCE + len(timed))
+    end, left = time.monotonic() + seconds, len(others) / _AT_ONCE + len(timed)
     with ProcessPoolExecutor(_AT_ONCE, mp_context=get_context("spawn")) as pool:
 
         def run(study: ClaimStudy) -> None:
-            limit = clock.share(1.0 if study.is_timed else 1 / _AT_ONCE)
+            nonlocal left  # a study beside another counts as half of one
+            limit = max(end - time.monotonic(), 1.0) / max(left, 1.0)
+            left -= 1.0 if study.is_timed else 1 / _AT_ONCE
             print(f"{study.spec.name}: {study.spec.trials} trainings, at most {limit:.0f} s", file=sys.stderr)
             pool.submit(_run_planned, study, root, limit).result()
 
@@ -140,35 +141,18 @@ def run_studies(studies: Sequence[ClaimStudy], root: Path, seconds: float) -> No
                 list(threads.map(run, group))
 
 
-class _Clock:
-    """Divides the seconds until ``end`` into equal shares for what is ``left`` to run, a study beside another counted
-    as half of one."""
-
-    def __init__(self, end: float, left: float) -> None:
-        self._end, self._left = end, left
-
-    def share(self, part: float) -> float:
-        seconds = max(self._end - time.monotonic(), 1.0) / max(self._left, 1.0)
-        self._left -= part
-        return seconds
-
-
 def _run_planned(study: ClaimStudy, root: Path, seconds: float) -> None:
     """Runs or resumes the study; ends after so many ``seconds``. Trainings of other studies are reused, but where time
     or memory is measured, because they did not run alone."""
     load_plugin(PLUGIN)  # whose names the configurations have
     options = Options(
-        root=root,
-        reuse=not study.is_timed,
-        plugin=study.plugin,
-        timeout_seconds=seconds,
+        root=root, reuse=not study.is_timed, plugin=study.plugin, timeout_seconds=seconds,
         executor=ExecutorSettings(device="cpu"),
-    )
+    )  # fmt: skip
     run_study(study.spec, options)
 
 
 def is_finished(study: ClaimStudy, root: Path) -> bool:
-    """Whether all its trainings have ended."""
     frames = read_records(study, root)
     return frames is not None and int((frames.trials["outcome"].fillna("") != "").sum()) >= study.spec.trials
 
@@ -177,9 +161,6 @@ def read_records(study: ClaimStudy, root: Path) -> Frames | None:
     """The records of the study with its learning curves; None where it did not begin."""
     folder = root / study.spec.name
     return load_frames(folder, evaluations=True) if (folder / "study.sqlite").is_file() else None
-
-
-# ---------------------------------------------------------------------- the verdicts
 
 
 def assess_studies(studies: Sequence[ClaimStudy], root: Path) -> dict[str, Any]:
@@ -207,14 +188,11 @@ def _count_trainings(study: ClaimStudy, trials: pd.DataFrame) -> dict[str, Any]:
     done = trials[~trials["outcome"].fillna("").isin(["", "cancelled"])]  # diverged ones have ended too
     is_own = done["reused_from"].fillna("") == ""
     return {
-        "study": study.spec.name,
-        "trainings_run": len(done),
-        "trainings_reused": int((~is_own).sum()),
+        "study": study.spec.name, "trainings_run": len(done), "trainings_reused": int((~is_own).sum()),
         "trainings_planned": study.spec.trials,
         "trainings_with_busy_host": int(done["quality_flags"].fillna("").str.contains("busy_host").sum()),
-        "seconds": float(done.loc[is_own, "total_seconds"].sum()),
-        "is_timed": study.is_timed,
-    }
+        "seconds": float(done.loc[is_own, "total_seconds"].sum()), "is_timed": study.is_timed,
+    }  # fmt: skip
 
 
 def _describe(finding: Finding, trainings: dict[str, Any]) -> dict[str, Any]:

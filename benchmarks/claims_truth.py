@@ -157,16 +157,8 @@ def _saved_memory(trials: pd.DataFrame, effect: float, _rng: np.random.Generator
     return {"peak_memory_bytes": _BYTES * (1 - effect * (1 - 1 / counts))}
 
 
-def _memory_power(trials: pd.DataFrame, effect: float, _rng: np.random.Generator) -> Row:
-    return {"peak_memory_bytes": _BYTES * (0.1 + (_column(trials, "batch.micro") / 128) ** effect)}
-
-
 def _by_size(size: int) -> Truth:
     return lambda trials, effect, _rng: {"rate_factor": np.where(_column(trials, "batch.micro") >= size, effect, 1.0)}
-
-
-def _waiting(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
-    return {"wait_share": effect + 0.05 * rng.standard_normal(len(trials))}
 
 
 def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
@@ -175,11 +167,9 @@ def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> R
     target = _column(trials, "budget.target_accuracy")
     shares = np.array([0.5, 0.95, 1.05])
     points = {
-        "number": np.repeat(np.arange(len(trials)), len(shares)),
-        "step": np.outer(steps, shares).ravel(),
-        "train_loss": 1.0,
-        "val_accuracy": np.outer(target, shares).ravel(),
-    }
+        "number": np.repeat(np.arange(len(trials)), len(shares)), "step": np.outer(steps, shares).ravel(),
+        "train_loss": 1.0, "val_accuracy": np.outer(target, shares).ravel(),
+    }  # fmt: skip
     return {"val_accuracy": target, "evaluations": pd.DataFrame(points)}
 
 
@@ -188,54 +178,41 @@ def _noise_scale(trials: pd.DataFrame, effect: float, rng: np.random.Generator) 
     return {"num_noise_steps": 50, "noise_scale_run": scales * rng.lognormal(0, 0.5, len(trials))}
 
 
-def _sharpness(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
-    return {"sharpness_keskar": trials["global_batch_size"] ** effect * rng.lognormal(0, 0.5, len(trials))}
-
-
 TRUTHS: Mapping[str, Truth] = {
     "lr_rule_linear": _powered(lambda trials: _column(trials, "optimizer.lr")),
     "lr_rule_sqrt": _powered(lambda trials: _column(trials, "optimizer.lr")),
-    "warmup_needed": _paired("schedule.warmup", 0.1),
-    "warmup_tolerates_rates": _warmup_gain,
+    "warmup_needed": _paired("schedule.warmup", 0.1), "warmup_tolerates_rates": _warmup_gain,
     "weight_decay_sqrt": _powered(lambda trials: _column(trials, "optimizer.weight_decay")),
     "weight_decay_timescale": _powered(lambda trials: _column(trials, "optimizer.weight_decay")),
     "beta2_half_life": _powered(lambda trials: 1 - _column(trials, "optimizer.beta2")),
-    "large_batch_equal_epochs": _sloped(),
-    "large_batch_equal_steps": _sloped(),
-    "small_batches_best": _tuned("batch.micro", 16, 32),
-    "vit_less_sensitive": _sloped("model.name", "vit_micro"),
-    "muon_less_sensitive": _sloped("optimizer.name", "muon"),
-    "layerwise_needed": _tuned("optimizer.name", "lars"),
-    "sgd_small_batch": _tuned("optimizer.name", "sgd"),
-    "muon_ahead": _tuned("optimizer.name", "muon"),
+    "large_batch_equal_epochs": _sloped(), "large_batch_equal_steps": _sloped(),
+    "small_batches_best": _tuned("batch.micro", 16, 32), "vit_less_sensitive": _sloped("model.name", "vit_micro"),
+    "muon_less_sensitive": _sloped("optimizer.name", "muon"), "layerwise_needed": _tuned("optimizer.name", "lars"),
+    "sgd_small_batch": _tuned("optimizer.name", "sgd"), "muon_ahead": _tuned("optimizer.name", "muon"),
     "schedule_free_matches": _tuned("optimizer.name", "schedule_free"),
-    "fine_tune_small_batches": _tuned("batch.micro", 32),
-    "small_batch_norm": _paired("model.norm", "group"),
-    "accumulation_time": _ratio("batch.micro", 32, "train_seconds", _SECONDS),
-    "accumulation_memory": _saved_memory,
-    "accumulation_batch_norm": _paired("batch.micro", 32),
-    "accumulation_diverges": _paired("batch.micro", 16),
-    "accumulation_wasteful": _tuned("batch.accumulation", 1),
-    "ema_per_step": _paired("batch.micro", 32),
+    "fine_tune_small_batches": _tuned("batch.micro", 32), "small_batch_norm": _paired("model.norm", "group"),
+    "accumulation_time": _ratio("batch.micro", 32, "train_seconds", _SECONDS), "accumulation_memory": _saved_memory,
+    "accumulation_batch_norm": _paired("batch.micro", 32), "accumulation_diverges": _paired("batch.micro", 16),
+    "accumulation_wasteful": _tuned("batch.accumulation", 1), "ema_per_step": _paired("batch.micro", 32),
     "batch_instead_of_decay": _paired("batch.schedule", "stepwise"),
-    "batch_warmup": _paired("batch.schedule", "exponential"),
-    "linear_decay_best": _paired("schedule.name", "linear"),
+    "batch_warmup": _paired("batch.schedule", "exponential"), "linear_decay_best": _paired("schedule.name", "linear"),
     "ema_follows_batch": _paired("rules.ema", "power"),
-    "memory_linear": _memory_power,
+    "memory_linear": lambda trials, effect, _rng: {
+        "peak_memory_bytes": _BYTES * (0.1 + (_column(trials, "batch.micro") / 128) ** effect)
+    },
     "larger_is_faster": _by_size(256),
     "mixed_precision_time": _ratio("precision.dtype", "bf16", "train_seconds", _SECONDS),
     "mixed_precision_memory": _ratio("precision.dtype", "bf16", "peak_memory_bytes", _BYTES),
     "checkpointing_time": _ratio("precision.checkpointing", True, "train_seconds", _SECONDS),
     "checkpointing_memory": _ratio("precision.checkpointing", True, "peak_memory_bytes", _BYTES),
     "memory_80_percent": _by_size(410),
-    "loader_bottleneck": _waiting,
+    "loader_bottleneck": lambda trials, effect, rng: {"wait_share": effect + 0.05 * rng.standard_normal(len(trials))},
     "three_regimes": _regimes,
     "noise_scale_temperature": _noise_scale,
-    "large_batches_sharp": _sharpness,
-}
-
-
-# ---------------------------------------------------------------------- the judgment
+    "large_batches_sharp": lambda trials, effect, rng: {
+        "sharpness_keskar": trials["global_batch_size"] ** effect * rng.lognormal(0, 0.5, len(trials))
+    },
+}  # fmt: skip
 
 
 class Judged(NamedTuple):
@@ -247,12 +224,10 @@ class Judged(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether the study has settled nothing."""
         return self.verdict in UNSETTLED
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the verdict contradicts the truth."""
         return not self.is_open and (self.verdict == "supported") != self.is_true
 
 
@@ -265,7 +240,6 @@ def judge_study(name: str, number: int, *, is_true: bool) -> Judged:
 
 
 def summarize(judged: Sequence[Judged]) -> dict[str, Any]:
-    """Shares of the studies, with exact 95 % intervals."""
     wrong, unsettled = [each.is_wrong for each in judged], [each.is_open for each in judged]
     return {"num_studies": len(judged), "wrong": share_of(wrong), "undecided": share_of(unsettled)}
 

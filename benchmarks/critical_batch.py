@@ -34,18 +34,10 @@ DIMENSIONS = 256
 _LARGEST_RATE = 1.98  # of SGD, which diverges at 2 over the largest curvature, 1
 _EPOCH_STEPS = 2
 _MANY = 1e5  # steps, more than any training to the target takes
-_NOISE_MICRO = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """What is trained."""
-
-    batches: tuple[int, ...] = (8, 24, 64, 192, 512)
-    rates: tuple[float, ...] = tuple(np.linspace(0.2, 1.95, 10).tolist())
-    seeds: int = 4
-    noise_batch: int = 128
-    noise_seeds: int = 4
+_BATCHES = (8, 24, 64, 192, 512)
+_RATES = tuple(np.linspace(0.2, 1.95, 10).tolist())
+_SEEDS = 4
+_NOISE_BATCH, _NOISE_MICRO = 128, 16
 
 
 @dataclass(frozen=True)
@@ -58,34 +50,21 @@ class Way:
 
     @property
     def error(self) -> float:
-        """As a share of the exact value."""
         return self.measured / self.exact - 1
 
 
-def measure(design: Design) -> dict[str, Way]:
-    """Both ways by real trials."""
-    return {"steps": measure_steps(design), "noise": measure_noise(design)}
-
-
-# ---------------------------------------------------------------------- steps to the target
-
-
-def measure_steps(design: Design) -> Way:
+def measure_steps() -> Way:
     """Trainings of one length for each batch and rate."""
     fewest, samples = [], 0
-    for batch in design.batches:
-        samples += design.seeds * len(design.rates) * _count_samples(batch)
-        found = np.array([find_steps(batch, rate, design.seeds) for rate in design.rates])  # (rates, 2)
-        fewest.append(float(np.mean(_pick_fewest(found))))
-    exact = _fit(design.batches, [expect_fewest_steps(batch) for batch in design.batches])
-    return Way(_fit(design.batches, fewest).critical_batch, exact.critical_batch, samples)
-
-
-def _pick_fewest(found: theory.Vector) -> list[float]:
-    # the rate is chosen by one half of the seeds and its steps are read from the other: the fewest of many noisy
-    # numbers would be too few
-    reached = np.where(np.isfinite(found.sum(axis=1, keepdims=True)), found, np.inf)
-    return [float(reached[np.argmin(reached[:, half]), 1 - half]) for half in (0, 1)]
+    for batch in _BATCHES:
+        samples += _SEEDS * len(_RATES) * _count_samples(batch)
+        found = np.array([find_steps(batch, rate, _SEEDS) for rate in _RATES])  # (rates, 2)
+        # the rate is chosen by one half of the seeds and its steps are read from the other: the fewest of many noisy
+        # numbers would be too few
+        reached = np.where(np.isfinite(found.sum(axis=1, keepdims=True)), found, np.inf)
+        fewest.append(float(np.mean([reached[np.argmin(reached[:, half]), 1 - half] for half in (0, 1)])))
+    exact = _fit(_BATCHES, [expect_fewest_steps(batch) for batch in _BATCHES])
+    return Way(_fit(_BATCHES, fewest).critical_batch, exact.critical_batch, samples)
 
 
 def _fit(batches: Sequence[int], steps: Sequence[float]) -> Regimes:
@@ -111,7 +90,8 @@ def find_steps(batch: int, rate: float, seeds: int) -> tuple[float, float]:
     runs = [_run({**values, "seed": seed}) for seed in range(seeds)]
     if any(ending.outcome != "complete" for _, ending in runs):
         return math.nan, math.nan
-    losses = np.array([[_start_loss(), *(each.val_loss for each in told)] for told, _ in runs])
+    start = theory.loss(theory.start(DIMENSIONS) ** 2)
+    losses = np.array([[start, *(each.val_loss for each in told)] for told, _ in runs])
     steps = np.array([0, *(each.step for each in runs[0][0])], dtype=np.float64)
     return _count_above(steps, losses[::2].mean(axis=0)), _count_above(steps, losses[1::2].mean(axis=0))
 
@@ -144,7 +124,6 @@ def expect_steps(batch: float, rate: float) -> float:
 
 
 def expect_fewest_steps(batch: float) -> float:
-    """Expected steps to the target at the best constant rate."""
     rates = np.geomspace(0.01, _LARGEST_RATE, 40)
     best = int(np.argmin([expect_steps(batch, rate) for rate in rates]))
     low, high = rates[max(best - 1, 0)], rates[min(best + 1, len(rates) - 1)]
@@ -152,12 +131,8 @@ def expect_fewest_steps(batch: float) -> float:
     return float(found.fun)
 
 
-# ---------------------------------------------------------------------- noise scale
-
-
-def measure_noise(design: Design) -> Way:
-    """Trainings of the expected length at the best rate of one batch."""
-    batch, micro = design.noise_batch, min(_NOISE_MICRO, design.noise_batch // 2)
+def measure_noise() -> Way:
+    batch, micro = _NOISE_BATCH, _NOISE_MICRO
     rates = np.geomspace(0.2, _LARGEST_RATE, 40)
     rate = float(min(rates, key=lambda each: expect_steps(batch, each)))
     steps = round(expect_steps(batch, rate))
@@ -165,13 +140,10 @@ def measure_noise(design: Design) -> Way:
         "batch.micro": micro, "batch.accumulation": batch // micro, "optimizer.lr": rate, "budget.steps": steps,
         "diagnostics.noise_scale": True, "data.subset": 8 * batch,
     }  # fmt: skip
-    endings = [_run({**values, "seed": seed})[1] for seed in range(design.noise_seeds)]
+    endings = [_run({**values, "seed": seed})[1] for seed in range(_SEEDS)]
     measured = float(np.mean([ending.measurements["noise_scale_run"] for ending in endings]))
     squares = theory.expected_squares([rate] * steps, batch, DIMENSIONS)[2:steps:4]  # the steps that are looked at
-    return Way(measured, theory.noise_scale(squares.mean(0)), design.noise_seeds * steps * batch)
-
-
-# ---------------------------------------------------------------------- trials and result
+    return Way(measured, theory.noise_scale(squares.mean(0)), _SEEDS * steps * batch)
 
 
 def _run(values: dict[str, Any]) -> tuple[list[Evaluation], Ending]:
@@ -186,12 +158,7 @@ def _run(values: dict[str, Any]) -> tuple[list[Evaluation], Ending]:
     return [message for message in messages if isinstance(message, Evaluation)], ending
 
 
-def _start_loss() -> float:
-    return theory.loss(theory.start(DIMENSIONS) ** 2)
-
-
 def describe(ways: dict[str, Way]) -> dict[str, Any]:
-    """The result as JSON."""
     few, many = 1.0, 1e9
     found: dict[str, Any] = {
         name: {"measured": way.measured, "exact": way.exact, "error": way.error, "samples": way.samples}
@@ -206,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks critical_batch", description=__doc__)
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
-    ways = measure(Design())
+    ways = {"steps": measure_steps(), "noise": measure_noise()}
     found = describe(ways)
     print(json.dumps(found, indent=1))
     if options.save:

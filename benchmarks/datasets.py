@@ -35,11 +35,6 @@ ARCHIVE = Path(os.environ.get("CIFAR10_ARCHIVE") or _USUAL_ARCHIVE)
 
 
 def require_archive(archive: Path) -> Path:
-    """The archive, where it is there.
-
-    Raises:
-        InputError: it is not.
-    """
     if not archive.is_file():
         raise InputError(f"the archive of CIFAR-10's images is not at {archive}; name it with CIFAR10_ARCHIVE.")
     return archive
@@ -61,7 +56,6 @@ def cifar_splits(*, is_tiny: bool = False, archive: Path = ARCHIVE) -> tuple[Arr
 
 
 def split(images: ArrayImages, num_train: int) -> tuple[ArrayImages, ArrayImages]:
-    """The first ones, and the rest."""
     rows = np.arange(len(images))
     return images.pick(rows[:num_train]), images.pick(rows[num_train:])
 
@@ -148,11 +142,6 @@ def _to_pixels(values: Values) -> Pixels:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)[..., None]
 
 
-def _double(coarse: Values) -> Values:
-    # both sides twice as long
-    return np.repeat(np.repeat(coarse, 2, axis=-2), 2, axis=-1)
-
-
 def _cycle(count: int, num_classes: int) -> Labels:
     return np.arange(count, dtype=np.int64) % num_classes
 
@@ -190,11 +179,11 @@ def draw_dots(count: int, seed: int) -> Drawn:
 @cache
 def make_parts() -> Values:
     """Four prototypes of each of five classes, shape ``[5, 4, 8, 8]``, in gray levels of 0 to 255."""
-    return _double(np.random.default_rng(_SECOND_SEED).normal(_MIDDLE, 27.0, (5, 4, 4, 4)))
+    coarse = np.random.default_rng(_SECOND_SEED).normal(_MIDDLE, 27.0, (5, 4, 4, 4))
+    return np.repeat(np.repeat(coarse, 2, axis=-2), 2, axis=-1)
 
 
 def draw_mixtures(count: int, seed: int) -> Drawn:
-    """One of four prototypes of a class and Gaussian noise each."""
     generator = np.random.default_rng([_SECOND_SEED, 3, seed])
     labels = _cycle(count, 5)
     parts = make_parts()[labels, generator.integers(0, 4, count)]
@@ -270,7 +259,6 @@ def load_digits_task(_section: DataSection, *, num_train: int | None, wrong_shar
 
 
 def write_rings(folder: Path) -> None:
-    """Rings of 24 pixels as PNG files, a folder for each class."""
     pixels, labels = draw_rings(1500, 3, _RING_NOISE["ask_rings_middle"])
     for number, (image, label) in enumerate(zip(pixels[..., 0], labels, strict=True)):
         place = folder / f"radius{label}"

@@ -28,14 +28,13 @@ from sweep.config.study_file import build_study
 from sweep.executors.table import ExecutorSettings
 from sweep.records.inputs import PROBE, digest_code
 from sweep.search import study_forecast
-from sweep.search.session import Options, Session, open_session
+from sweep.search.session import Options, open_session
 from sweep.search.study_forecast import RemainingWork, SampleCosts, list_remaining, predict_costs
 
 ROOT = Path("runs/forecast_error")
 NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
 _COVERAGE = (0.85, 0.95)  # wanted of a 90 % interval
 
-# ---------------------------------------------------------------------- the studies, drawn at random by a fixed seed
 
 _SEEDS = {"development": 1, "validation": 3}
 _OTHER_SECONDS = 0.9  # of one trial before and after its training, roughly
@@ -56,11 +55,7 @@ class PlannedStudy:
 _IMAGES: tuple[tuple[dict[str, Any], int, dict[str, int]], ...] = (
     ({"data.name": "digits"}, 1300, {"resnet8": 9000, "vit_micro": 6000}),
     ({"data.name": "digits", "data.subset": 500}, 500, {"resnet8": 9000, "vit_micro": 6000}),
-    (
-        {"data.name": "synthetic", "data.image_size": 16, "data.subset": 800},
-        800,
-        {"resnet8": 4000, "vit_micro": 4000},
-    ),
+    ({"data.name": "synthetic", "data.image_size": 16, "data.subset": 800}, 800, {"resnet8": 4000, "vit_micro": 4000}),
     ({"data.name": PART, "data.subset": 1000}, 1000, {"resnet8": 1300, "vit_micro": 1500}),
 )
 _MODELS = (("resnet8",), ("vit_micro",), ("resnet8", "vit_micro"))
@@ -72,24 +67,15 @@ SAMPLERS = ("cost_aware", "cost_aware", "cost_aware", "tpe", "tpe", "nsga2", "gp
 PRUNERS = ("none", "front")
 _CONFIRM = ((0, 0), (16, 20), (4, 5), (3, 3))  # configurations, seeds
 OBJECTIVES = (
-    ("val_accuracy", "train_seconds", "peak_memory_bytes"),
-    ("val_accuracy", "train_seconds"),
-    ("val_accuracy", "peak_memory_bytes"),
-    ("val_accuracy",),
-)
+    ("val_accuracy", "train_seconds", "peak_memory_bytes"), ("val_accuracy", "train_seconds"),
+    ("val_accuracy", "peak_memory_bytes"), ("val_accuracy",),
+)  # fmt: skip
 _EXECUTORS = (("process", None),) * 6 + (("inline", None), ("process", 2))
 
 
 def plan_studies(part: str, count: int) -> list[PlannedStudy]:
     """The first ``count`` studies of ``part``: "development" or "validation"."""
     return [_draw(part, number) for number in range(count)]
-
-
-def plan_tiny_study() -> PlannedStudy:
-    """One study that shows that everything runs."""
-    base = {"data.name": "digits", "data.subset": 100, "budget.steps": 2}
-    changes = {"name": "tiny", "trials": 2, "base": base, "confirm": Confirm(seeds=0)}
-    return PlannedStudy(_draw("development", 0).spec.model_copy(update=changes), "process", None)
 
 
 def _draw(part: str, number: int) -> PlannedStudy:
@@ -131,7 +117,6 @@ def _make_budget(unit: str, num_images: float, num_train: int) -> dict[str, floa
 
 
 def pick(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
-    """One of the ``choices``."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -147,9 +132,6 @@ def list_measurable(part: str, count: int, folder: Path) -> list[PlannedStudy]:
 
 def _has_images(study: PlannedStudy) -> bool:
     return ARCHIVE.is_file() or study.spec.base["data.name"] != PART
-
-
-# ---------------------------------------------------------------------- one study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,11 +157,9 @@ class StudyFigures:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the total is in its interval."""
         return self.low_seconds <= self.total_seconds <= self.high_seconds
 
     def tell(self) -> None:
-        """The study in one line on standard error."""
         interval = f"({self.low_seconds:.1f} to {self.high_seconds:.1f})"
         told = f"{self.study}: {self.total_seconds:.1f} s, expected {self.expected_seconds:.1f} s {interval}"
         print(told, file=sys.stderr, flush=True)
@@ -209,28 +189,18 @@ def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
                 for _ in events:
                     pass
             total = time.perf_counter() - began
-            trials = _list_trials(session)
+            trials: list[tuple[str, str, float, float]] = []
+            for record in session.store.trial_records(session.spec.name):
+                cost = session.forecaster.cost_model.predict(record.config, read_test=record.phase == "confirm")
+                predicted, taken = cost.seconds if cost else 0.0, record.measurements.get("total_seconds", 0.0)
+                trials.append((record.phase, record.outcome or "", predicted, float(taken)))
     return StudyFigures(
-        study=spec.name,
-        total_seconds=total,
-        expected_seconds=forecast.expected_total_seconds or 0.0,
+        study=spec.name, total_seconds=total, expected_seconds=forecast.expected_total_seconds or 0.0,
         low_seconds=forecast.expected_total_seconds_low or 0.0,
-        high_seconds=forecast.expected_total_seconds_high or 0.0,
-        probing_seconds=forecast.probing_seconds,
+        high_seconds=forecast.expected_total_seconds_high or 0.0, probing_seconds=forecast.probing_seconds,
         work={name: value for name, value in vars(work).items() if name not in ("sample", "reused")},
-        costs={name: np.asarray(value).tolist() for name, value in vars(costs).items()},
-        trials=trials,
-    )
-
-
-def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:
-    rows: list[tuple[str, str, float, float]] = []
-    for record in session.store.trial_records(session.spec.name):
-        is_last = record.phase == "confirm"
-        cost = session.forecaster.cost_model.predict(record.config, read_test=is_last)
-        taken = float(record.measurements.get("total_seconds", 0.0))
-        rows.append((record.phase, record.outcome or "", cost.seconds if cost else 0.0, taken))
-    return rows
+        costs={name: np.asarray(value).tolist() for name, value in vars(costs).items()}, trials=trials,
+    )  # fmt: skip
 
 
 def calibrate(found: Sequence[StudyFigures]) -> tuple[float, float]:
@@ -269,23 +239,21 @@ def main() -> int:
     return 0
 
 
-# ---------------------------------------------------------------------- the benchmark
-
-
 @benchmark(
-    "forecast",
-    "factor by which the forecast of a study's total seconds is off, either way",
-    "times",
-    "lower",
-    1.15,
+    "forecast", "factor by which the forecast of a study's total seconds is off, either way", "times", "lower", 1.15,
     num_pairs=sum(map(_has_images, plan_studies("validation", NUM_VALIDATION))),
-)
+)  # fmt: skip
 def forecast_error(setting: Setting) -> Iterator[Arms]:
     """Ours is the factor by which a study's total is off; the other arm is none."""
     found: list[StudyFigures] = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) if setting.is_tiny else ROOT
-        planned = [plan_tiny_study()] if setting.is_tiny else list_measurable("validation", NUM_VALIDATION, root)
+        if setting.is_tiny:
+            base = {"data.name": "digits", "data.subset": 100, "budget.steps": 2}
+            changes = {"name": "tiny", "trials": 2, "base": base, "confirm": Confirm(seeds=0)}
+            planned = [PlannedStudy(_draw("development", 0).spec.model_copy(update=changes), "process", None)]
+        else:
+            planned = list_measurable("validation", NUM_VALIDATION, root)
         digest = digest_files(Path(study_forecast.__file__).parent)  # another forecast is validated anew
 
         def ours(pair: int) -> float:

@@ -42,7 +42,6 @@ class Setting:
     is_tiny: bool = False
 
     def pick(self, full: int, tiny: int) -> int:
-        """``full``, or ``tiny`` in a tiny setting."""
         return tiny if self.is_tiny else full
 
 
@@ -75,12 +74,7 @@ BENCHMARKS: dict[str, Benchmark] = {}  # of the modules that are imported
 
 
 def benchmark(
-    name: str,
-    question: str,
-    unit: str,
-    better: Literal["higher", "lower"],
-    target: float,
-    num_pairs: int = NUM_PAIRS,
+    name: str, question: str, unit: str, better: Literal["higher", "lower"], target: float, num_pairs: int = NUM_PAIRS
 ) -> Callable[[Callable[[Setting], Iterator[Arms]]], Benchmark]:
     """Registers what it decorates, a generator that yields the arms and then tidies up."""
 
@@ -107,12 +101,10 @@ class Result:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """One a pair."""
         return tuple(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
 
     @property
     def interval(self) -> Interval:
-        """Median of the ratios and its 95 % bootstrap interval."""
         return median_interval(self.ratios)
 
     @property
@@ -123,7 +115,6 @@ class Result:
 
     @property
     def line(self) -> str:
-        """The last line of a benchmark's output."""
         ratio = self.interval
         return (
             f"{self.name} ratio={ratio.median:.4g} low={ratio.low:.4g} high={ratio.high:.4g} "
@@ -161,20 +152,11 @@ def run_pairs(benchmark: Benchmark, arms: Arms, num_pairs: int) -> Iterator[tupl
 
 
 def warn_if_busy() -> None:
-    """A word on standard error when others want the same cores."""
     if (load := os.getloadavg()[0]) > _BUSY_LOAD:
         print(f"load average {load:.1f} before the start: others run on this machine, expect noise", file=sys.stderr)
 
 
-# ---------------------------------------------------------------------- results
-
-
 def save_ratio(result: Result, device: torch.device, folder: Path = RESULTS) -> Path:
-    """Keeps a result with its raw samples.
-
-    Raises:
-        InputError: for fewer pairs than a result that is kept must have.
-    """
     if len(result.ours) < MIN_PAIRS:
         raise InputError(f"a result is kept from {MIN_PAIRS} pairs on, not {len(result.ours)}; raise --pairs.")
     about = {"ratios": result.ratios, "interval": result.interval._asdict()}
@@ -183,7 +165,6 @@ def save_ratio(result: Result, device: torch.device, folder: Path = RESULTS) -> 
 
 
 def save(name: str, document: Json, device: torch.device = CPU, folder: Path = RESULTS) -> Path:
-    """Writes ``<name>-<device>-<date>.json``; a second result of the day replaces the first."""
     environment = describe_environment(device)
     date = dt.datetime.now(dt.UTC).date().isoformat()
     whole = {"date": date, **document, "environment": environment}
@@ -194,12 +175,10 @@ def save(name: str, document: Json, device: torch.device = CPU, folder: Path = R
 
 
 def slug(device: str) -> str:
-    """A device's name as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.part")
     beside.write_text(text, encoding="utf-8")

@@ -6,6 +6,7 @@ evaluation, whichever requires more; the forecast is of a step, so an evaluation
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -24,23 +25,17 @@ _BASE: dict[str, Any] = {"data.name": "synthetic", "data.subset": 512, "budget.s
 # The configurations: a model and micro batch, and what differs from the base.
 _DIGITS = "data.name=digits data.subset=512"
 _JUDGED = (
-    ("resnet8", (1, 8, 32, 128), ""),
-    ("resnet8", (64,), "precision.dtype=bf16"),
-    ("resnet8", (16,), "precision.dtype=fp16"),
-    ("resnet8", (64,), "precision.channels_last=true"),
+    ("resnet8", (1, 8, 32, 128), ""), ("resnet8", (64,), "precision.dtype=bf16"),
+    ("resnet8", (16,), "precision.dtype=fp16"), ("resnet8", (64,), "precision.channels_last=true"),
     ("resnet8", (64,), "precision.channels_last=true precision.dtype=bf16"),
     ("resnet8", (64,), "precision.checkpointing=true"),
-    ("resnet8", (32,), "batch.accumulation=4 optimizer.name=adamw"),
-    ("resnet8", (4,), "optimizer.name=muon"),
+    ("resnet8", (32,), "batch.accumulation=4 optimizer.name=adamw"), ("resnet8", (4,), "optimizer.name=muon"),
     ("resnet8", (32,), "model.norm=group optimizer.name=lars"),
-    ("resnet8", (64,), "data.augment=crop_flip regularization.ema_decay=0.99"),
-    ("resnet8", (256,), _DIGITS),
-    ("resnet20", (8, 64), "optimizer.name=adamw"),
-    ("resnet20", (32,), "precision.dtype=bf16 optimizer.name=lamb"),
+    ("resnet8", (64,), "data.augment=crop_flip regularization.ema_decay=0.99"), ("resnet8", (256,), _DIGITS),
+    ("resnet20", (8, 64), "optimizer.name=adamw"), ("resnet20", (32,), "precision.dtype=bf16 optimizer.name=lamb"),
     ("resnet20", (32,), "precision.checkpointing=true batch.accumulation=2"),
     ("resnet20", (32,), "precision.channels_last=true optimizer.name=sgd"),
-    ("resnet20", (16,), "precision.dtype=fp64"),
-    ("resnet20", (64,), f"optimizer.name=schedule_free {_DIGITS}"),
+    ("resnet20", (16,), "precision.dtype=fp64"), ("resnet20", (64,), f"optimizer.name=schedule_free {_DIGITS}"),
     ("vit_micro", (1, 16, 128), "optimizer.name=adamw"),
     ("vit_micro", (64,), "precision.dtype=bf16 optimizer.name=adamw"),
     ("vit_micro", (64,), "precision.checkpointing=true optimizer.name=lamb"),
@@ -48,7 +43,7 @@ _JUDGED = (
     ("vit_micro", (32,), "model.dropout=0.1 regularization.mixup=0.2"),
     ("vit_micro", (32,), "precision.checkpointing=true precision.dtype=bf16 batch.accumulation=2"),
     ("vit_micro", (256,), _DIGITS),
-)
+)  # fmt: skip
 
 
 class Judged(NamedTuple):
@@ -61,25 +56,16 @@ class Judged(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Forecast over record, less 1."""
         return self.forecast_bytes / self.recorded_bytes - 1.0
 
 
 def list_configurations() -> list[dict[str, Any]]:
-    """The dotted keys of each."""
     found: list[dict[str, Any]] = []
     for model, sizes, changes in _JUDGED:
-        pairs = dict(word.split("=") for word in changes.split())
-        found += [
-            {"model.name": model, "batch.micro": micro} | {key: _read(pairs[key]) for key in pairs} for micro in sizes
-        ]
+        pairs = [word.split("=") for word in changes.split()]
+        values = {key: json.loads(text) if text == "true" or text[0].isdigit() else text for key, text in pairs}
+        found += [{"model.name": model, "batch.micro": micro} | values for micro in sizes]
     return found
-
-
-def _read(text: str) -> Any:
-    if text == "true":
-        return True
-    return int(text) if text.isdigit() else float(text) if text[:2] == "0." else text
 
 
 def make_config(values: dict[str, Any], factor: int = 1) -> TrialConfig:
@@ -91,11 +77,7 @@ def make_config(values: dict[str, Any], factor: int = 1) -> TrialConfig:
 
 
 def judge(values: dict[str, Any], device: torch.device) -> Judged:
-    """Trains a configuration and forecasts it; on a GPU with eight times its micro batch.
-
-    Raises:
-        RuntimeError: where the trial has no record.
-    """
+    """Trains a configuration and forecasts it; on a GPU with eight times its micro batch."""
     trial = make_config(values, 1 if device.type == "cpu" else _GPU_FACTOR)
     forecast = estimate_memory(trial, device_type=device.type)
     ending = train_trial(trial, device=str(device))
@@ -107,7 +89,6 @@ def judge(values: dict[str, Any], device: torch.device) -> Judged:
 
 
 def summarize(found: Sequence[Judged]) -> tuple[str, bool]:
-    """The verdict as a line, and whether both targets are met."""
     errors = [abs(each.error) for each in found]
     middle, worst = median(errors), max(errors)
     targets = f"target_median={_MEDIAN_TARGET} target_worst={_WORST_TARGET}"

@@ -22,12 +22,9 @@ _MAX_APART = 0.03  # in validation accuracy: Lightning shuffles in an order of i
 
 
 @benchmark(
-    "lightning",
-    "images/s of a trial over PyTorch Lightning's Trainer (digits, ResNet-8, batch 64, fp32)",
-    "images/s",
-    "higher",
-    1.05,
-)
+    "lightning", "images/s of a trial over PyTorch Lightning's Trainer (digits, ResNet-8, batch 64, fp32)", "images/s",
+    "higher", 1.05,
+)  # fmt: skip
 def lightning(setting: Setting) -> Iterator[Arms]:
     """Neither arm evaluates on the clock, and everything optional of the Trainer is off."""
     importlib.import_module("sweep.training.vision")  # the door to torchvision comes first

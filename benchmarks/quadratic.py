@@ -36,27 +36,21 @@ def curvatures(dimensions: int) -> Vector:
 
 
 def noise_variances(dimensions: int) -> Vector:
-    """Variances of one sample's gradient: (dimensions,)."""
     return UNIT**2 * curvatures(dimensions)
 
 
 def start(dimensions: int) -> Vector:
-    """Where a training begins: (dimensions,)."""
     return np.full(dimensions, UNIT)
 
 
 def loss(squares: Vector) -> float:
-    """The loss where the coordinates have these ``squares``, or these expected ones."""
     return 0.5 * float(curvatures(len(squares)) @ squares)
 
 
 def expected_squares(
-    rates: Sequence[float],
-    batch: int | Sequence[int],
-    dimensions: int,
-    momentum: float = 0.0,
+    rates: Sequence[float], batch: int | Sequence[int], dimensions: int, momentum: float = 0.0,
     begin: Vector | None = None,
-) -> Vector:
+) -> Vector:  # fmt: skip
     """E x_i^2 after each step of SGD, the beginning first: (len(rates) + 1, dimensions); ``batch`` may be one per step.
     It begins at ``start``, or where the coordinates have the expected squares ``begin`` (dimensions,).
 
@@ -109,9 +103,6 @@ def critical_batch(squares: Vector) -> float:
     return float((curve @ noise_variances(len(squares))) / (curve**3 @ squares))
 
 
-# ---------------------------------------------------------------------- the model as a trial trains it
-
-
 @final
 class NoisyQuadratic(nn.Module):
     """1/2 sum h_i x_i^2, with fresh noise in each sample's gradient while training: data without an end."""
@@ -137,7 +128,6 @@ class NoisyQuadratic(nn.Module):
 
 
 def _build_model(_section: ModelSection, shape: ImageShape) -> nn.Module:
-    """One direction for each pixel."""
     return NoisyQuadratic(shape.side**2)
 
 

@@ -37,13 +37,10 @@ from sweep.search.tuner import KeyMaker, Tuner
 
 
 def many_spec(name: str, trials: int, sampler: str = "qmc") -> StudySpec:
-    """Four parameters and three objectives."""
     space = {
-        "batch.micro": {"log2": [4, 10]},
-        "batch.accumulation": {"choice": [1, 2, 4]},
-        "optimizer.lr": {"log": [1e-3, 1.0]},
-        "optimizer.weight_decay": {"float": [0.0, 1e-3]},
-    }
+        "batch.micro": {"log2": [4, 10]}, "batch.accumulation": {"choice": [1, 2, 4]},
+        "optimizer.lr": {"log": [1e-3, 1.0]}, "optimizer.weight_decay": {"float": [0.0, 1e-3]},
+    }  # fmt: skip
     plain = {"name": name, "trials": trials, "sampler": sampler, "confirm": {"max_configurations": 0}}
     return build_study(plain | {"space": space}, "benchmark")
 
@@ -57,12 +54,9 @@ def _measured(values: dict[str, Any], number: int) -> dict[str, float | int]:
     wobble = (number * 0.6180339887) % 1.0
     return {
         "val_accuracy": 0.9 - 0.05 * abs(lr - 0.1) - 1e-5 * micro + 0.01 * wobble,
-        "train_seconds": 5.0 + 200.0 / micro + wobble,
-        "peak_memory_bytes": 1_000_000 + 20_000 * micro,
-        "total_seconds": 7.0 + 200.0 / micro + wobble,
-        "step_seconds_median": 0.01 + wobble / 1000,
-        "num_steps": 500,
-    }
+        "train_seconds": 5.0 + 200.0 / micro + wobble, "peak_memory_bytes": 1_000_000 + 20_000 * micro,
+        "total_seconds": 7.0 + 200.0 / micro + wobble, "step_seconds_median": 0.01 + wobble / 1000, "num_steps": 500,
+    }  # fmt: skip
 
 
 def fill(path: Path, spec: StudySpec, count: int) -> None:
@@ -215,10 +209,7 @@ def _asking(folder: Path, num_trials: int, sampler: str) -> Iterator[Callable[[i
     path = folder / f"{spec.name}.sqlite"
     fill(path, spec, num_trials)
     executor, plan = InstantExecutor(), RunPlan(key_of=KeyMaker())
-    with (
-        closing(open_store(path)) as store,
-        closing(Tuner(spec, store, executor, plan).run()) as events,
-    ):
+    with closing(open_store(path)) as store, closing(Tuner(spec, store, executor, plan).run()) as events:
 
         def ask(_pair: int) -> float:
             executor.seconds.clear()
@@ -227,17 +218,6 @@ def _asking(folder: Path, num_trials: int, sampler: str) -> Iterator[Callable[[i
             return 1e3 * statistics.median(executor.seconds)
 
         yield ask
-
-
-def _with_median(arm: Callable[[int], float], name: str) -> tuple[Callable[[int], float], Callable[[], dict[str, Any]]]:
-    # the arm, and its median without the warm-up as a fact
-    figures: list[float] = []
-
-    def noted(pair: int) -> float:
-        figures.append(arm(pair))
-        return figures[-1]
-
-    return noted, lambda: {name: statistics.median(figures[1:])}
 
 
 @benchmark(
@@ -256,37 +236,34 @@ def ask_latency(setting: Setting) -> Iterator[Arms]:
         path = Path(name) / "optuna.sqlite"
         _make_optuna_study(path, count)
         study = _load_optuna(path, QMCSampler(seed=0, warn_independent_sampling=False))
-        ours, facts = _with_median(ask, "milliseconds")
+        figures: list[float] = []
+
+        def ours(pair: int) -> float:
+            figures.append(ask(pair))
+            return figures[-1]
+
+        def facts() -> dict[str, Any]:
+            return {"milliseconds": statistics.median(figures[1:])}  # without the warm-up
+
         yield Arms(ours, lambda _pair: _ask_optuna(study, _NUM_ASKED), facts, {"trials": count})
 
 
 # ---------------------------------------------------------------------- opening, and frames
 
 
-@contextmanager
-def _both_files(count: int, trials: int) -> Iterator[tuple[Path, StudySpec, Path]]:
-    # ``count`` trials on record as our study of ``trials``, and as Optuna's
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with tempfile.TemporaryDirectory() as name:
-        own, optunas, spec = Path(name) / "own.sqlite", Path(name) / "optuna.sqlite", many_spec("many", trials)
-        fill(own, spec, count)
-        _make_optuna_study(optunas, count)
-        yield own, spec, optunas
-
-
 @benchmark(
-    "frames",
-    "trials a second from a file of 100,000 to a frame, over Optuna's trials_dataframe() on SQLite",
-    "trials/second",
-    "higher",
-    40.0,
-    num_pairs=5,
-)
+    "frames", "trials a second from a file of 100,000 to a frame, over Optuna's trials_dataframe() on SQLite",
+    "trials/second", "higher", 40.0, num_pairs=5,
+)  # fmt: skip
 def frames(setting: Setting) -> Iterator[Arms]:
     """Both arms open their file and make a frame of all trials; ours has all keys and metrics as columns."""
     count = setting.pick(100_000, 300)
     rows: dict[str, int] = {}
-    with _both_files(count, count) as (own, _spec, optunas):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with tempfile.TemporaryDirectory() as name:
+        own, optunas = Path(name) / "own.sqlite", Path(name) / "optuna.sqlite"
+        fill(own, many_spec("many", count), count)
+        _make_optuna_study(optunas, count)
 
         def speed(arm: str, read: Callable[[], Any]) -> float:
             began = time.perf_counter()
@@ -319,28 +296,18 @@ print(json.dumps([page.stat().st_size, *(item.ru_utime + item.ru_stime for item 
 
 
 @benchmark(
-    "report",
-    "seconds of a report of 1,000 trials over the 3 it may take, from the start of a process",
-    "seconds",
-    "lower",
-    1.0,
-    num_pairs=5,
-)
+    "report", "seconds of a report of 1,000 trials over the 3 it may take, from the start of a process", "seconds",
+    "lower", 1.0, num_pairs=5,
+)  # fmt: skip
 def report(setting: Setting) -> Iterator[Arms]:
-    """Page, answer, findings and pictures."""
     yield from _report_arms(setting.pick(1_000, 64), 3.0, 3e6)
 
 
 @benchmark(
-    "report_many",
-    "seconds of a report of 100,000 trials over the 15 it may take; its page within 10 MB",
-    "seconds",
-    "lower",
-    1.0,
-    num_pairs=5,
-)
+    "report_many", "seconds of a report of 100,000 trials over the 15 it may take; its page within 10 MB", "seconds",
+    "lower", 1.0, num_pairs=5,
+)  # fmt: skip
 def report_many(setting: Setting) -> Iterator[Arms]:
-    """The same, which has to stay small."""
     yield from _report_arms(setting.pick(100_000, 64), 15.0, 10e6)
 
 

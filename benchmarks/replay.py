@@ -56,12 +56,10 @@ class RecordedTable:
 
     @cached_property
     def points(self) -> list[Point]:
-        """Every recorded point, in a fixed order."""
         return sorted(self.curves, key=repr)
 
     @cached_property
     def row_of(self) -> dict[Point, int]:
-        """The index of each point among :attr:`points`."""
         return {point: row for row, point in enumerate(self.points)}
 
     @cached_property
@@ -85,7 +83,6 @@ class RecordedTable:
 
     @cached_property
     def on_front(self) -> Mask:
-        """Which points are on the front of the means, shape ``[points]``."""
         return non_dominated(self.means, self.signs)
 
     @cached_property
@@ -99,7 +96,6 @@ class RecordedTable:
         return reference_point(self.means, self.signs)
 
     def share(self, rows: Sequence[int]) -> float:
-        """The hypervolume of these points' means over that of all."""
         whole = hypervolume(self.means[self.on_front], self.reference, self.signs)
         return hypervolume(self.means[list(rows)], self.reference, self.signs) / whole if rows else 0.0
 
@@ -109,11 +105,7 @@ class RecordedTable:
 
     def training(self, config: TrialConfig) -> ReusableTrial:
         """The recorded training at the configuration's point; its seed selects one of the recorded seeds, another one
-        for each of as many consecutive seeds as were recorded.
-
-        Raises:
-            KeyError: nothing was recorded there.
-        """
+        for each of as many consecutive seeds as were recorded."""
         seeds = self.curves[self.point_of(config)]
         return seeds[sorted(seeds)[config.seed % len(seeds)]]
 
@@ -129,11 +121,7 @@ def _gridded(parameter: Parameter, recorded: set[Scalar]) -> Parameter:
 
 
 def read_table(place: str | Path) -> RecordedTable:
-    """The table in ``place``: a folder that ``sweep export`` wrote, a study's folder or a database URL.
-
-    Raises:
-        InputError: no records, several studies, a study without a space, or no training that is complete.
-    """
+    """The table in ``place``: a folder that ``sweep export`` wrote, a study's folder or a database URL."""
     frames = load_frames(place, evaluations=True, correct_images=True)
     if len(frames.specs) != 1:
         raise InputError(
@@ -198,7 +186,6 @@ class SimulatedClock:
         return self._now
 
     def advance_to(self, seconds: float) -> None:
-        """Advances to ``seconds``; never back."""
         self._now = max(self._now, seconds)
 
 
@@ -220,12 +207,9 @@ class ReplayingExecutor(Executor):
     """
 
     def __init__(
-        self,
-        messages_of: Callable[[TrialConfig], Iterator[TimedMessage]],
-        clock: SimulatedClock,
-        device: str,
+        self, messages_of: Callable[[TrialConfig], Iterator[TimedMessage]], clock: SimulatedClock, device: str,
         slots: int = 1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._messages_of, self._clock, self._device, self._slots = messages_of, clock, device, slots
         self._running: dict[int, Iterator[TimedMessage]] = {}  # the messages that follow, by trial
         self._order: list[_Due] = []  # a heap; some may have been stopped since
@@ -295,22 +279,16 @@ def schedule_messages(trial: ReusableTrial) -> list[TimedMessage]:
     trained = float(measured.get("train_seconds", curve[-1].train_seconds if curve else 0.0))
     total = max(float(measured.get("total_seconds", 0.0)), before + trained)
     pause = (total - before - trained) / (len(curve) + 1)
-    messages: list[TimedMessage] = [(before, _first_progress(trial.ending))]
+    memory = measured.get("peak_memory_bytes")
+    first = Progress(
+        step=0, num_steps=int(measured.get("num_steps", 0)), epoch=0.0,
+        images_per_second=float(measured.get("images_per_second", 0.0)),
+        peak_memory_bytes=None if memory is None else int(memory), quality_flags=trial.ending.quality_flags,
+    )  # fmt: skip
+    messages: list[TimedMessage] = [(before, first)]
     for index, evaluation in enumerate(curve, 1):
         messages.append((min(before + evaluation.train_seconds + pause * index, total), evaluation))
     return [*messages, (total, trial.ending)]
-
-
-def _first_progress(ending: Ending) -> Progress:
-    memory = ending.measurements.get("peak_memory_bytes")
-    return Progress(
-        step=0,
-        num_steps=int(ending.measurements.get("num_steps", 0)),
-        epoch=0.0,
-        images_per_second=float(ending.measurements.get("images_per_second", 0.0)),
-        peak_memory_bytes=None if memory is None else int(memory),
-        quality_flags=ending.quality_flags,
-    )
 
 
 # ---------------------------------------------------------------------- a search
@@ -321,10 +299,8 @@ def _first_progress(ending: Ending) -> Progress:
 class ReplayedSearch:
     """The results of one replayed search, which grow while it runs. Seconds are those of the simulated clock."""
 
-    seed: int
     progress: list[tuple[float, float]] = field(default_factory=list)  # seconds, share of the table's hypervolume
     search_seconds: float = 0.0
-    confirm_seconds: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     pruned_front: list[Point] = field(default_factory=list)  # configurations of the true front that were pruned
     rows: list[int] = field(default_factory=list)  # of the table's points: those that were measured
@@ -332,7 +308,6 @@ class ReplayedSearch:
 
     @property
     def share(self) -> float:
-        """The share of the table's hypervolume that was reached."""
         return self.progress[-1][1] if self.progress else 0.0
 
     def seconds_to(self, share: float) -> float:
@@ -340,9 +315,7 @@ class ReplayedSearch:
         return next((seconds for seconds, reached in self.progress if reached >= share), float("inf"))
 
     def add_record(self, record: TrialRecord, seconds: float, table: RecordedTable) -> None:
-        """Takes a trial into account that ended after ``seconds``."""
         if record.phase == "confirm":
-            self.confirm_seconds = seconds - self.search_seconds
             return
         self.search_seconds = seconds
         self.ended_seconds.append(seconds)
@@ -392,18 +365,15 @@ def _distance(parameter: Parameter, one: Scalar, other: Scalar) -> float:
 
 
 def replay_search(
-    table: RecordedTable,
-    spec: StudySpec,
-    until: float | None = None,
+    table: RecordedTable, spec: StudySpec, until: float | None = None,
     on_end: Callable[[TrialRecord], None] = lambda _record: None,
-) -> ReplayedSearch:
+) -> ReplayedSearch:  # fmt: skip
     """Runs ``spec``, a study over the table's space (:func:`make_replay_study`), to
     its end, or until its search has reached the share ``until`` of the table's hypervolume. ``on_end`` is called with
     each trial that ended."""
-    clock, search = SimulatedClock(), ReplayedSearch(seed=spec.seed)
-    executor = ReplayingExecutor(
-        lambda config: iter(schedule_messages(table.training(config))), clock, find_device(table)
-    )
+    clock, search = SimulatedClock(), ReplayedSearch()
+    device = next(iter(next(iter(table.curves.values())).values())).ending.device
+    executor = ReplayingExecutor(lambda config: iter(schedule_messages(table.training(config))), clock, device)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(_opened(spec))
         tuner = Tuner(spec, store, executor, _plan(table, clock))
@@ -431,15 +401,4 @@ def _plan(table: RecordedTable, clock: SimulatedClock) -> RunPlan:
     def sampler(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
         return GridSampler(make_sampler(spec, records), table)
 
-    return RunPlan(
-        key_of=lambda config: config.model_dump_json(),
-        clock=clock,
-        make_sampler=sampler,
-        device="cpu",
-    )
-
-
-def find_device(table: RecordedTable) -> str:
-    """The class of the device that the table was made on."""
-    first = next(iter(table.curves.values()))
-    return next(iter(first.values())).ending.device
+    return RunPlan(key_of=lambda config: config.model_dump_json(), clock=clock, make_sampler=sampler, device="cpu")

@@ -64,7 +64,6 @@ class Combination(NamedTuple):
     betas: str = "none"
 
     def apply(self, config: TrialConfig) -> TrialConfig:
-        """``config`` with these rules; its reference batch stays."""
         rules = {
             name: float(rule.removeprefix("power ")) if rule.startswith("power ") else rule
             for name, rule in self._asdict().items()
@@ -135,9 +134,6 @@ def build_setting(rows: Sequence[tuple[TrialConfig, float]]) -> TrainedSetting:
         for batch, recipes in found.items()
     }
     return TrainedSetting(rows[0][0], accuracies)
-
-
-# ---------------------------------------------------------------------- regrets
 
 
 class Trained(NamedTuple):
@@ -232,9 +228,6 @@ def average_losses(better: Sequence[Trained], worse: Sequence[Trained]) -> Estim
     return Estimate(value, math.sqrt(parts), parts**2 / spare if spare > 0 else n - len(losses), n)
 
 
-# ---------------------------------------------------------------------- the ranking
-
-
 class Start(NamedTuple):
     """The recipe from which the rules of a setting scale."""
 
@@ -243,7 +236,6 @@ class Start(NamedTuple):
     reference: int
 
     def scale(self, combination: Combination, batch: int) -> Recipe:
-        """The recipe that the rules give at ``batch``."""
         return scale_recipe(combination.apply(start_from(self.setting.config, self.recipe, self.reference)), batch)
 
 
@@ -278,11 +270,6 @@ class Ranking(NamedTuple):
 
 
 def rank_rules(settings: Sequence[TrainedSetting], reference: int = REFERENCE) -> Ranking:
-    """Ranks all combinations by their mean regret.
-
-    Raises:
-        InputError: there is no training at the reference batch, or none of a scaled recipe at another.
-    """
     starts = tuple(_choose_start(each, reference) for each in settings if reference in each.accuracies)
     if not starts:
         raise InputError(f"no training has the reference batch {reference:,}.")

@@ -63,11 +63,6 @@ def list_folders() -> list[Path]:
 
 
 def shipped_tables() -> list[AnswerTable]:
-    """These tables.
-
-    Raises:
-        InputError: there is none.
-    """
     if not (folders := list_folders()):
         raise InputError(f"{TABLES}: no table is there; python -m benchmarks tables makes one.")
     return [_read(folder) for folder in folders]
@@ -79,7 +74,6 @@ def _read(folder: Path) -> AnswerTable:
 
 
 def describe_tables(tables: Sequence[AnswerTable]) -> dict[str, Any]:
-    """What a result holds about the tables that it was measured on."""
     of_front = {table.name: table.recorded.on_front for table in tables}
     described = [f"{name}: {len(on)} configurations, {on.sum()} on the front" for name, on in of_front.items()]
     return {"tables": described, "constants_chosen_on": LOOKED_AT}
@@ -99,7 +93,6 @@ Order = Callable[[AnswerTable, int], Iterator[Searched]]  # of the search with t
 
 
 def search_ours(table: AnswerTable, seed: int) -> Iterator[Searched]:
-    """The product's search."""
     records: list[TrialRecord] = []
     study = table.make_study(seed, confirm=NO_CONFIRM, **OURS)
     search = replay_search(table.recorded, study, on_end=records.append)
@@ -181,7 +174,6 @@ class PeerSampler(Sampler):
 
 
 def is_ordered(parameter: Parameter) -> bool:
-    """Whether its values are numbers in rising order."""
     values = parameter.grid_values or ()
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     return len(numbers) == len(values) and all(low < high for low, high in itertools.pairwise(numbers))
@@ -265,13 +257,10 @@ def _encode(parameter: Parameter, values: list[Any]) -> np.ndarray[Any, np.dtype
 
 
 _ARMS: dict[str, Order] = {
-    OUR_ARM: search_ours,
-    "optuna_default": _optuna(lambda seed: TPESampler(seed=seed)),
-    "nsga2": _optuna(lambda seed: NSGAIISampler(seed=seed)),
-    "optuna_gp": _optuna(lambda seed: GPSampler(seed=seed)),
-    "qlognehvi": search_with(LogNehviSampler),
-    "random": _optuna(lambda seed: RandomSampler(seed=seed)),
-}
+    OUR_ARM: search_ours, "optuna_default": _optuna(lambda seed: TPESampler(seed=seed)),
+    "nsga2": _optuna(lambda seed: NSGAIISampler(seed=seed)), "optuna_gp": _optuna(lambda seed: GPSampler(seed=seed)),
+    "qlognehvi": search_with(LogNehviSampler), "random": _optuna(lambda seed: RandomSampler(seed=seed)),
+}  # fmt: skip
 
 
 def list_arms() -> Mapping[str, Order]:
@@ -284,11 +273,7 @@ def list_arms() -> Mapping[str, Order]:
 
 def moasha_seconds(table: AnswerTable, seed: int) -> float:
     """Until a search by MO-ASHA has the share ``TARGET``, or what it spent without. It runs in an environment of its
-    own, because Syne Tune requires packages that do not fit beside the project.
-
-    Raises:
-        InputError: Syne Tune's environment is missing.
-    """
+    own, because Syne Tune requires packages that do not fit beside the project."""
     if not PEER_PYTHON.exists():
         raise InputError(f"{PEER_PYTHON} is missing; make bench-peers sets up the environment of Syne Tune.")
     with tempfile.TemporaryDirectory() as folder:
@@ -337,7 +322,6 @@ def our_search(table: RecordedTable, seed: int, until: float | None = TARGET, **
 
 
 def our_seconds(table: AnswerTable, seed: int) -> float:
-    """Until our search has the share ``TARGET``."""
     return our_search(table.recorded, seed).seconds_to(TARGET)
 
 
@@ -376,23 +360,15 @@ _PEERS: dict[str, tuple[Callable[[AnswerTable, int], float], str, float]] = {
 }
 for _name, (_theirs, _peer, _target) in _PEERS.items():
     benchmark(
-        _name,
-        f"how many times the seconds of training does {_peer} need until 99 % of the hypervolume?",
-        "searches/hour",
-        "higher",
-        _target,
-        NUM_SEEDS * max(len(list_folders()), 1),
-    )(partial(_compare, theirs=_theirs))
+        _name, f"how many times the seconds of training does {_peer} need until 99 % of the hypervolume?",
+        "searches/hour", "higher", _target, NUM_SEEDS * max(len(list_folders()), 1),
+    )(partial(_compare, theirs=_theirs))  # fmt: skip
 
 
 @benchmark(
-    "search_front",
-    "in which share of searches is no configuration of the true front stopped?",
-    "share of searches",
-    "higher",
-    0.95,
-    MIN_PAIRS,
-)
+    "search_front", "in which share of searches is no configuration of the true front stopped?", "share of searches",
+    "higher", 0.95, MIN_PAIRS,
+)  # fmt: skip
 def front(setting: Setting) -> Iterator[Arms]:
     """A pair is a fifth of the seeds, a search of every table to its end for each; the other arm is all of them."""
     tables, num_seeds = shipped_tables(), setting.pick(NUM_SEEDS // MIN_PAIRS, 1)

@@ -59,21 +59,14 @@ class Trained:
 
     @property
     def images_per_second(self) -> float:
-        """Over :attr:`seconds`."""
         return self.evaluations[-1].samples / self.seconds
 
     @property
     def losses(self) -> list[float]:
-        """Mean training loss of each epoch."""
         return [evaluation.train_loss for evaluation in self.evaluations]
 
 
 def train(values: dict[str, Any], device: torch.device) -> Trained:
-    """Trains a configuration of dotted ``values`` in this process.
-
-    Raises:
-        ArmsDifferError: when the trial did not complete.
-    """
     messages = list(run_trial(TrialTask(number=0, config=build_config(values, "benchmark"), device=str(device))))
     ending = messages[-1]
     assert isinstance(ending, Ending)
@@ -93,13 +86,11 @@ class Material:
     device: torch.device
 
     def model(self) -> nn.Module:
-        """As the trial's seed makes it."""
         torch.manual_seed(self.config.seed)
         return build_model(self.config.model, load_splits(self.config.data).shape).to(self.device)
 
 
 def material(values: dict[str, Any], device: torch.device) -> Material:
-    """What a trial of the configuration would train on."""
     config = build_config(values, "benchmark")
     splits = load_splits(config.data)
     parts = [
@@ -114,7 +105,6 @@ def material(values: dict[str, Any], device: torch.device) -> Material:
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Share of right answers, in evaluation mode."""
     model.eval()
     with torch.no_grad():
         pairs = zip(torch.split(images, 1024), torch.split(labels, 1024), strict=True)
@@ -233,12 +223,9 @@ Epochs = Callable[[int], Iterator[Tensor]]  # the batches of one epoch by its nu
 
 
 @benchmark(
-    "input",
-    "images/s of crop + flip + normalise over DataLoader and torchvision's transforms with 2 workers",
-    "images/s",
-    "higher",
-    30.0,
-)
+    "input", "images/s of crop + flip + normalise over DataLoader and torchvision's transforms with 2 workers",
+    "images/s", "higher", 30.0,
+)  # fmt: skip
 def input_path(setting: Setting) -> Iterator[Arms]:
     """Ours hands out resident images; theirs is a DataLoader with workers and torchvision's transforms."""
     images, source = cifar_images(setting.pick(50_000, 600), is_tiny=setting.is_tiny)
@@ -303,14 +290,9 @@ class _Augmented(Dataset[tuple[Tensor, int]]):
 
 def _their_epochs(images: ArrayImages, device: torch.device) -> Epochs:
     loader = DataLoader(
-        _Augmented(images),
-        _INPUT_BATCH,
-        shuffle=True,
-        num_workers=_WORKERS,
-        persistent_workers=True,
-        multiprocessing_context="fork",
-        pin_memory=device.type == "cuda",
-    )
+        _Augmented(images), _INPUT_BATCH, shuffle=True, num_workers=_WORKERS, persistent_workers=True,
+        multiprocessing_context="fork", pin_memory=device.type == "cuda",
+    )  # fmt: skip
 
     def batches(_epoch: int) -> Iterator[Tensor]:
         for pixels, labels in loader:
@@ -335,12 +317,9 @@ _NOISE_CASES: dict[str, dict[str, Any]] = {
 
 
 @benchmark(
-    "noise",
-    "seconds of training with the gradient noise scale over without (digits, ResNet-8, 64 samples per step)",
-    "seconds",
-    "lower",
-    1.05,
-)
+    "noise", "seconds of training with the gradient noise scale over without (digits, ResNet-8, 64 samples per step)",
+    "seconds", "lower", 1.05,
+)  # fmt: skip
 def noise_scale(setting: Setting) -> Iterator[Arms]:
     """An arm's figure is the time of both trials together; the training must be the same, on a CPU to the last bit."""
     subset = {"data.subset": 200} if setting.is_tiny else {}
@@ -391,13 +370,9 @@ print((time.process_time() - began) / max(1, len(readings) - 1))
 
 
 @benchmark(
-    "monitor",
-    "seconds of a step with ledger and monitor over one without (digits, ResNet-8, micro batch 64)",
-    "seconds",
-    "lower",
-    1.01,
-    num_pairs=41,
-)
+    "monitor", "seconds of a step with ledger and monitor over one without (digits, ResNet-8, micro batch 64)",
+    "seconds", "lower", 1.01, num_pairs=41,
+)  # fmt: skip
 def monitor_cost(setting: Setting) -> Iterator[Arms]:
     """Both arms take the same steps on the same batches; a step changes no weight. The monitor sleeps through one."""
     setup = prepare_training(build_config(DIGITS, "benchmark"), setting.device)
@@ -464,10 +439,8 @@ _PROBE_SECONDS = 3.0
 @benchmark(
     "probe",
     f"seconds of a probe of one shape over the {_PROBE_SECONDS:g} it may take (digits, ResNet-8, micro batch 64)",
-    "seconds",
-    "lower",
-    1.0,
-)
+    "seconds", "lower", 1.0,
+)  # fmt: skip
 def probe_time(setting: Setting) -> Iterator[Arms]:
     """Ours is the probe in a process of its own, with loading and first steps; the other is what it may take."""
     timed = 0.05 if setting.is_tiny else 1.0  # as `sweep cost --measure` has it

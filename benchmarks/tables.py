@@ -22,10 +22,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.datasets import ARCHIVE, offer_cifar, require_archive
 from benchmarks.harness import CPU, TABLES
@@ -56,8 +56,7 @@ _TIMELESS = {"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "re
 # ---------------------------------------------------------------------- the design
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One training of the design."""
 
     number: int
@@ -66,11 +65,7 @@ class Job:
 
 def list_jobs(spec: StudySpec, num_seeds: int) -> Iterator[Job]:
     """Every training: all points with the study's seed, then all with the next. Where the space has the seed, its seeds
-    in their order, and of the points whose rules give the same recipe the first alone.
-
-    Raises:
-        InputError: the space is no grid.
-    """
+    in their order, and of the points whose rules give the same recipe the first alone."""
     size = count_grid_points(spec.space)
     if size is None:
         raise InputError(f"{spec.name}: a table requires a grid; give choice, int or log2 for every key of its space.")
@@ -173,7 +168,6 @@ def shape_of(spec: StudySpec, config: TrialConfig) -> str:
 
 
 def measure_times(spec: StudySpec, root: Path) -> None:
-    """Measures every shape of the design, in ``NUM_REPEATS`` rounds over all."""
     shapes = {shape_of(spec, job.config): job.config for job in list_jobs(spec, 1)}
     rounds: dict[str, list[Costs]] = {shape: [] for shape in shapes}
     for turn in range(NUM_REPEATS + 1):
@@ -182,13 +176,9 @@ def measure_times(spec: StudySpec, root: Path) -> None:
             if turn:  # the first round warms up
                 rounds[shape].append(costs)
         _tell(f"{spec.name}: times, round {turn} of {NUM_REPEATS}")
-    path = _times_file(spec, root)
+    path = root / spec.name / "times.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(rounds, indent=1) + "\n", encoding="utf-8")
-
-
-def _times_file(spec: StudySpec, root: Path) -> Path:
-    return root / spec.name / "times.json"
 
 
 def _measure_costs(config: TrialConfig) -> Costs:
@@ -212,7 +202,6 @@ def _measure_costs(config: TrialConfig) -> Costs:
 
 
 def find_medians(rounds: dict[str, list[Costs]]) -> dict[str, Costs]:
-    """The median of each part, by shape."""
     return {
         shape: {name: statistics.median(row[name] for row in rows) for name in rows[0]}
         for shape, rows in rounds.items()
@@ -223,12 +212,8 @@ def find_medians(rounds: dict[str, list[Costs]]) -> dict[str, Costs]:
 
 
 def export(spec: StudySpec, design: Path, root: Path, num_seeds: int, folder: Path) -> str:
-    """Writes what is recorded of the design as ``folder/<name>`` and ``folder/<name>.json``; says what it wrote.
-
-    Raises:
-        InputError: nothing is recorded, or the times were not measured.
-    """
-    path, target = _times_file(spec, root), folder / spec.name
+    """Writes what is recorded of the design as ``folder/<name>`` and ``folder/<name>.json``; says what it wrote."""
+    path, target = root / spec.name / "times.json", folder / spec.name
     if not path.is_file():
         raise InputError(f"{path} is missing; measure the times first: python -m benchmarks tables --times")
     rounds: dict[str, list[Costs]] = json.loads(path.read_text(encoding="utf-8"))
@@ -271,14 +256,12 @@ def _make_ending(record: TrialRecord, curve: Sequence[Evaluation], costs: Costs)
     evaluating = (len(curve) + 1) * costs["evaluation_seconds"]
     measured: dict[str, Any] = {name: value for name, value in record.measurements.items() if not is_of_the_clock(name)}
     measured |= {
-        "train_seconds": seconds,
-        "setup_seconds": costs["before_seconds"],
-        "eval_seconds": evaluating,
+        "train_seconds": seconds, "setup_seconds": costs["before_seconds"], "eval_seconds": evaluating,
         "total_seconds": costs["before_seconds"] + seconds + evaluating + costs["rest_seconds"],
         "step_seconds_median": costs["step_seconds"],
         "images_per_second": record.config.global_batch_size / costs["step_seconds"],
         "peak_memory_bytes": round(costs["peak_memory_bytes"]),
-    }
+    }  # fmt: skip
     outcome = record.outcome or "complete"
     return Ending(outcome=outcome, measurements=measured, device=record.device, quality_flags=(), error=record.error)
 

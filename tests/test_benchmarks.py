@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -83,16 +82,10 @@ def test_arms_that_differ_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["no_such"],
-        ["input", "--pairs", "0"],
-        ["input", "--device", "cuda:99"],
-        ["claims_digits", "--root", "x", "--minutes", "0"],
-    ],
+    "words", ["no_such", "input --pairs 0", "input --device cuda:99", "claims_digits --root x --minutes 0"]
 )
-def test_wrong_input_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(arguments) == 2
+def test_wrong_input_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(words.split()) == 2
     assert capsys.readouterr().out == ""
 
 
@@ -143,9 +136,6 @@ def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -
     assert count_training_flops(model, images, labels) == 2 * (2 * 8 * 16 + 3 * 16 * 10)
 
 
-# ---------------------------------------------------------------------- one run of each family
-
-
 @pytest.fixture(scope="module")
 def made_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
@@ -173,19 +163,6 @@ def test_a_family_runs(
     assert (match[1], match[6]) == (name, "1")
 
 
-@pytest.mark.filterwarnings("ignore")  # of the library, at import
-def test_lightning_runs_or_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    code = command.main(["lightning", "--tiny", "--pairs", "1"])
-    output = capsys.readouterr()
-    if find_spec("lightning") is None:
-        assert (code, "[bench]" in output.err) == (2, True)
-    else:
-        assert LINE.match(output.out.splitlines()[-1])
-
-
-# ---------------------------------------------------------------------- searches
-
-
 def test_a_peer_pays_for_each_point_once_until_the_target(small: AnswerTable, monkeypatch: pytest.MonkeyPatch) -> None:
     prices = [
         small.train(small.make_study(1).config(dict(zip(small.recorded.space, point, strict=True))), 0, "search")
@@ -198,18 +175,10 @@ def test_a_peer_pays_for_each_point_once_until_the_target(small: AnswerTable, mo
     assert search.peer_seconds("nsga2", small, 1) == pytest.approx(sum(seconds))
 
 
-@pytest.mark.parametrize(
-    ("parameter", "is_ordered"),
-    [
-        (Parameter(choice=(0.01, 0.1, 1.0)), True),
-        (Parameter(log2=(3, 5)), True),
-        (Parameter(choice=("resnet8", "vit_micro")), False),
-        (Parameter(choice=(False, True)), False),
-        (Parameter(choice=(4, 1)), False),
-    ],
-)
-def test_numbers_are_searched_by_rank_and_names_as_categories(parameter: Parameter, is_ordered: bool) -> None:
-    assert search.is_ordered(parameter) is is_ordered
+def test_numbers_are_searched_by_rank_and_names_as_categories() -> None:
+    assert all(map(search.is_ordered, (Parameter(choice=(0.01, 0.1, 1.0)), Parameter(log2=(3, 5)))))
+    others = (("resnet8", "vit_micro"), (False, True), (4, 1))
+    assert not any(search.is_ordered(Parameter(choice=values)) for values in others)
 
 
 def test_the_table_for_another_process_has_the_curves_as_costs(small: AnswerTable) -> None:

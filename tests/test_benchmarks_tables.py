@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import __main__ as command
 from benchmarks import datasets, forecast, search, tables
-from benchmarks.forecast import StudyFigures, plan_studies
+from benchmarks.forecast import StudyFigures
 from benchmarks.harness import TABLES
 from benchmarks.memory_forecast import Judged, judge, list_configurations, summarize
 from benchmarks.replay import make_replay_study, read_table, replay_search
@@ -117,9 +117,6 @@ def test_shipped_designs_are_grids_of_the_sizes_that_they_say(path: Path) -> Non
     assert (path in tables.DESIGNS) == (path.stem not in search.LOOKED_AT)
 
 
-# ---------------------------------------------------------------------- images
-
-
 def test_no_classifier_is_better_than_what_the_designs_name() -> None:
     pixels, classes = datasets.draw_mixtures(4000, 5)
     assert 0.8 < (datasets.classify_mixtures(pixels) == classes).mean() < 0.99
@@ -143,25 +140,6 @@ def test_tasks_of_the_guide_are_what_they_are_named_after(tmp_path: Path) -> Non
     assert brightness == sorted(brightness)  # a larger ring has more of it
     datasets.write_rings(tmp_path / "rings")
     assert sorted(path.name for path in (tmp_path / "rings").iterdir()) == [f"radius{each}" for each in range(5)]
-
-
-# ---------------------------------------------------------------------- forecasts
-
-
-def test_studies_of_both_parts_differ_and_have_every_shape() -> None:
-    planned = plan_studies("development", forecast.NUM_DEVELOPMENT) + plan_studies(
-        "validation", forecast.NUM_VALIDATION
-    )
-    described = [one.spec.model_copy(update={"name": "x", "seed": 0}).model_dump_json() for one in planned]
-    assert len(set(described)) == len(described)
-    validation = planned[forecast.NUM_DEVELOPMENT :]
-    assert {one.spec.sampler for one in validation} == set(forecast.SAMPLERS)
-    assert {one.spec.pruner for one in validation} == set(forecast.PRUNERS)
-    assert {(one.executor, one.per_device) for one in validation} == {
-        ("process", None),
-        ("inline", None),
-        ("process", 2),
-    }
 
 
 def test_the_calibration_finds_the_factor_and_the_width(monkeypatch: pytest.MonkeyPatch) -> None:

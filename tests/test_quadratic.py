@@ -42,9 +42,6 @@ def run(**values: object) -> tuple[list[Evaluation], Ending]:
     return [message for message in messages if isinstance(message, Evaluation)], ending
 
 
-# ---------------------------------------------------------------------- the theory by itself
-
-
 def test_the_recursion_is_the_papers_closed_form() -> None:
     rate, batch, steps = 0.3, 32, 200
     factor = (1 - rate * theory.curvatures(50)) ** (2 * steps)
@@ -84,9 +81,6 @@ def test_a_step_of_the_critical_batch_gains_half_as_much() -> None:
         assert gain(batch) / gain(10**9) == pytest.approx(1 / (1 + critical / batch), rel=1e-3)
 
 
-# ---------------------------------------------------------------------- the model
-
-
 def test_the_cross_entropy_is_the_loss_and_its_gradient_has_the_noise_that_is_said() -> None:
     torch.manual_seed(0)
     model = build_model(ModelSection(name="noisy_quadratic"), ImageShape(1, 3, 1))
@@ -106,8 +100,6 @@ def test_the_cross_entropy_is_the_loss_and_its_gradient_has_the_noise_that_is_sa
     assert gradients.var(0) == pytest.approx(theory.noise_variances(9), rel=0.05)
     assert np.abs(np.corrcoef(gradients.T) - np.eye(9)).max() < 0.03
 
-
-# ---------------------------------------------------------------------- whole trials
 
 SETTINGS: list[dict[str, Any]] = [
     {"batch__micro": 64, "optimizer__lr": 0.5},
@@ -137,7 +129,6 @@ def test_steps_to_the_target_are_those_of_the_closed_form(values: dict[str, Any]
 
 
 def rates_of(values: dict[str, Any], told: list[Evaluation]) -> list[float]:
-    """The learning rate of each step."""
     total, rate = 8 * 50, values["optimizer__lr"]
     if values.get("schedule__name", "constant") == "constant":
         assert {each.learning_rate for each in told} == {rate}
@@ -149,43 +140,42 @@ def rates_of(values: dict[str, Any], told: list[Evaluation]) -> list[float]:
     return rates
 
 
-def mean_losses(num_seeds: int = 6, **values: object) -> tuple[list[int], list[float]]:
+def mean_losses(**values: object) -> tuple[list[int], list[float]]:
     """The steps of the evaluations, and the mean of their losses over seeds."""
-    runs = [run(**values, seed=seed)[0] for seed in range(num_seeds)]
+    runs = [run(**values, seed=seed)[0] for seed in range(6)]
     losses = np.mean([[each.val_loss for each in told] for told in runs], axis=0)
     return [each.step for each in runs[0]], losses.tolist()
 
 
-def test_a_training_by_a_power_of_the_batch_is_that_of_the_rate_which_the_rule_gives() -> None:
-    rule = {"rules__lr": 0.75, "rules__reference_batch": 16}
-    steps, losses = mean_losses(batch__micro=64, optimizer__lr=0.1, **rule, budget__steps=60, data__subset=640)
-    rate = 0.1 * 4**0.75
-    expected = theory.expected_losses([rate] * 60, 64, DIMENSIONS)
-    assert losses == pytest.approx([expected[step] for step in steps], rel=0.02)
-    assert abs(expected[-1] / theory.expected_losses([0.1] * 60, 64, DIMENSIONS)[-1] - 1) > 0.2
+_RULE = {"batch__micro": 64, "optimizer__lr": 0.1, "rules__lr": 0.75, "rules__reference_batch": 16}
+_WSD = {
+    "batch__micro": 2, "optimizer__lr": 1.0, "schedule__name": "wsd", "schedule__warmup": "10 steps",
+    "schedule__decay_share": 0.25,
+}  # fmt: skip
+_SEESAW = {
+    "batch__micro": 2, "optimizer__lr": 1.0, "batch__schedule": "stepwise", "batch__schedule_milestones": "0.5",
+    "batch__schedule_factor": 16.0, "batch__schedule_lr": "seesaw",
+}  # fmt: skip
+_WSD_RATES = [0.1 * (step + 1) for step in range(10)] + [1.0] * 50 + [1 - math.sqrt(step / 20) for step in range(20)]
+_GROWN = [2] * 40 + [32] * 40  # one epoch, so that no step is cut short
 
 
-def test_the_decay_of_wsd_lowers_the_loss_as_the_closed_form_does() -> None:
-    wsd = {"schedule__name": "wsd", "schedule__warmup": "10 steps", "schedule__decay_share": 0.25}
-    steps, losses = mean_losses(batch__micro=2, optimizer__lr=1.0, **wsd, budget__steps=80, data__subset=160)
-    decay = [1.0 * (1 - math.sqrt(step / 20)) for step in range(20)]
-    expected = theory.expected_losses([*(0.1 * (step + 1) for step in range(10)), *[1.0] * 50, *decay], 2, DIMENSIONS)
-    assert losses == pytest.approx([expected[step] for step in steps], rel=0.1)
-    assert expected[80] < 0.7 * theory.expected_losses([1.0] * 80, 2, DIMENSIONS)[-1]
-
-
-def test_a_seesaw_is_the_closed_form_of_its_rates_and_batches() -> None:
-    growth = {"batch__schedule": "stepwise", "batch__schedule_milestones": "0.5", "batch__schedule_factor": 16.0}
-    num_samples = 40 * 2 + 40 * 32  # one epoch, so that no step is cut short
-    _, losses = mean_losses(
-        num_seeds=4, batch__micro=2, optimizer__lr=1.0, **growth, batch__schedule_lr="seesaw", budget__steps=80,
-        data__subset=num_samples,
-    )  # fmt: skip
-    sizes = [2] * 40 + [32] * 40
-    expected = theory.expected_losses([1.0] * 40 + [0.25] * 40, sizes, DIMENSIONS)[-1]
-    assert losses == pytest.approx([expected], rel=0.05)
-    kept = theory.expected_losses([1.0] * 80, sizes, DIMENSIONS)[-1]
-    assert abs(kept / expected - 1) > 0.2
+@pytest.mark.parametrize(
+    ("values", "subset", "rates", "batch", "without", "within", "apart"),
+    [
+        pytest.param(_RULE, 640, [0.1 * 4**0.75] * 60, 64, 0.1, 0.02, 0.2, id="a power of the batch"),
+        pytest.param(_WSD, 160, _WSD_RATES, 2, 1.0, 0.1, 1 / 0.7 - 1, id="the decay of wsd"),
+        pytest.param(_SEESAW, 40 * 34, [1.0] * 40 + [0.25] * 40, _GROWN, 1.0, 0.05, 0.2, id="a seesaw"),
+    ],
+)
+def test_losses_are_those_of_the_closed_form_and_not_those_of_a_constant_rate(
+    values: dict[str, Any], subset: int, rates: list[float], batch: Any, without: float, within: float, apart: float
+) -> None:  # fmt: skip
+    steps, losses = mean_losses(**values, budget__steps=len(rates), data__subset=subset)
+    expected = theory.expected_losses(rates, batch, DIMENSIONS)
+    assert losses == pytest.approx([expected[step] for step in steps], rel=within)
+    constant = theory.expected_losses([without] * len(rates), batch, DIMENSIONS)[-1]
+    assert abs(constant / expected[-1] - 1) > apart
 
 
 @pytest.mark.parametrize(
@@ -233,9 +223,6 @@ def test_sharpness_is_that_of_the_closed_form() -> None:
     # the rise over the box depends on where the trial ended; it is the least where every |x| is 0, and then known
     least = 1e-6 * theory.curvatures(DIMENSIONS).sum() / 2 / (1 + told[-1].val_loss) * 100
     assert least < ending.measurements["sharpness_keskar"] < 100 * told[-1].val_loss
-
-
-# ---------------------------------------------------------------------- the benchmark of the critical batch
 
 
 def test_expected_steps_are_those_of_the_recursion_and_of_trials() -> None:

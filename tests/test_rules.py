@@ -43,7 +43,6 @@ def follow_sqrt(config: TrialConfig) -> float:
 
 
 def train(points: Sequence[dict[str, object]], truth: Callable[[TrialConfig], float], noise: float) -> Rows:
-    """Every point with three seeds."""
     rng = np.random.default_rng(0)
     configs = [build_config(BASE | point | {"seed": seed}, "test") for point in points for seed in range(3)]
     return [(config, truth(config) + noise * rng.standard_normal()) for config in configs]

@@ -5,8 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -22,7 +21,7 @@ from benchmarks.datasets import cifar_images, offer, split
 from benchmarks.gpu.plan import QUESTIONS
 from benchmarks.gpu.sheet import Found, Sample
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, run_pairs
-from benchmarks.speed import Material, hand_loop, material, train
+from benchmarks.speed import hand_loop, material, train
 from sweep.analysis.statistics import median_interval, t_quantile
 from sweep.config.trial import TrialConfig, build_config
 from sweep.probing.gate import MemoryRoom
@@ -46,11 +45,9 @@ class Job:
 
     @property
     def seconds_left(self) -> float:
-        """Below 0 when the time is over."""
         return self.until - time.monotonic()
 
     def require(self, seconds: float = 0.0) -> None:
-        """Raises :class:`TimeIsOverError` where less than ``seconds`` are left."""
         if self.seconds_left <= seconds:
             raise TimeIsOverError(f"{max(0.0, self.seconds_left):.0f} s were left and {seconds:.0f} s are required")
 
@@ -70,7 +67,6 @@ def bind_to_this_process(code: str) -> list[str]:
 
 
 def find_median(values: Sequence[float], **more: Any) -> Found:
-    """The median with its bootstrap interval."""
     if not values:
         return Found(n=0, **more)
     middle = median_interval(values)
@@ -79,7 +75,6 @@ def find_median(values: Sequence[float], **more: Any) -> Found:
 
 
 def find_mean(values: Sequence[float], **more: Any) -> Found:
-    """The mean with its interval by Student's t distribution."""
     if not values:
         return Found(n=0, **more)
     middle = mean(values)
@@ -88,8 +83,6 @@ def find_mean(values: Sequence[float], **more: Any) -> Found:
     half = t_quantile(0.95, len(values) - 1) * stdev(values) / len(values) ** 0.5
     return Found(measured=middle, interval=(middle - half, middle + half), n=len(values), **more)
 
-
-# ---------------------------------------------------------------------- trainings against plain loops, in turn
 
 # The plain loops are eager, channels first, on images that were normalized before: one in fp32 as torch sets it by
 # default (convolutions may use TF32, matrix products not), one in bf16 by autocast.
@@ -110,21 +103,13 @@ def _make_values(setting: Setting, model: str, micro: int, epochs: int, num_trai
     name = f"benchmark_images_{source}_{num_train}"
     offer(name, *split(images, num_train))
     return {
-        "model.name": model,
-        "data.name": name,
-        "batch.micro": setting.pick(micro, 8),
-        "optimizer.lr": _LR,
-        "budget.epochs": setting.pick(epochs, 1),
-        "precision.dtype": "bf16",
-    }
+        "model.name": model, "data.name": name, "batch.micro": setting.pick(micro, 8), "optimizer.lr": _LR,
+        "budget.epochs": setting.pick(epochs, 1), "precision.dtype": "bf16",
+    }  # fmt: skip
 
 
 def _collect_rounds(model: str, job: Job) -> Iterator[Sample]:
-    """Images/s of the three arms, round by round after one that warms up; last what they were compared by.
-
-    Raises:
-        ArmsDifferError: the training losses differ.
-    """
+    """Images/s of the three arms, round by round after one that warms up; last what they were compared by."""
     setting, losses = job.setting, dict[str, float]()
     arms = _make_step_arms(model, setting, losses)
     num_kept = sum("ours" in sample for sample in job.kept)
@@ -135,9 +120,18 @@ def _collect_rounds(model: str, job: Job) -> Iterator[Sample]:
         if turn >= 0:
             yield sample
         job.require()
-    if not setting.is_tiny:
-        _check_losses(losses)
-    yield {"facts": _describe_rounds(model, setting, losses)}
+    if not setting.is_tiny and any(
+        not abs(loss - losses["fp32"]) <= _MAX_APART * losses["fp32"] for loss in losses.values()
+    ):
+        raise ArmsDifferError(f"training losses differ: {losses}")
+    values = _make_values(setting, model, 512, _EPOCHS, _NUM_IMAGES[model])
+    shared = material(values, setting.device)
+    size = min(len(shared.labels), 64)
+    flops = count_training_flops(shared.model(), shared.images[:size], shared.labels[:size])
+    is_gpu = setting.device.type == "cuda"
+    peak = find_peak_of(torch.cuda.get_device_name(setting.device)) if is_gpu else None
+    facts = {"micro": values["batch.micro"], "images": len(shared.labels), "data": values["data.name"]}
+    yield {"facts": {**facts, "losses": losses, "flops_per_image": flops, "peak_flops": peak}}
 
 
 def _answer_rounds(model: str, samples: Sequence[Sample]) -> dict[str, Found]:
@@ -168,7 +162,11 @@ def _make_step_arms(model: str, setting: Setting, losses: dict[str, float]) -> d
         return trained.images_per_second
 
     def plain(dtype: str) -> float:
-        _set_defaults(setting.device)
+        if is_compiled:  # a trial sets these; here they are torch's own
+            backends: Any = torch.backends  # torch leaves these attributes untyped
+            backends.cuda.matmul.fp32_precision = "ieee"
+            backends.cudnn.conv.fp32_precision = "tf32"
+            backends.cudnn.rnn.fp32_precision = "tf32"  # a getter of torch raises where the two differ
         epochs = int(values["budget.epochs"])
         seconds, means = hand_loop(shared[dtype], epochs)
         losses[dtype] = means[-1]
@@ -177,42 +175,12 @@ def _make_step_arms(model: str, setting: Setting, losses: dict[str, float]) -> d
     return {"ours": ours, "fp32": partial(plain, "fp32"), "bf16": partial(plain, "bf16")}
 
 
-def _set_defaults(device: torch.device) -> None:
-    # a trial sets both; these are torch's own
-    if device.type == "cuda":
-        backends: Any = torch.backends  # torch leaves these attributes untyped
-        backends.cuda.matmul.fp32_precision = "ieee"
-        backends.cudnn.conv.fp32_precision = "tf32"
-        backends.cudnn.rnn.fp32_precision = "tf32"  # a getter of torch raises where the two differ
-
-
-def _check_losses(losses: dict[str, float]) -> None:
-    if any(not abs(loss - losses["fp32"]) <= _MAX_APART * losses["fp32"] for loss in losses.values()):
-        raise ArmsDifferError(f"training losses differ: {losses}")
-
-
-def _describe_rounds(model: str, setting: Setting, losses: dict[str, float]) -> dict[str, Any]:
-    values = _make_values(setting, model, 512, _EPOCHS, _NUM_IMAGES[model])
-    shared: Material = material(values, setting.device)
-    size = min(len(shared.labels), 64)
-    flops = count_training_flops(shared.model(), shared.images[:size], shared.labels[:size])
-    settings = {"micro": values["batch.micro"], "images": len(shared.labels), "data": values["data.name"]}
-    return {**settings, "losses": losses, "flops_per_image": flops, "peak_flops": _find_peak(setting.device)}
-
-
 # Dense bf16 with 32-bit accumulation, in FLOP/s, from NVIDIA's data sheets; by words of the device's name, of which the
 # more telling come first.
 _PEAKS = {
-    "H200": 989e12,
-    "GH200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L40": 181e12,
-    "L4": 121e12,
-}
+    "H200": 989e12, "GH200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "A100": 312e12,
+    "L40S": 362e12, "L40": 181e12, "L4": 121e12,
+}  # fmt: skip
 
 
 def count_training_flops(model: nn.Module, images: Tensor, labels: Tensor) -> float:
@@ -223,17 +191,9 @@ def count_training_flops(model: nn.Module, images: Tensor, labels: Tensor) -> fl
     return float(counter.get_total_flops()) / len(images)
 
 
-def _find_peak(device: torch.device) -> float | None:
-    return find_peak_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-
-
 def find_peak_of(name: str) -> float | None:
-    """What a device of that name could compute, where it is known."""
     words = set(re.split(r"[^A-Za-z0-9]+", name))
     return next((peak for known, peak in _PEAKS.items() if set(known.split()) <= words), None)
-
-
-# ---------------------------------------------------------------------- two arms in turn
 
 
 @benchmark("wait", QUESTIONS["wait"].text, "seconds", "lower", 0.02, 5)
@@ -255,20 +215,14 @@ def _wait(setting: Setting) -> Iterator[Arms]:
 
 # As many pairs as their questions require.
 _RATIOS = {
-    "input": speed.input_path._replace(num_pairs=5),
-    "harness": speed.harness._replace(num_pairs=9),
-    "monitor": speed.monitor_cost._replace(num_pairs=21),
-    "wait": _wait,
+    "input": speed.input_path._replace(num_pairs=5), "harness": speed.harness._replace(num_pairs=9),
+    "monitor": speed.monitor_cost._replace(num_pairs=21), "wait": _wait,
     "noise": speed.noise_scale._replace(num_pairs=5),
-}
+}  # fmt: skip
 
 
 def _collect_ratios(name: str, job: Job) -> Iterator[Sample]:
-    """A sample for each pair, and last what both arms were compared by.
-
-    Raises:
-        ArmsDifferError: the arms did not compute the same.
-    """
+    """A sample for each pair, and last what both arms were compared by."""
     benchmark = _RATIOS[name]
     num_kept = sum("ours" in sample for sample in job.kept)
     left = job.setting.pick(max(1, benchmark.num_pairs - num_kept), 1)
@@ -280,53 +234,32 @@ def _collect_ratios(name: str, job: Job) -> Iterator[Sample]:
 
 
 def _answer_ratios(name: str, samples: Sequence[Sample]) -> dict[str, Found]:
-    """The median of the ratios."""
     facts: dict[str, Any] = next((sample["facts"] for sample in samples if "facts" in sample), {})
     note = f"images: {facts['images']}" if facts.get("images") == "noise" else ""
     ratios = [sample["ours"] / sample["theirs"] for sample in samples if "ours" in sample]
     return {name: find_median(ratios, note=note, facts=facts)}
 
 
-# ---------------------------------------------------------------------- forecast of memory
-
 # Sizes of cards, in GiB, from a notebook's to the largest: on which of them is refused what fits?
 CARDS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141)
 _MEMORY_FAST = {"precision.dtype": "bf16", "precision.channels_last": True}
 _LESS = {"precision.checkpointing": True}
 _KINDS: tuple[tuple[dict[str, Any], tuple[int, ...]], ...] = (
-    ({"model.name": "resnet18"}, (256, 1024, 4096)),
-    ({"model.name": "resnet18", **_MEMORY_FAST}, (512, 2048, 8192)),
+    ({"model.name": "resnet18"}, (256, 1024, 4096)), ({"model.name": "resnet18", **_MEMORY_FAST}, (512, 2048, 8192)),
     ({"model.name": "resnet18", **_MEMORY_FAST, **_LESS}, (1024, 4096)),
     ({"model.name": "resnet18", "precision.dtype": "fp16", "optimizer.name": "adamw"}, (512, 2048)),
-    ({"model.name": "resnet50"}, (128, 512)),
-    ({"model.name": "resnet50", **_MEMORY_FAST}, (256, 1024, 2048)),
+    ({"model.name": "resnet50"}, (128, 512)), ({"model.name": "resnet50", **_MEMORY_FAST}, (256, 1024, 2048)),
     ({"model.name": "resnet50", **_MEMORY_FAST, "batch.accumulation": 2, "optimizer.name": "lamb"}, (512,)),
     ({"model.name": "resnet50", **_MEMORY_FAST, **_LESS}, (512, 2048)),
     ({"model.name": "vit_small", "optimizer.name": "adamw"}, (128, 512)),
     ({"model.name": "vit_small", "optimizer.name": "adamw", "precision.dtype": "bf16"}, (256, 1024, 2048)),
     ({"model.name": "vit_small", "optimizer.name": "adamw", "precision.dtype": "fp16"}, (512,)),
     ({"model.name": "vit_small", "optimizer.name": "adamw", "precision.dtype": "bf16", **_LESS}, (1024, 4096)),
-)
+)  # fmt: skip
 # Every kind's smallest first, so that a run that is cut short has seen all kinds.
 CONFIGURATIONS: tuple[dict[str, Any], ...] = tuple(
     {**values, "batch.micro": sizes[turn]} for turn in range(3) for values, sizes in _KINDS if turn < len(sizes)
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """A configuration's forecast beside its record."""
-
-    values: dict[str, Any]
-    forecast_bytes: int
-    recorded_bytes: int
-    reserved_bytes: int  # what the allocator took from the device, so what a card must have
-    is_edge_passed: bool | None  # trained within the least memory at which it is admitted; None: not tried
-
-    @property
-    def error(self) -> float:
-        """Forecast over record, less 1."""
-        return self.forecast_bytes / self.recorded_bytes - 1
 
 
 def _judge_forecasts(job: Job) -> Iterator[Sample]:
@@ -342,76 +275,57 @@ def _judge_forecasts(job: Job) -> Iterator[Sample]:
 
 
 def answer_memory(samples: Sequence[Sample]) -> dict[str, Found]:
-    """What the configurations come to together."""
-    seen = [_Seen(**sample) for sample in samples if "outcome" not in sample]
-    others = [f"{sample['outcome']}: {sample['values']}" for sample in samples if "outcome" in sample]
+    seen = [sample for sample in samples if "outcome" not in sample]
+    others = "; ".join(f"{sample['outcome']}: {sample['values']}" for sample in samples if "outcome" in sample)
     if not seen:
-        names = ("memory_median", "memory_worst", "memory_admitted", "memory_refused")
-        return {name: Found(n=0, note="; ".join(others)) for name in names}
-    errors, n = [abs(each.error) for each in seen], len(seen)
-    tried = [each for each in seen if each.is_edge_passed is not None]
-    ran_out = sum(not each.is_edge_passed for each in tried)
-    fitting = [(each, card << 30) for each in seen for card in CARDS if each.reserved_bytes <= card << 30]
-    refused = sum(each.forecast_bytes > MemoryRoom(card, 0).limit_bytes for each, card in fitting)
+        return {f"memory_{name}": Found(n=0, note=others) for name in ("median", "worst", "admitted", "refused")}
+    errors, n = [abs(each["forecast_bytes"] / each["recorded_bytes"] - 1) for each in seen], len(seen)
+    tried = [each for each in seen if each["is_edge_passed"] is not None]
+    ran_out = sum(not each["is_edge_passed"] for each in tried)
+    # what the allocator took from the device is what a card must have
+    fitting = [(each, card << 30) for card in CARDS for each in seen if each["reserved_bytes"] <= card << 30]
+    refused = sum(each["forecast_bytes"] > MemoryRoom(card, 0).limit_bytes for each, card in fitting)
+    edge, share = ran_out if tried else None, refused / len(fitting) if fitting else None
     return {
-        "memory_median": Found(measured=median(errors), n=n, note="; ".join(others)),
+        "memory_median": Found(measured=median(errors), n=n, note=others),
         "memory_worst": Found(measured=max(errors), n=n),
-        "memory_admitted": Found(
-            measured=ran_out if tried else None, n=len(tried), note="trained within forecast / 0.9"
-        ),
-        "memory_refused": Found(
-            measured=refused / len(fitting) if fitting else None, n=n, note=f"{len(fitting)} cases"
-        ),
+        "memory_admitted": Found(measured=edge, n=len(tried), note="trained within forecast / 0.9"),
+        "memory_refused": Found(measured=share, n=n, note=f"{len(fitting)} cases"),
     }
 
 
 def _see(values: dict[str, Any], job: Job) -> Sample:
-    device, config = job.setting.device, _memory_config(values, job)
+    device, micro = job.setting.device, job.setting.pick(values["batch.micro"], 4)
+    num_images = micro * values.get("batch.accumulation", 1)
+    settings = {"data.name": "synthetic", "data.subset": num_images, "budget.steps": 1, "optimizer.lr": 0.01}
+    config = build_config(settings | values | {"batch.micro": micro}, "benchmark")
     predicted = estimate_memory(config, device_type=device.type).peak_memory_bytes
-    ending = _train_free(config, device)
+    ending = _train_within(config, device)
     if ending.outcome != "complete":
         return {"values": values, "outcome": ending.outcome, "error": ending.error}
     recorded, is_passed = int(ending.measurements["peak_memory_bytes"]), None
     reserved = recorded
     if device.type == "cuda":
         reserved = torch.cuda.max_memory_reserved(device)
-        with _card_of(int(predicted / 0.9), device):
-            is_passed = _train_free(config, device).outcome == "complete"
-    seen = _Seen(
-        values=values,
-        forecast_bytes=predicted,
-        recorded_bytes=recorded,
-        reserved_bytes=reserved,
-        is_edge_passed=is_passed,
-    )
-    return asdict(seen)
+        is_passed = _train_within(config, device, int(predicted / 0.9)).outcome == "complete"
+    return {
+        "values": values, "forecast_bytes": predicted, "recorded_bytes": recorded, "reserved_bytes": reserved,
+        "is_edge_passed": is_passed,
+    }  # fmt: skip
 
 
-def _memory_config(values: dict[str, Any], job: Job) -> TrialConfig:
-    micro = job.setting.pick(values["batch.micro"], 4)
-    num_images = micro * values.get("batch.accumulation", 1)
-    settings = {"data.name": "synthetic", "data.subset": num_images, "budget.steps": 1, "optimizer.lr": 0.01}
-    return build_config(settings | values | {"batch.micro": micro}, "benchmark")
-
-
-def _train_free(config: TrialConfig, device: torch.device) -> Ending:
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-    return train_trial(config, device=str(device))
-
-
-@contextmanager
-def _card_of(limit_bytes: int, device: torch.device) -> Iterator[None]:
-    # the allocator gives no more than this
+def _train_within(config: TrialConfig, device: torch.device, limit_bytes: int | None = None) -> Ending:
+    # the allocator gives no more than the limit
+    if device.type != "cuda":
+        return train_trial(config, device=str(device))
     installed = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / installed), device)
+    torch.cuda.reset_peak_memory_stats(device)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (limit_bytes or installed) / installed), device)
     try:
-        yield
+        return train_trial(config, device=str(device))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
-        torch.cuda.empty_cache()
 
 
 SPEED_MEASURES = {

@@ -31,8 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 _GRACE_SECONDS = 15.0  # a piece that knows its time ends before it is ended
 Send = Callable[[Json], None]
 
-# ---------------------------------------------------------------------- in the process of the piece
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one piece; the samples that an earlier run kept are read from standard input."""
@@ -79,9 +77,6 @@ def _ending(state: str, why: str = "") -> Json:
     return {"kind": "end", "state": state, "why": why[:500]}
 
 
-# ---------------------------------------------------------------------- in the process of the command
-
-
 @dataclass(frozen=True, kw_only=True)
 class Day:
     """What all pieces share; ``until`` by ``time.monotonic``."""
@@ -120,6 +115,7 @@ def run_piece(
 ) -> tuple[State, str]:
     """How the process of a piece ended, and why; what it sends is in ``sheet`` at once, its other output in the log."""
     is_over, pipe = threading.Event(), subprocess.PIPE
+    ending: tuple[State, str] | None = None
     with subprocess.Popen(
         command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     ) as process:
@@ -139,7 +135,12 @@ def run_piece(
             with suppress(BrokenPipeError):  # it ended before it read
                 process.stdin.write(kept)
                 process.stdin.close()
-            ending = _follow(piece, process.stdout, sheet)
+            for message in map(json.loads, process.stdout):
+                if message["kind"] == "sample":
+                    samples = [*sheet.document["pieces"][piece.name]["samples"], message["sample"]]
+                    sheet.add(piece.name, message["sample"], MEASURES[piece.name].answer(samples))
+                else:
+                    ending = message["state"], message["why"]
             code = process.wait()
         finally:
             timer.cancel()
@@ -150,18 +151,6 @@ def run_piece(
     if is_over.is_set():
         return "cut short", f"ended after {limit_seconds:.0f} s"
     return "failed", f"its process ended with exit code {code}"
-
-
-def _follow(piece: Piece, output: IO[str], sheet: Sheet) -> tuple[State, str] | None:
-    ending = None
-    for line in output:
-        message = json.loads(line)
-        if message["kind"] == "sample":
-            samples = [*sheet.document["pieces"][piece.name]["samples"], message["sample"]]
-            sheet.add(piece.name, message["sample"], MEASURES[piece.name].answer(samples))
-        else:
-            ending = message["state"], message["why"]
-    return ending
 
 
 def _copy_log(output: IO[str], path: Path) -> None:

@@ -1,6 +1,5 @@
 """The pieces of a day with a GPU and the questions that each of them answers, from ``plan.toml``. Imports no torch."""
 
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,10 +28,6 @@ class Question:
     least_n: int = 1
     needs_gpu: str = ""
 
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and self.low <= self.high and self.because):
-            raise ValueError(f"{self.text}: requires low <= high and a reason")
-
     def is_met(self, measured: float | None, n: int) -> bool | None:
         """Whether ``measured`` from ``n`` measurements meets the goal; None where there is no goal."""
         if self.at_least is None and self.at_most is None:
@@ -43,14 +38,12 @@ class Question:
 
     @property
     def goal(self) -> str:
-        """As text, empty where there is none."""
         if self.at_least is not None:
             return f"≥ {self.at_least:g}"
         return "" if self.at_most is None else f"≤ {self.at_most:g}"
 
     @property
     def predicted(self) -> str:
-        """As text."""
         return f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
 
     def judge(self, measured: float | None) -> str:
@@ -71,12 +64,10 @@ class Piece:
 
     @property
     def limit_seconds(self) -> float:
-        """After which the piece is ended."""
         return min(PIECE_SECONDS, 60.0 + 1.5 * self.seconds)
 
     @property
     def questions(self) -> dict[str, Question]:
-        """What it answers."""
         return {name: question for name, question in QUESTIONS.items() if question.piece == self.name}
 
 
@@ -86,11 +77,7 @@ QUESTIONS = {name: Question(**about) for name, about in _PLAN["questions"].items
 
 
 def choose_pieces(only: str | None) -> list[Piece]:
-    """The pieces of ``only``, names with commas between them, in their order; all without it.
-
-    Raises:
-        InputError: for an unknown name.
-    """
+    """The pieces of ``only``, names with commas between them, in their order; all without it."""
     names = [name.strip() for name in only.split(",")] if only else list(PIECES)
     for name in names:
         if name not in PIECES:

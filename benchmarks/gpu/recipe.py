@@ -12,7 +12,7 @@ arXiv:2404.00498 (network, whitening, first layer's bias, alternating flip, labe
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import mean, median
@@ -30,8 +30,6 @@ from sweep.config.sections import ModelSection
 from sweep.config.tables import MODELS, OPTIMIZERS, ImageShape, ModelEntry, OptimizerEntry
 from sweep.measurement.device import make_synchronizer
 from sweep.training.data.images import ArrayImages
-
-# ---------------------------------------------------------------------- network and optimizer
 
 WIDTHS = (64, 256, 256)
 BATCH = 2_000
@@ -121,27 +119,16 @@ def orthogonalize(matrix: Tensor) -> Tensor:
     return found
 
 
-Parameters = list[Tensor]
-
-
-def group_parameters(model: "SpeedNetwork") -> list[dict[str, Any]]:
-    """What is trained, for gradients of the sum of a batch's losses."""
-    filters: Parameters = [parameter for parameter in model.blocks.parameters() if parameter.ndim == 4]
-    biases: Parameters = [
-        parameter for parameter in model.blocks.parameters() if parameter.ndim == 1 and parameter.requires_grad
-    ]
-    assert model.whitening.bias is not None
-    return make_groups([model.whitening.bias], biases, [model.head.weight], filters)
-
-
 def make_groups(
-    whitening: Parameters, biases: Parameters, head: Parameters, filters: Parameters, gradient_scale: float = 1.0
+    parameters: Iterable[Tensor], whitening: Sequence[Tensor] = (), gradient_scale: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Groups of :class:`SpeedOptimizer`, those without a parameter left out. ``gradient_scale`` is the size of a batch
-    where gradients are of its mean loss, 1 where they are of the sum."""
+    """Groups of :class:`SpeedOptimizer`: the whitening's bias, biases, head and filters, told apart by their number of
+    dimensions. ``gradient_scale`` is the size of a batch where gradients are of its mean loss, 1 where of the sum."""
+    trained = [each for each in parameters if each.requires_grad]
+    biases, head, filters = ([each for each in trained if each.ndim == ndim] for ndim in (1, 2, 4))
     plain = [
         {"params": params, "factor": factor, "decay": DECAY / factor, "momentum": MOMENTUM, "scale": gradient_scale}
-        for params, factor in ((whitening, BIAS_LR), (biases, BIAS_LR), (head, HEAD_LR))
+        for params, factor in ((list(whitening), BIAS_LR), (biases, BIAS_LR), (head, HEAD_LR))
     ]
     groups = [*plain, {"params": filters, "factor": FILTER_LR, "momentum": FILTER_MOMENTUM, "is_filter": True}]
     return [group for group in groups if group["params"]]
@@ -187,8 +174,6 @@ class SpeedOptimizer(torch.optim.Optimizer):
         return ahead
 
 
-# ---------------------------------------------------------------------- the public loop
-
 _MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
@@ -215,7 +200,6 @@ class PublicLoop:
             self.forward = torch.compile(self.network, mode="reduce-overhead", dynamic=False)
 
     def __call__(self, epochs: int, seed: int) -> tuple[float, float]:
-        """Seconds of training, and the accuracy on the test images."""
         wait = make_synchronizer(self.device)
         if self.is_gpu:
             self._train(1)  # a trial in between has reset the compiler
@@ -243,7 +227,10 @@ class PublicLoop:
     def _train(self, epochs: int) -> None:
         steps_an_epoch = len(self.labels) // self.batch
         total, fixed = epochs * steps_an_epoch, WHITENING_EPOCHS * steps_an_epoch
-        optimizer = SpeedOptimizer(group_parameters(self.network), is_compiled=self.is_gpu)
+        bias = self.network.whitening.bias
+        assert bias is not None
+        trained = [*self.network.blocks.parameters(), self.network.head.weight]
+        optimizer = SpeedOptimizer(make_groups(trained, [bias]), is_compiled=self.is_gpu)
         self.network.train()
         for step, (images, labels) in enumerate(self._epochs(epochs)):
             loss = cross_entropy(self.forward(images), labels, label_smoothing=LABEL_SMOOTHING, reduction="sum")
@@ -291,8 +278,6 @@ def normalize_images(images: ArrayImages, device: torch.device, count: int | Non
     return normalized.half() if device.type == "cuda" else normalized
 
 
-# ---------------------------------------------------------------------- both arms in turn
-
 NUM_SEEDS = 10
 TARGET = 0.94
 LENGTHS = (8, 9, 10, 12, 16)  # epochs
@@ -305,7 +290,10 @@ Train = Callable[[int, int], tuple[float, float]]  # epochs, seed -> seconds of 
 
 def collect_trainings(job: Job) -> Iterator[Sample]:
     """Trainings of both arms in turn, until each has its shortest length or has tried all."""
-    arms = _make_arms(job)
+    train_images, test_images = cifar_splits(is_tiny=job.setting.is_tiny)
+    batch = job.setting.pick(BATCH, _TINY_BATCH)
+    ours: Train = partial(_train_ours, _offer_network(train_images, test_images, batch), job)
+    arms: dict[str, Train] = {"public": PublicLoop(train_images, test_images, job.setting.device, batch), "ours": ours}
     lengths, num_seeds = ((1,), 2) if job.setting.is_tiny else (LENGTHS, NUM_SEEDS)
     target = 0.0 if job.setting.is_tiny else TARGET
     samples, longest = list(job.kept), 0.0
@@ -371,18 +359,6 @@ def _describe_lengths(samples: Sequence[Sample]) -> str:
     return ", ".join(texts)
 
 
-def _make_arms(job: Job) -> dict[str, Train]:
-    train_images, test_images = cifar_splits(is_tiny=job.setting.is_tiny)
-    return {
-        "public": PublicLoop(train_images, test_images, job.setting.device, _choose_batch(job)),
-        "ours": partial(_train_ours, _offer_network(train_images, test_images, _choose_batch(job)), job),
-    }
-
-
-def _choose_batch(job: Job) -> int:
-    return job.setting.pick(BATCH, _TINY_BATCH)
-
-
 def _offer_network(train_images: ArrayImages, test_images: ArrayImages, batch: int) -> str:
     # as a plug-in would: the network, its optimizer, and the images under one name
     name = "benchmark_speed_recipe"
@@ -394,19 +370,12 @@ def _offer_network(train_images: ArrayImages, test_images: ArrayImages, batch: i
 
     def build_optimizer(groups: list[dict[str, Any]], *_more: object) -> torch.optim.Optimizer:
         # a trial's loss is the mean over a batch
-        return SpeedOptimizer(_regroup(groups, batch), is_compiled=groups[0]["params"][0].is_cuda)
+        every = [each for group in groups for each in group["params"]]
+        return SpeedOptimizer(make_groups(every, (), float(batch)), is_compiled=every[0].is_cuda)
 
     MODELS[name] = ModelEntry(build=build, has_batch_statistics=True)
     OPTIMIZERS[name] = OptimizerEntry(build=build_optimizer, groups="matrices", has_betas=False)
     return name
-
-
-def _regroup(groups: list[dict[str, Any]], batch: int) -> list[dict[str, Any]]:
-    # a trial groups by decay and by what is a matrix: of what is left, the head alone has more than one dimension
-    filters = [each for group in groups for each in group["params"] if each.ndim == 4]
-    biases = [each for group in groups for each in group["params"] if each.ndim == 1]
-    head = [each for group in groups for each in group["params"] if each.ndim == 2]
-    return make_groups([], biases, head, filters, float(batch))
 
 
 def _train_ours(name: str, job: Job, epochs: int, seed: int) -> tuple[float, float]:
@@ -414,22 +383,11 @@ def _train_ours(name: str, job: Job, epochs: int, seed: int) -> tuple[float, flo
     if is_gpu:
         torch.compiler.reset()  # as in a process of its own
     values: dict[str, Any] = {
-        "model.name": name,
-        "data.name": name,
-        "data.augment": "crop_alternating_flip",
-        "batch.micro": _choose_batch(job),
-        "optimizer.name": name,
-        "optimizer.lr": 1.0,
-        "rules.lr": "none",
-        "schedule.name": "linear",
-        "schedule.warmup": 0.0,
-        "budget.epochs": epochs,
-        "precision.dtype": "bf16" if is_gpu else "fp32",
-        "precision.channels_last": True,
-        "precision.compile": is_gpu,
-        "regularization.label_smoothing": LABEL_SMOOTHING,
-        "evaluation.tta": "flip",
-        "seed": seed,
-    }
+        "model.name": name, "data.name": name, "data.augment": "crop_alternating_flip",
+        "batch.micro": job.setting.pick(BATCH, _TINY_BATCH), "optimizer.name": name, "optimizer.lr": 1.0,
+        "rules.lr": "none", "schedule.name": "linear", "schedule.warmup": 0.0, "budget.epochs": epochs,
+        "precision.dtype": "bf16" if is_gpu else "fp32", "precision.channels_last": True, "precision.compile": is_gpu,
+        "regularization.label_smoothing": LABEL_SMOOTHING, "evaluation.tta": "flip", "seed": seed,
+    }  # fmt: skip
     trained = train(values, job.setting.device)
     return trained.seconds, trained.evaluations[-1].val_accuracy

@@ -53,7 +53,6 @@ class Sheet:
                 piece |= {"state": "cut short", "why": "the command was killed"}
 
     def states(self) -> dict[str, State]:
-        """How each piece that was begun has ended."""
         return {name: piece["state"] for name, piece in self.document["pieces"].items()}
 
     def begin(self, name: str, *, is_again: bool = False) -> list[Sample]:
@@ -69,7 +68,6 @@ class Sheet:
         return list(known["samples"])
 
     def add(self, name: str, sample: Sample, rows: Mapping[str, Found]) -> None:
-        """One more sample, and the rows of all samples."""
         piece = self.document["pieces"][name]
         piece["samples"].append(sample)
         piece["rows"] = {question: asdict(found) for question, found in rows.items()}
@@ -91,9 +89,6 @@ def _find_open(folder: Path, stem: str) -> Path | None:
         if any(pieces.get(name, {}).get("state") != "done" for name in PIECES):
             return path
     return None
-
-
-# ---------------------------------------------------------------------- as Markdown
 
 
 def format_plan(states: Mapping[str, str]) -> str:

@@ -33,8 +33,6 @@ from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, TrialTask
 from sweep.training.data.folders import find_cache_folder
 
-# ---------------------------------------------------------------------- tests
-
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _RESULT = re.compile(r"^(?P<file>\S+\.py)::(?P<name>.+?) (?P<result>PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
 _PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
@@ -51,11 +49,6 @@ def _run_tests(job: Job) -> Iterator[Sample]:
 
 
 def run_file(name: str) -> Sample:
-    """The result of every test of a file, by pytest.
-
-    Raises:
-        RuntimeError: no test was run.
-    """
     command = [*bind_to_this_process(_PYTEST), name, "-v", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
     command += ["-o", "addopts=-ra", "-W", "ignore:This process:DeprecationWarning"]  # Python 3.12 on forked workers
     paths = [str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -81,8 +74,6 @@ def count_failed(samples: Sequence[Sample]) -> dict[str, Found]:
         return {"tests": Found(n=0, note=note)}
     return {"tests": Found(measured=len(failed), n=len(results), note=note)}
 
-
-# ---------------------------------------------------------------------- many trials at once on one GPU
 
 _TRIAL_SECONDS = 3.0  # of a trial that is alone
 _AT_ONCE = (2, 4, 8, 16)
@@ -116,7 +107,6 @@ def _collect_rates(job: Job) -> Iterator[Sample]:
 
 
 def _answer_rates(samples: Sequence[Sample]) -> dict[str, Found]:
-    """The best rate over that of one at a time."""
     rows = {}
     for model in _PACKED:
         found = [sample for sample in samples if sample["model"] == model and "rate" in sample]
@@ -149,14 +139,10 @@ def _endings(executor: ProcessExecutor, tasks: list[TrialTask]) -> list[Ending]:
 def _calibrated(executor: ProcessExecutor, model: str, job: Job) -> TrialTask:
     """As many steps as one trial alone takes in ``_TRIAL_SECONDS``."""
     values: dict[str, Any] = {
-        "model.name": model,
-        "data.name": "synthetic",
-        "data.subset": job.setting.pick(8192, 100),
-        "batch.micro": job.setting.pick(_PACKED[model], 8),
-        "precision.dtype": "bf16",
-        "precision.channels_last": model.startswith("resnet"),
-        "budget.steps": job.setting.pick(200, 2),
-    }
+        "model.name": model, "data.name": "synthetic", "data.subset": job.setting.pick(8192, 100),
+        "batch.micro": job.setting.pick(_PACKED[model], 8), "precision.dtype": "bf16",
+        "precision.channels_last": model.startswith("resnet"), "budget.steps": job.setting.pick(200, 2),
+    }  # fmt: skip
     task = TrialTask(number=0, config=build_config(values, "benchmark"))
     if job.setting.is_tiny:
         return task
@@ -177,8 +163,6 @@ def images_folder(archive: Path = ARCHIVE) -> Path:
     return place
 
 
-# ---------------------------------------------------------------------- a whole study, as its user runs it
-
 _NUM_TRIALS = 60
 _SWEEP = "from sweep.cli import main; main()"  # the command, wherever it is installed
 _LOOK_SECONDS = 0.5
@@ -196,8 +180,13 @@ def _run_study(job: Job) -> Iterator[Sample]:
         command = _make_command(name, root, job)
         print(" ".join(command), flush=True)
         began = time.monotonic()
-        with _watched(str(job.setting.device)) as looks:
-            code = _wait_for(command, job)
+        with _watched(str(job.setting.device)) as looks, subprocess.Popen(command) as process:
+            try:
+                process.wait(timeout=max(1.0, job.seconds_left - _READ_SECONDS))
+            except subprocess.TimeoutExpired:  # as by Ctrl-C
+                process.send_signal(signal.SIGINT)
+                process.wait()
+        code = process.returncode
         seconds = time.monotonic() - began
         folder = Path(root) / name
         if not (folder / "study.sqlite").is_file():
@@ -210,7 +199,6 @@ def _run_study(job: Job) -> Iterator[Sample]:
 
 
 def _answer_study(samples: Sequence[Sample]) -> dict[str, Found]:
-    """What the last study came to."""
     if not samples:
         return {name: Found(n=0) for name in _ROWS}
     last = samples[-1]
@@ -227,27 +215,14 @@ def _answer_study(samples: Sequence[Sample]) -> dict[str, Found]:
     }
 
 
-def _wait_for(command: list[str], job: Job) -> int:
-    """The exit code; the command is interrupted, as by Ctrl-C, when the time of the piece is over."""
-    with subprocess.Popen(command) as process:
-        try:
-            process.wait(timeout=max(1.0, job.seconds_left - _READ_SECONDS))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-    return process.returncode
-
-
 def _read_study(folder: Path) -> Sample:
     trials = load_frames(folder).trials
     uses = [use for use, found in as_document(recommend(folder))["uses"].items() if found.get("config")]
     return {
         "outcomes": {str(outcome): int(count) for outcome, count in trials["outcome"].value_counts().items()},
-        "num_search": int((trials["phase"] == "search").sum()),
-        "trial_seconds": float(trials["total_seconds"].sum()),
-        "training_utilization": [float(value) for value in trials["gpu_utilization"].dropna()],
-        "uses": uses,
-    }
+        "num_search": int((trials["phase"] == "search").sum()), "trial_seconds": float(trials["total_seconds"].sum()),
+        "training_utilization": [float(value) for value in trials["gpu_utilization"].dropna()], "uses": uses,
+    }  # fmt: skip
 
 
 def _make_command(name: str, root: str, job: Job) -> list[str]:
@@ -286,8 +261,6 @@ def _watched(device: str) -> Iterator[list[float]]:
 
 
 MEASURES = SPEED_MEASURES | {
-    "tests": Measure(_run_tests, count_failed),
-    "recipe": Measure(collect_trainings, answer_recipe),
-    "packed": Measure(_collect_rates, _answer_rates),
-    "study": Measure(_run_study, _answer_study),
-}
+    "tests": Measure(_run_tests, count_failed), "recipe": Measure(collect_trainings, answer_recipe),
+    "packed": Measure(_collect_rates, _answer_rates), "study": Measure(_run_study, _answer_study),
+}  # fmt: skip

@@ -17,14 +17,11 @@ _PROGRAM = Path(__file__).with_name("storm_study.py")
 _STARTER = Path(__file__).with_name("storm_starts.py")
 _FIRST_SECONDS = 120.0  # to the first trial after a start, on a machine that is busy with other things
 SPEC: dict[str, Any] = {
-    "name": "storm",
-    "question": "What is left after this?",
-    "sampler": "random",
-    "objectives": ["val_accuracy", "train_seconds"],
-    "confirm": {"seeds": 0},
+    "name": "storm", "question": "What is left after this?", "sampler": "random",
+    "objectives": ["val_accuracy", "train_seconds"], "confirm": {"seeds": 0},
     "base": {"data.name": "digits", "data.subset": 128, "budget.epochs": 4, "batch.micro": 32},
     "space": {"optimizer.lr": {"log": [1e-3, 1e-1]}},
-}
+}  # fmt: skip
 
 
 @final
@@ -40,52 +37,37 @@ class Storm:
         self._about = json.dumps({"spec": spec, "options": {"root": str(folder / "runs"), "reuse": False, **options}})
         self._started: list[subprocess.Popen[Any]] = []
 
-    def start(self, **environment: str) -> subprocess.Popen[bytes]:
-        """The supervisor, begun."""
-        with self._errors.open("ab") as errors:
-            supervisor = subprocess.Popen(
-                self.watch.command(sys.executable, str(_PROGRAM), self._about),
-                env=self.watch.environment | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                start_new_session=True,
-            )
-        self._started.append(supervisor)
-        return supervisor
+    def _begin(self, *words: str, environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
+        begun = subprocess.Popen(
+            self.watch.command(sys.executable, *words), env=self.watch.environment | environment,
+            stdin=subprocess.DEVNULL, start_new_session=True, **options,
+        )  # fmt: skip
+        self._started.append(begun)
+        return begun
 
-    def start_often(self, count: int) -> "subprocess.Popen[str]":
+    def start(self, **environment: str) -> subprocess.Popen[bytes]:
+        with self._errors.open("ab") as errors:
+            return self._begin(str(_PROGRAM), self._about, environment=environment, stdout=errors, stderr=errors)
+
+    def start_often(self, count: int) -> subprocess.Popen[str]:
         """So many supervisors at once; see ``storm_starts.py`` for what comes back."""
-        words = [sys.executable, str(_STARTER), str(count), self._about, str(self._folder)]
-        starter = subprocess.Popen(
-            self.watch.command(*words),
-            env=self.watch.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self._started.append(starter)
-        return starter
+        words = (str(_STARTER), str(count), self._about, str(self._folder))
+        return self._begin(*words, environment={}, stdout=subprocess.PIPE, text=True)
 
     @property
     def errors(self) -> str:
-        """What the supervisors have said."""
         return self._errors.read_text()
 
     def trials(self) -> list[tuple[int, Process]]:
-        """The processes that train now, with the numbers of their trials."""
         numbered = [(trial_of(each.pid), each) for each in self.watch.look()]
         leaders = {each.pid for number, each in numbered if number is not None}
         return [(number, each) for number, each in numbered if number is not None and each.parent not in leaders]
 
     def workers(self) -> list[tuple[int, Process]]:
-        """The processes that trials have started, with the numbers of the trials."""
         leaders = {each.pid: number for number, each in self.trials()}
         return [(leaders[each.parent], each) for each in self.watch.look() if each.parent in leaders]
 
     def finish(self, supervisor: subprocess.Popen[bytes], limit_seconds: float = 600.0) -> None:
-        """Waits until the study is complete."""
         assert supervisor.wait(limit_seconds) == 0, self.errors[-4000:]
 
     def await_attempt(self, supervisor: subprocess.Popen[bytes], num_before: int) -> float:
@@ -98,7 +80,6 @@ class Storm:
         return time.monotonic() - begun
 
     def count_zombies(self, tally: Tally) -> None:
-        """Waits until all processes are gone whose supervisor is."""
         left, seconds = self.watch.zombies()
         tally.zombies += [str(each) for each in left]
         tally.note("processes gone after their supervisor, s", seconds)

@@ -42,7 +42,6 @@ class Ledger:
         self._thread.join()
 
     def look(self) -> None:
-        """Reads everything once and compares."""
         with self._lock, closing(self._connect()) as connection:
             for table in _TABLES:
                 cursor = connection.execute(f"SELECT * FROM {table}")
@@ -68,13 +67,8 @@ class Ledger:
         return [*self._lost, *unended, *(f"attempt never ended: {row}" for row in open_rows)]
 
     def duplicates(self) -> list[str]:
-        """Rows of equal keys, and configurations that were searched under two numbers."""
-        found = [
-            f"{table} {key}"
-            for table, (names, *_) in _TABLES.items()
-            for key, count in Counter(_key(row, names) for row in self.rows[table]).items()
-            if count > 1
-        ]
+        keys = Counter((table, *_key(row, names)) for table, (names, *_) in _TABLES.items() for row in self.rows[table])
+        found = [str(key) for key, count in keys.items() if count > 1]
         searched = Counter(row["trial_key"] for row in self.rows["sweep_trials"] if row["phase"] == "search")
         return [*found, *(f"trial key {key}" for key, count in searched.items() if count > 1)]
 
@@ -86,7 +80,6 @@ class Ledger:
         return causes
 
     def outcomes(self) -> dict[int, str]:
-        """How each trial ended."""
         return {row["number"]: row["outcome"] for row in self.rows["sweep_trials"]}
 
     def _read_along(self) -> None:
@@ -111,7 +104,6 @@ class Ledger:
 
 
 def file_ledger(path: Path) -> Ledger:
-    """The ledger of a study's SQLite file."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0, isolation_level=None)

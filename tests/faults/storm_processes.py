@@ -34,7 +34,6 @@ class Process:
 
 
 def process(pid: int) -> Process | None:
-    """The process of that id, dead and not yet reaped ones included."""
     try:
         rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -81,11 +80,9 @@ class Watch:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the first of the processes; the others inherit it."""
         return os.environ | {_MARK: self._value, "OMP_WAIT_POLICY": "PASSIVE"}
 
     def command(self, *words: str) -> list[str]:
-        """``words`` with a /dev/shm of their own, where this machine allows that."""
         if not may_unshare():
             return list(words)
         self._shared_memory.mkdir(exist_ok=True)
@@ -93,7 +90,6 @@ class Watch:
         return ["unshare", "--mount", "sh", "-c", script, str(self._shared_memory), *words]
 
     def look(self) -> list[Process]:
-        """The processes that live now."""
         pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
         self._strangers &= pids
         known = {pid for pid, _ in self._known}
@@ -142,7 +138,6 @@ def _age_seconds(one: Process) -> float:
 
 @cache
 def may_unshare() -> bool:
-    """Whether a process may have mounts of its own here."""
     if shutil.which("unshare") is None:
         return False
     script = 'mount --bind "$0" /dev/shm'

@@ -44,9 +44,7 @@ def main(about: dict[str, Any]) -> int:
 
         load_plugin(plugin)
     settings = ExecutorSettings(
-        name=options.pop("executor", "process"),
-        slurm=SlurmSettings(**options.pop("slurm", {})),
-        device="cpu",
+        name=options.pop("executor", "process"), slurm=SlurmSettings(**options.pop("slurm", {})), device="cpu"
     )
     options |= {"root": Path(options["root"]), "executor": settings}
     try:

@@ -9,7 +9,6 @@ PROPERTY = "storm"  # under which it travels with the test's report, from anothe
 
 
 def rounds(whole: int) -> int:
-    """So many of them in the whole storm, a tenth otherwise."""
     return whole if IS_WHOLE else max(1, whole // 10)
 
 
@@ -25,13 +24,10 @@ class Tally:
     notes: dict[str, float] = field(default_factory=dict)
 
     def count(self, kind: str, number: int = 1) -> None:
-        """So many faults of a kind have happened."""
         self.faults[kind] = self.faults.get(kind, 0) + number
 
     def note(self, what: str, value: float) -> None:
-        """Keeps the largest of the values of ``what``, for the summary."""
         self.notes[what] = max(value, self.notes.get(what, value))
 
     def check(self) -> None:
-        """Nothing may be lost, doubled or left behind."""
         assert (self.lost, self.duplicates, self.zombies) == ([], [], [])

@@ -22,7 +22,6 @@ Rows = set[tuple[str, ...]]
 
 
 def offsets(size: int, count: int) -> list[int]:
-    """So many lengths below ``size``: the ends, and at random between them."""
     drawn = random.Random(size).sample(range(1, size - 1), max(0, count - 2))
     return [0, size - 1, *drawn][:count]
 
@@ -40,7 +39,6 @@ def torn(paths: Iterable[Path], count: int) -> Iterator[Path]:
 
 
 def rows_of(frames: Frames) -> Rows:
-    """Every row of every frame, as text."""
     named = {name: getattr(frames, name) for name in ("trials", "attempts", "evaluations", "probes", "studies")}
     return {
         (name, *map(repr, row))
@@ -51,7 +49,6 @@ def rows_of(frames: Frames) -> Rows:
 
 
 def refusal_or(read: Callable[[], Frames]) -> Rows | str:
-    """What was read, or the one line that says why nothing was."""
     try:
         return rows_of(read())
     except (InputError, StoreError) as error:
@@ -72,7 +69,6 @@ def judge(tally: Tally, what: str, path: Path, whole: Rows, found: Rows | str) -
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
-    """The folder of a study with a few trials."""
     store = make_store(tmp_path / "s" / "study.sqlite")
     add_trials(store, ["complete", "diverged", "complete", "crashed"])
     store.close()
@@ -126,7 +122,6 @@ def test_a_torn_log_of_writes_costs_the_last_of_them(tmp_path: Path, tally: Tall
 
 
 def _writes(store: Store) -> Iterator[None]:
-    """The writes of three trials, one after the other."""
     for number in range(3):
         store.add_trial("s", number, "search", make_config(number), f"key{number}")
         yield

@@ -125,15 +125,13 @@ class _Calls(TorchFunctionMode):
         super().__init__()
         self.gpu = gpu
         self._replaced = {
-            _GET_DEVICE: lambda tensor: self._device_of(tensor),
-            _GET_IS_CUDA: gpu.is_placed,
+            _GET_DEVICE: lambda tensor: self._device_of(tensor), _GET_IS_CUDA: gpu.is_placed,
             _GET_IS_CPU: lambda tensor: not gpu.is_placed(tensor),
             torch.Tensor.get_device: lambda tensor: 0 if gpu.is_placed(tensor) else -1,
             torch.Tensor.cuda: lambda tensor: self._move(tensor, CUDA, (), {}),
-            torch.Tensor.cpu: lambda tensor: self._move(tensor, CPU, (), {}),
-            torch.Tensor.to: self._to,
+            torch.Tensor.cpu: lambda tensor: self._move(tensor, CPU, (), {}), torch.Tensor.to: self._to,
             torch.Tensor.pin_memory: lambda tensor: tensor,
-        }
+        }  # fmt: skip
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -356,12 +354,10 @@ def use_fake_cuda(**facts: Any) -> Iterator[FakeCuda]:
     """Within the block this thread has a GPU."""
     gpu = FakeCuda(**facts)
     accelerator = {
-        "is_available": lambda: True,
-        "current_accelerator": lambda *_, **__: torch.device("cuda"),
-        "current_device_index": lambda: 0,
-        "set_device_index": lambda _index: None,
+        "is_available": lambda: True, "current_accelerator": lambda *_, **__: torch.device("cuda"),
+        "current_device_index": lambda: 0, "set_device_index": lambda _index: None,
         "current_stream": lambda *_: SimpleNamespace(is_capturing=lambda: gpu.tape is not None),
-    }
+    }  # fmt: skip
     with contextlib.ExitStack() as stack:
         for name, value in _list_replacements(gpu).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))

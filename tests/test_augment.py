@@ -117,9 +117,8 @@ def test_cutmix_takes_a_box_and_its_area_from_the_partner() -> None:
     mixing = SampleMixer(make_config(regularization__cutmix=1.0), 200, 16, 10)
     mixing.begin_epoch(0)
     own, other = (
-        torch.full((200, 16, 16, 1), 10, dtype=torch.uint8),
-        torch.full((200, 16, 16, 1), 90, dtype=torch.uint8),
-    )
+        torch.full((200, 16, 16, 1), 10, dtype=torch.uint8), torch.full((200, 16, 16, 1), 90, dtype=torch.uint8),
+    )  # fmt: skip
     labels = torch.cat([torch.zeros(200), torch.ones(200)]).long()
     mixed, weights = mixing(torch.cat([own, other]), labels, slice(0, 200))
     is_other = mixed[..., 0] == 90

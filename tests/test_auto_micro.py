@@ -87,9 +87,7 @@ def test_running_out_of_memory_amid_the_training_changes_no_update(model: str, m
         assert one == pytest.approx(other, rel=0, abs=1e-10)
 
 
-def test_a_failed_attempt_leaves_no_trace_in_draws_and_running_statistics(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failed_attempt_leaves_no_trace_in_draws_and_running_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     # the third micro batch of the second step fails, and the whole step is done again
     settings = {"model__dropout": 0.3, "model__norm": "batch", "data__placement": "host"}
     set_capacity(monkeypatch, lambda _call: 32)
@@ -113,11 +111,8 @@ def test_not_even_one_sample_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_growing_batch_keeps_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     set_capacity(monkeypatch, lambda _call: 50)
     settings = {
-        "batch__schedule": "stepwise",
-        "batch__schedule_factor": 8.0,
-        "batch__global": 64,
-        "budget__epochs": 4.0,
-    }
+        "batch__schedule": "stepwise", "batch__schedule_factor": 8.0, "batch__global": 64, "budget__epochs": 4.0,
+    }  # fmt: skip
     found, ending = train(batch__micro="auto", **settings)
     given, _ = train(batch__micro=32, **settings)
     assert ending.measurements["micro_batch_size"] == 32
@@ -125,14 +120,11 @@ def test_a_growing_batch_keeps_what_fits(monkeypatch: pytest.MonkeyPatch) -> Non
         assert one == pytest.approx(other, rel=0, abs=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"batch.micro": "auto"}, "requires batch.global"),
-        ({"batch.micro": "auto", "batch.accumulation": 2}, "requires batch.global"),
-        ({"batch.micro": "large", "batch.global": 64}, "batch.micro"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"batch.micro": "auto"}, "requires batch.global"),
+    ({"batch.micro": "auto", "batch.accumulation": 2}, "requires batch.global"),
+    ({"batch.micro": "large", "batch.global": 64}, "batch.micro"),
+])  # fmt: skip
 def test_impossible_ones_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_config(values, "test")

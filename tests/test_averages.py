@@ -123,14 +123,11 @@ def configure(**values: object) -> TrialConfig:
     return make_config({"data.subset": 300, "budget.epochs": 4.0, "batch.micro": 32}, **values)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"regularization__ema_decay": 0.9},
-        {"optimizer__name": "schedule_free", "optimizer__lr": 0.01, "schedule__name": "constant"},
-        {"optimizer__name": "schedule_free_sgd", "optimizer__lr": 0.3, "schedule__name": "constant"},
-    ],
-)
+@pytest.mark.parametrize("settings", [
+    {"regularization__ema_decay": 0.9},
+    {"optimizer__name": "schedule_free", "optimizer__lr": 0.01, "schedule__name": "constant"},
+    {"optimizer__name": "schedule_free_sgd", "optimizer__lr": 0.3, "schedule__name": "constant"},
+])  # fmt: skip
 def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: dict[str, object]) -> None:
     path = tmp_path / "model.safetensors"
     config = configure(**settings)

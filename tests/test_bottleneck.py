@@ -36,21 +36,16 @@ def ledger_of(step_seconds: float, waited: float = 0.0) -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize(
-    ("cached", "share", "waited", "expected"),
-    [
-        (0.0079, 0.1, 0.2, "data_bound"),
-        (0.0081, 0.1, 0.2, "compute_bound"),
-        (0.0100, 0.49, 0.0, "compute_bound"),
-        (0.0100, 0.51, 0.0, "launch_bound"),
-        (0.0020, 0.9, 0.2, "data_bound"),  # what a step waits for comes first
-        (0.0150, 0.0, 0.0, "compute_bound"),
-        (0.0100, None, 0.0, ""),  # a smaller micro batch could not be tried
-        (0.0050, 0.1, 0.051, "data_bound"),
-        (0.0050, 0.1, 0.049, "compute_bound"),  # nearly no wait: cached steps were faster for another reason
-        (0.0050, None, 0.006, ""),
-    ],
-)
+@pytest.mark.parametrize(("cached", "share", "waited", "expected"), [
+    (0.0079, 0.1, 0.2, "data_bound"), (0.0081, 0.1, 0.2, "compute_bound"), (0.0100, 0.49, 0.0, "compute_bound"),
+    (0.0100, 0.51, 0.0, "launch_bound"),
+    (0.0020, 0.9, 0.2, "data_bound"),  # what a step waits for comes first
+    (0.0150, 0.0, 0.0, "compute_bound"),
+    (0.0100, None, 0.0, ""),  # a smaller micro batch could not be tried
+    (0.0050, 0.1, 0.051, "data_bound"),
+    (0.0050, 0.1, 0.049, "compute_bound"),  # nearly no wait: cached steps were faster for another reason
+    (0.0050, None, 0.006, ""),
+])  # fmt: skip
 def test_the_bottleneck_of_a_step_of_ten_milliseconds(
     cached: float, share: float | None, waited: float, expected: str
 ) -> None:
@@ -199,9 +194,8 @@ def test_a_check_says_what_held_trials_up_and_what_to_change(tmp_path: Path) -> 
         make_ending(0, bottleneck="launch_bound"),
         make_ending(1, bottleneck="launch_bound", quality_flags=("spread", "busy_host")),
         make_ending(2, bottleneck="compute_bound", quality_flags=("spread",)),
-        make_ending(3, quality_flags=("slowed_by_others",)),
-        make_ending(4, quality_flags=("slowed_by_others",)),
-    ]
+        make_ending(3, quality_flags=("slowed_by_others",)), make_ending(4, quality_flags=("slowed_by_others",)),
+    ]  # fmt: skip
     endings[3].measurements["slowdown_by_others"] = 0.4
     _study(tmp_path, endings).close()
     launch, compute, spread, slowed, busy, _data = check_trials(load_frames(tmp_path))
@@ -233,19 +227,16 @@ def test_a_check_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for(
     assert "unknown study" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("bottleneck", "settings", "said"),
-    [
-        ("data_bound", {"data.placement": "host", "data.workers": 1}, "data.workers (1 of 4 processors)"),
-        ("data_bound", {"data.placement": "host", "data.workers": 4}, "data.placement = 'device'"),
-        ("data_bound", {"data.placement": "host", "data.workers": 4}, "or raise data.prefetch (2)"),
-        ("data_bound", {"data.augment": "randaugment"}, "'randaugment'"),
-        ("launch_bound", {"batch.micro": 8, "batch.accumulation": 4}, "lower batch.accumulation (4)"),
-        ("launch_bound", {"precision.compile": False}, "precision.compile = true"),
-        ("compute_bound", {"precision.dtype": "fp32"}, "bf16"),
-        ("thrashing", {"batch.micro": 512}, "lower batch.micro (512)"),
-    ],
-)
+@pytest.mark.parametrize(("bottleneck", "settings", "said"), [
+    ("data_bound", {"data.placement": "host", "data.workers": 1}, "data.workers (1 of 4 processors)"),
+    ("data_bound", {"data.placement": "host", "data.workers": 4}, "data.placement = 'device'"),
+    ("data_bound", {"data.placement": "host", "data.workers": 4}, "or raise data.prefetch (2)"),
+    ("data_bound", {"data.augment": "randaugment"}, "'randaugment'"),
+    ("launch_bound", {"batch.micro": 8, "batch.accumulation": 4}, "lower batch.accumulation (4)"),
+    ("launch_bound", {"precision.compile": False}, "precision.compile = true"),
+    ("compute_bound", {"precision.dtype": "fp32"}, "bf16"),
+    ("thrashing", {"batch.micro": 512}, "lower batch.micro (512)"),
+])  # fmt: skip
 def test_remedies_name_the_key_and_its_value(bottleneck: str, settings: dict[str, Any], said: str) -> None:
     values = flatten_config(build_config(settings, "test"))
     assert said in shortfalls.suggest_remedy(bottleneck, values, 4)

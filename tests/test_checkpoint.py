@@ -41,13 +41,10 @@ def test_any_nested_state_comes_back_as_it_was() -> None:
     channels_last = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     shared = torch.arange(3.0)
     state = {
-        "a": [1, 2.5, None, True, "text", float("inf")],
-        0: {"t": (shared, shared, (1, 2)), 2.0: {}},
-        "bits": torch.tensor([1, 255], dtype=torch.uint8),
-        "half": torch.tensor(3.0, dtype=torch.bfloat16),
-        "nothing": torch.zeros(0),
-        "images": channels_last,
-    }
+        "a": [1, 2.5, None, True, "text", float("inf")], 0: {"t": (shared, shared, (1, 2)), 2.0: {}},
+        "bits": torch.tensor([1, 255], dtype=torch.uint8), "half": torch.tensor(3.0, dtype=torch.bfloat16),
+        "nothing": torch.zeros(0), "images": channels_last,
+    }  # fmt: skip
     again = unpack_state(*pack_state(state))
     assert str(again) == str(state)
     assert list(again) == list(state)
@@ -151,25 +148,15 @@ RECIPES: dict[str, dict[str, object]] = {
     "channels_last": {"precision__channels_last": True},
     "streamed": {"data__placement": "host", "batch__accumulation": 2, "data__augment": "random_resized_crop"},
     "growing": {"batch__schedule": "linear", "batch__micro": 16, "batch__schedule_lr": "rule"},
-    "plateau": {
-        "batch__schedule": "plateau",
-        "batch__micro": 16,
-        "batch__plateau_patience": 1,
-        "optimizer__lr": 1e-4,
-        "batch__schedule_lr": "seesaw",
-    },
-    "averaged": {
-        "regularization__ema_decay": 0.9,
-        "regularization__mixup": 0.2,
-        "regularization__cutmix": 1.0,
-        "data__augment": "randaugment",
-        "model__stochastic_depth": 0.2,
-    },
+    "plateau": {"batch__schedule": "plateau", "batch__micro": 16, "batch__plateau_patience": 1, "optimizer__lr": 1e-4,
+        "batch__schedule_lr": "seesaw"},
+    "averaged": {"regularization__ema_decay": 0.9, "regularization__mixup": 0.2, "regularization__cutmix": 1.0,
+        "data__augment": "randaugment", "model__stochastic_depth": 0.2},
     "schedule_free": {"optimizer__name": "schedule_free", "optimizer__lr": 0.003},
     "muon": {"optimizer__name": "muon", "optimizer__lr": 0.003, "model__norm": "ghost", "model__ghost_batch": 16},
     "lamb": {"optimizer__name": "lamb", "precision__checkpointing": True, "model__dropout": 0.2},
     "lars": {"optimizer__name": "lars", "optimizer__lr": 2.0, "data__augment": "alternating_flip"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("every_step_is_an_edge")

@@ -70,23 +70,18 @@ def losses(messages: list[Message]) -> list[float]:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"data__augment": "crop_flip", "regularization__ema_decay": 0.9, "precision__channels_last": True},
-        {**STREAMED, "data__augment": "randaugment", "regularization__mixup": 0.2, "regularization__cutmix": 0.2},
-        {"data__augment": "random_resized_crop", "regularization__mixup": 0.2, "regularization__grad_clip": 1.0},
-        {"batch__accumulation": 2, "diagnostics__noise_scale": True},
-        {**GRAPHS, "precision__dtype": "fp16", "batch__accumulation": 2},
-        {**GRAPHS, **STREAMED, "data__augment": "crop_flip"},
-        {"precision__dtype": "tf32", "precision__checkpointing": True, "model__norm": "ghost"},
-        {"precision__dtype": "bf16", "model__name": "vit_micro", "optimizer__name": "muon", "model__dropout": 0.1},
-        {"batch__micro": "auto", "batch__global": 32, "diagnostics__sharpness": True, "evaluation__tta": "flip"},
-        {"optimizer__name": "schedule_free", "optimizer__lr": 0.01, "schedule__name": "constant"},
-    ],
-    ids=lambda values: " ".join(f"{key}={value}" for key, value in values.items()) or "plain",
-)
+@pytest.mark.parametrize("values", [
+    {}, {"data__augment": "crop_flip", "regularization__ema_decay": 0.9, "precision__channels_last": True},
+    {**STREAMED, "data__augment": "randaugment", "regularization__mixup": 0.2, "regularization__cutmix": 0.2},
+    {"data__augment": "random_resized_crop", "regularization__mixup": 0.2, "regularization__grad_clip": 1.0},
+    {"batch__accumulation": 2, "diagnostics__noise_scale": True},
+    {**GRAPHS, "precision__dtype": "fp16", "batch__accumulation": 2},
+    {**GRAPHS, **STREAMED, "data__augment": "crop_flip"},
+    {"precision__dtype": "tf32", "precision__checkpointing": True, "model__norm": "ghost"},
+    {"precision__dtype": "bf16", "model__name": "vit_micro", "optimizer__name": "muon", "model__dropout": 0.1},
+    {"batch__micro": "auto", "batch__global": 32, "diagnostics__sharpness": True, "evaluation__tta": "flip"},
+    {"optimizer__name": "schedule_free", "optimizer__lr": 0.01, "schedule__name": "constant"},
+], ids=lambda values: " ".join(f"{key}={value}" for key, value in values.items()) or "plain")  # fmt: skip
 def test_a_trial_goes_from_its_first_message_to_its_ending(values: dict[str, object]) -> None:
     messages, ending = run(**values)
     assert (ending.outcome, ending.error) == ("complete", "")
@@ -128,17 +123,13 @@ def test_a_pinned_loader_does_not_break_the_capture(gpu: FakeCuda) -> None:
     assert gpu.captures
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"data__augment": "crop_flip"},
-        {**STREAMED, "data__workers": 0, "data__augment": "randaugment", "regularization__mixup": 0.2},
-        {"data__augment": "random_resized_crop", "precision__dtype": "fp16", "optimizer__name": "lamb"},
-        {"regularization__cutmix": 0.2, "regularization__ema_decay": 0.9, "precision__dtype": "fp16"},
-        {**GRAPHS, "batch__accumulation": 2, "regularization__grad_clip": 1.0},
-    ],
-    ids=lambda values: " ".join(map(str, values.values())),
-)
+@pytest.mark.parametrize("values", [
+    {"data__augment": "crop_flip"},
+    {**STREAMED, "data__workers": 0, "data__augment": "randaugment", "regularization__mixup": 0.2},
+    {"data__augment": "random_resized_crop", "precision__dtype": "fp16", "optimizer__name": "lamb"},
+    {"regularization__cutmix": 0.2, "regularization__ema_decay": 0.9, "precision__dtype": "fp16"},
+    {**GRAPHS, "batch__accumulation": 2, "regularization__grad_clip": 1.0},
+], ids=lambda values: " ".join(map(str, values.values())))  # fmt: skip
 def test_the_host_waits_for_the_device_at_the_edges_of_windows_alone(gpu: FakeCuda, values: dict[str, object]) -> None:
     setup = prepare_training(configure(**values), CUDA)
     warm_up_trial(setup, Ledger())
@@ -253,17 +244,13 @@ def make_driver(read: list[str]) -> SimpleNamespace:
         return SimpleNamespace(gpu=87)
 
     calls: dict[str, Any] = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlSystemGetDriverVersion": lambda: "580.1",
-        "nvmlDeviceGetCount": lambda: 2,
-        "nvmlDeviceGetHandleByIndex": lambda index: uuids[index],
-        "nvmlDeviceGetHandleByUUID": find,
-        "nvmlDeviceGetUUID": lambda gpu: gpu,
+        "nvmlInit": lambda: None, "nvmlShutdown": lambda: None, "nvmlSystemGetDriverVersion": lambda: "580.1",
+        "nvmlDeviceGetCount": lambda: 2, "nvmlDeviceGetHandleByIndex": lambda index: uuids[index],
+        "nvmlDeviceGetHandleByUUID": find, "nvmlDeviceGetUUID": lambda gpu: gpu,
         "nvmlDeviceGetUtilizationRates": take_note,
         "nvmlDeviceGetPowerManagementLimit": lambda gpu: 700_000 if gpu == uuids[1] else 100_000,
         "NVMLError": RuntimeError,
-    }
+    }  # fmt: skip
     return SimpleNamespace(**calls)
 
 

@@ -77,14 +77,11 @@ def test_the_compiler_works_with_the_switches(is_allowed: bool) -> None:
     assert seen == ["high" if is_allowed else "highest"]
 
 
-@pytest.mark.parametrize(
-    ("values", "num_measured"),
-    [
-        ([5.0, 3.0, 2.0, 1.5, 1.0, 1.01, 1.0, 0.5], 7),  # a clock that rises
-        ([1.0, 1.0, 1.0, 9.0], 3),  # one that has risen
-        ([1.0, 2.0] * 10, 12),  # one that never settles
-    ],
-)
+@pytest.mark.parametrize(("values", "num_measured"), [
+    ([5.0, 3.0, 2.0, 1.5, 1.0, 1.01, 1.0, 0.5], 7),  # a clock that rises
+    ([1.0, 1.0, 1.0, 9.0], 3),  # one that has risen
+    ([1.0, 2.0] * 10, 12),  # one that never settles
+])  # fmt: skip
 def test_work_goes_on_until_the_clock_has_settled(values: list[float], num_measured: int) -> None:
     left = iter(values)
     wait_until_settled(lambda: next(left), 12)
@@ -96,16 +93,12 @@ def test_the_reference_work_of_a_processor_needs_no_settling(monkeypatch: pytest
     assert measure_reference_seconds(torch.device("cpu")) > 0.0
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"batch.micro": 48, "data.subset": 97},  # a single sample is left, and joins the batch before
-        {"batch.micro": 24, "batch.global": 50, "batch.schedule": "exponential", "batch.schedule_factor": 4.0},
-        {"batch.micro": 48, "batch.global": 100, "batch.schedule": "linear", "data.subset": 150},
-        {"batch.micro": 16, "batch.accumulation": 2, "batch.schedule": "stepwise", "batch.schedule_factor": 4.0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("values", [
+    {"batch.micro": 48, "data.subset": 97},  # a single sample is left, and joins the batch before
+    {"batch.micro": 24, "batch.global": 50, "batch.schedule": "exponential", "batch.schedule_factor": 4.0},
+    {"batch.micro": 48, "batch.global": 100, "batch.schedule": "linear", "data.subset": 150},
+    {"batch.micro": 16, "batch.accumulation": 2, "batch.schedule": "stepwise", "batch.schedule_factor": 4.0},
+], ids=str)  # fmt: skip
 def test_every_shape_of_a_training_is_met_before_the_clock_starts(
     values: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

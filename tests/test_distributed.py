@@ -31,15 +31,10 @@ from sweep.training.world import World
 
 PLUGIN = str(Path(__file__).with_name("rank_plugin.py"))
 EXACT = {
-    "precision.dtype": "fp64",
-    "budget.steps": 5,
-    "batch.accumulation": 2,
-    "data.augment": "crop_flip",
-    "schedule.warmup": 0.0,
-    "regularization.grad_clip": 1.0,
-    "regularization.ema_decay": 0.9,
+    "precision.dtype": "fp64", "budget.steps": 5, "batch.accumulation": 2, "data.augment": "crop_flip",
+    "schedule.warmup": 0.0, "regularization.grad_clip": 1.0, "regularization.ema_decay": 0.9,
     "regularization.mixup": 0.2,
-}
+}  # fmt: skip
 
 
 def task(plugin: str | None = None, weights: Path | None = None, **values: object) -> TrialTask:

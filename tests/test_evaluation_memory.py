@@ -43,15 +43,11 @@ def held_between_steps(setup: TrainingSetup) -> Iterator[Tensor]:
     yield from setup.step.ema.tensors() if setup.step.ema else ()
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"optimizer__name": "adamw"},
-        {"model__name": "vit_micro", "evaluation__tta": "flip"},
-        {"regularization__ema_decay": 0.9, "data__placement": "host"},
-        {"optimizer__name": "schedule_free", "model__freeze_stages": 3},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"optimizer__name": "adamw"}, {"model__name": "vit_micro", "evaluation__tta": "flip"},
+    {"regularization__ema_decay": 0.9, "data__placement": "host"},
+    {"optimizer__name": "schedule_free", "model__freeze_stages": 3},
+])  # fmt: skip
 def test_an_evaluation_holds_no_more_than_a_training_step(values: dict[str, object]) -> None:
     setup = prepare(**values)
     measured = warm_up_trial(setup, TrialState().ledger)

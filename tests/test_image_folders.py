@@ -176,15 +176,12 @@ def test_every_bad_image_is_named_at_once_and_skipped_on_request(tmp_path: Path)
         look(only_bad, on_bad_image="skip")
 
 
-@pytest.mark.parametrize(
-    ("files", "warnings"),
-    [
-        ({"a": 20, "b": 20}, [r"no answer is possible with \d validation images"]),
-        ({"a": 10, "b": 1}, ["no answer .* validation image", r"no answer .* 1 class of 2 .* images: b \(1\)"]),
-        ({"a": 60, "b": 60, "c": 3}, [r"accuracy means nothing for 1 class of 3 .* images: c \(3\)"]),
-        ({"a": 60, "b": 60}, []),
-    ],
-)
+@pytest.mark.parametrize(("files", "warnings"), [
+    ({"a": 20, "b": 20}, [r"no answer is possible with \d validation images"]),
+    ({"a": 10, "b": 1}, ["no answer .* validation image", r"no answer .* 1 class of 2 .* images: b \(1\)"]),
+    ({"a": 60, "b": 60, "c": 3}, [r"accuracy means nothing for 1 class of 3 .* images: c \(3\)"]),
+    ({"a": 60, "b": 60}, []),
+])  # fmt: skip
 def test_too_few_images_for_an_answer_are_stated_first(
     tmp_path: Path, files: dict[str, int], warnings: list[str]
 ) -> None:

@@ -210,13 +210,10 @@ def test_no_step_shows_nothing_where_none_is_taken_apart() -> None:
     assert ending.measurements["num_noise_steps"] == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"distributed.world_size": 2}, "diagnostics.noise_scale cannot be had"),
-        ({"precision.cuda_graphs": True, "batch.accumulation": 2}, "one micro batch per optimizer step"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"distributed.world_size": 2}, "diagnostics.noise_scale cannot be had"),
+    ({"precision.cuda_graphs": True, "batch.accumulation": 2}, "one micro batch per optimizer step"),
+])  # fmt: skip
 def test_what_cannot_be_measured_is_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_config({"diagnostics.noise_scale": True, **values}, "test")

@@ -244,10 +244,7 @@ def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
         "rules.lr": 0.25, "rules.weight_decay": "timescale", "rules.betas": "half_life",
     }  # fmt: skip
     evaluations, ending = train_whole(make_config(settings))
-    expected = {
-        "scaled_weight_decay": 0.1 * 4 / 4**0.25,
-        "scaled_beta2": 0.999**4,
-    }
+    expected = {"scaled_weight_decay": 0.1 * 4 / 4**0.25, "scaled_beta2": 0.999**4}
     assert {name: ending.measurements[name] for name in expected} == pytest.approx(expected)
     rates = [each.learning_rate for each in evaluations]
     assert 0 < max(rates) < 0.004 * 4**0.25  # cosine, after its top

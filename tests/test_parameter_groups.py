@@ -88,15 +88,10 @@ def test_muon_orthogonalizes_queries_keys_and_values_apart() -> None:
     assert not torch.allclose(after, orthogonal_step(before, gradient), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "momentum"),
-    [
-        ({"optimizer.name": "muon"}, 0.95),  # as in the source
-        ({"optimizer.name": "muon", "optimizer.momentum": 0.9}, 0.9),
-        ({"optimizer.name": "adamw"}, 0.9),
-        ({}, 0.9),
-    ],
-)
+@pytest.mark.parametrize(("settings", "momentum"), [
+    ({"optimizer.name": "muon"}, 0.95),  # as in the source
+    ({"optimizer.name": "muon", "optimizer.momentum": 0.9}, 0.9), ({"optimizer.name": "adamw"}, 0.9), ({}, 0.9),
+])  # fmt: skip
 def test_muon_has_its_own_momentum_where_none_is_given(settings: dict[str, object], momentum: float) -> None:
     config = build_config(settings, "test")
     assert flatten_config(config)["optimizer.momentum"] == momentum  # recorded as it was trained with

@@ -220,16 +220,12 @@ def test_a_process_of_its_own_refuses_it() -> None:
     assert not list(Path("runs").rglob("study.sqlite"))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        of(),
-        of(labels="labels.astype('uint8')", rest="num_classes=labels.max() + 1"),
-        of(labels="list(labels)", rest="num_classes=torch.tensor(3)"),
-        of("torch.from_numpy(pixels)", "torch.from_numpy(labels)"),
-        of("torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)", "torch.arange(60) % 3"),
-    ],
-)
+@pytest.mark.parametrize("body", [
+    of(), of(labels="labels.astype('uint8')", rest="num_classes=labels.max() + 1"),
+    of(labels="list(labels)", rest="num_classes=torch.tensor(3)"),
+    of("torch.from_numpy(pixels)", "torch.from_numpy(labels)"),
+    of("torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)", "torch.arange(60) % 3"),
+])  # fmt: skip
 def test_arrays_tensors_and_lists_are_the_same_images(body: str) -> None:
     load_plugin(write(f"good_{abs(hash(body))}", body))
     found = look_at_data(DataSection(name="mine"))
@@ -252,18 +248,12 @@ def test_a_handful_of_copies_is_noted(capsys: pytest.CaptureFixture[str]) -> Non
     assert "validation: 10 % of the set's own train split" in shown
 
 
-@pytest.mark.parametrize(
-    ("body", "note"),
-    [
-        (of("np.zeros((60, 8, 8, 1), np.uint8)"), "the pixels are 0 to 0, of the 0 to 255 of uint8"),
-        (of("(pixels > 99).astype('uint8')"), "the pixels are 0 to 1, of the 0 to 255 of uint8"),
-        (
-            of("np.concatenate([pixels[:59], pixels[:1]])"),
-            "1 image equal to another one, so that an image can be in the",
-        ),
-        (of(rest="num_classes=5"), "2 classes without a training image, so that it cannot be learned: 3, 4"),
-    ],
-)
+@pytest.mark.parametrize(("body", "note"), [
+    (of("np.zeros((60, 8, 8, 1), np.uint8)"), "the pixels are 0 to 0, of the 0 to 255 of uint8"),
+    (of("(pixels > 99).astype('uint8')"), "the pixels are 0 to 1, of the 0 to 255 of uint8"),
+    (of("np.concatenate([pixels[:59], pixels[:1]])"), "1 image equal to another one, so that an image can be in the"),
+    (of(rest="num_classes=5"), "2 classes without a training image, so that it cannot be learned: 3, 4"),
+])  # fmt: skip
 def test_doubtful_pixels_and_absent_classes_are_noted(body: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["check", "study.toml", "--plugin", write("doubtful", body)]) == 0
     assert f"note: {note}" in capsys.readouterr().out

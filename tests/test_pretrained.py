@@ -66,14 +66,10 @@ def test_dropout_before_the_head_does_not_hide_it(tmp_path: Path) -> None:
     assert torch.equal(tuned.state_dict()["8.1.weight"], source.state_dict()["8.weight"])
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"name": "resnet20"}, "Not in the file: 3.1"),
-        ({"norm": "group"}, "Not in the model: .*running_mean"),
-        ({"name": "vit_micro"}, "not the weights of this model"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"name": "resnet20"}, "Not in the file: 3.1"), ({"norm": "group"}, "Not in the model: .*running_mean"),
+    ({"name": "vit_micro"}, "not the weights of this model"),
+])  # fmt: skip
 def test_weights_of_another_model_are_refused(tmp_path: Path, values: dict[str, object], message: str) -> None:
     path = saved(model(), tmp_path / "w.safetensors")
     with pytest.raises(InputError, match=message):
@@ -107,8 +103,7 @@ def test_a_file_that_would_run_code_is_refused_and_does_not(tmp_path: Path, form
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [("w.safetensors", b"\xff" * 64), ("w.safetensors", b""), ("w.pt", b"hello"), ("w.pt", b"")],
+    ("name", "content"), [("w.safetensors", b"\xff" * 64), ("w.safetensors", b""), ("w.pt", b"hello"), ("w.pt", b"")]
 )
 def test_damaged_files_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)

@@ -83,14 +83,10 @@ def test_an_image_is_its_box_of_the_plain_or_mirrored_image() -> None:
     assert (out.int() - resize_by_torchvision(np.ascontiguousarray(seen), boxes).int()).abs().max() <= 1
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"precision__channels_last": True, "data__workers": 2},
-        {"regularization__mixup": 0.4, "regularization__cutmix": 1.0},
-    ],
-)
+@pytest.mark.parametrize("settings", [
+    {}, {"precision__channels_last": True, "data__workers": 2},
+    {"regularization__mixup": 0.4, "regularization__cutmix": 1.0},
+])  # fmt: skip
 @pytest.mark.parametrize("channels", [1, 3])
 def test_no_micro_batch_no_feeder_and_no_rank_matters(settings: dict[str, object], channels: int) -> None:
     stock, chosen = make_images(50, channels=channels), configure(**settings)

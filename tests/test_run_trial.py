@@ -205,23 +205,14 @@ def test_divergence_is_an_outcome_without_wrong_numbers() -> None:
     assert "Infinity" not in json.dumps(ending.measurements)
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (torch.OutOfMemoryError("x"), "out_of_memory"),
-        (MemoryError(), "out_of_memory"),
-        (RuntimeError("CUDA out of memory. Tried to allocate"), "out_of_memory"),
-        (
-            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
-            "out_of_memory",
-        ),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), "out_of_memory"),
-        (RuntimeError("shapes do not match"), "crashed"),
-        (ValueError("out of memory lane"), "crashed"),
-        (DivergedError("nan"), "diverged"),
-        (InputError("no such thing"), "crashed"),
-    ],
-)
+@pytest.mark.parametrize(("error", "outcome"), [
+    (torch.OutOfMemoryError("x"), "out_of_memory"), (MemoryError(), "out_of_memory"),
+    (RuntimeError("CUDA out of memory. Tried to allocate"), "out_of_memory"),
+    (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), "out_of_memory"),
+    (RuntimeError("shapes do not match"), "crashed"), (ValueError("out of memory lane"), "crashed"),
+    (DivergedError("nan"), "diverged"), (InputError("no such thing"), "crashed"),
+])  # fmt: skip
 def test_outcomes_by_type_first_and_text_second(error: Exception, outcome: str) -> None:
     assert classify_error(error) == outcome
 

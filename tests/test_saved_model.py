@@ -38,15 +38,11 @@ def accuracy_of(path: Path, config: TrialConfig) -> float:
     return (predicted == torch.from_numpy(validation.labels)).double().mean().item()
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"model.name": "resnet8"},
-        {"model.name": "resnet8", "model.dropout": 0.2, "regularization.ema_decay": 0.5},
-        {"model.name": "vit_micro", "optimizer.lr": 0.01},
-        {"model.name": "resnet8", "precision.channels_last": True, "model.norm": "group"},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"model.name": "resnet8"}, {"model.name": "resnet8", "model.dropout": 0.2, "regularization.ema_decay": 0.5},
+    {"model.name": "vit_micro", "optimizer.lr": 0.01},
+    {"model.name": "resnet8", "precision.channels_last": True, "model.norm": "group"},
+])  # fmt: skip
 def test_it_predicts_as_in_the_last_evaluation(tmp_path: Path, values: dict[str, object]) -> None:
     path = tmp_path / "w.safetensors"
     config, evaluation = train(path, {**values, "budget.steps": 60, "data.subset": 600})

@@ -23,14 +23,11 @@ def factors(schedule: ScheduleSection, span: Span = SPAN) -> list[float]:
 
 
 @pytest.mark.parametrize("final", [0.0, 0.1])
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("constant", lambda _share, _final: 1.0),
-        ("cosine", lambda share, final: final + (1 - final) * 0.5 * (1 + math.cos(math.pi * share))),
-        ("linear", lambda share, final: 1 - share + share * final),
-    ],
-)
+@pytest.mark.parametrize(("name", "form"), [
+    ("constant", lambda _share, _final: 1.0),
+    ("cosine", lambda share, final: final + (1 - final) * 0.5 * (1 + math.cos(math.pi * share))),
+    ("linear", lambda share, final: 1 - share + share * final),
+])  # fmt: skip
 def test_schedules_have_their_closed_form(name: str, form: Callable[[float, float], float], final: float) -> None:
     found = factors(section(name=name, warmup=0.2, final=final))
     assert found[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
@@ -110,35 +107,24 @@ def test_between_steps_and_at_the_end_the_factor_stays_in_range() -> None:
     assert RateSchedule(schedule, SPAN).factor(60) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("text", "durations"),
-    [
-        ("0.5", Durations((0.5,), "fraction")),
-        ("0.5, 0.75", Durations((0.5, 0.75), "fraction")),
-        ("0.5 0.75", Durations((0.5, 0.75), "fraction")),
-        ("30,60 epochs", Durations((30.0, 60.0), "epochs")),
-        (" 1 Epoch ", Durations((1.0,), "epochs")),
-        ("1e4 samples", Durations((1e4,), "samples")),
-    ],
-)
+@pytest.mark.parametrize(("text", "durations"), [
+    ("0.5", Durations((0.5,), "fraction")), ("0.5, 0.75", Durations((0.5, 0.75), "fraction")),
+    ("0.5 0.75", Durations((0.5, 0.75), "fraction")), ("30,60 epochs", Durations((30.0, 60.0), "epochs")),
+    (" 1 Epoch ", Durations((1.0,), "epochs")), ("1e4 samples", Durations((1e4,), "samples")),
+])  # fmt: skip
 def test_durations(text: str, durations: Durations) -> None:
     assert parse_durations(text) == durations
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"warmup": 1.5}, r"warmup: 1.5 is no fraction .*'1.5 steps'"),
-        ({"warmup": -0.1}, r"schedule.warmup: .*greater than or equal to 0"),
-        ({"warmup": "soon"}, r"'soon' is no duration"),
-        ({"warmup": "5 miles"}, r"unknown unit 'miles'"),
-        ({"warmup": "1, 2 epochs"}, r"give one duration"),
-        ({"warmup": "5 epochs", "warmup_unit": "steps"}, r"give one unit"),
-        ({"milestones": "60, 30 epochs"}, r"schedule.milestones: .*rising order"),
-        ({"milestones": "30, 60"}, r"60 is no fraction"),
-        ({"name": "cosin"}, r"Did you mean 'cosine'"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"warmup": 1.5}, r"warmup: 1.5 is no fraction .*'1.5 steps'"),
+    ({"warmup": -0.1}, r"schedule.warmup: .*greater than or equal to 0"),
+    ({"warmup": "soon"}, r"'soon' is no duration"), ({"warmup": "5 miles"}, r"unknown unit 'miles'"),
+    ({"warmup": "1, 2 epochs"}, r"give one duration"),
+    ({"warmup": "5 epochs", "warmup_unit": "steps"}, r"give one unit"),
+    ({"milestones": "60, 30 epochs"}, r"schedule.milestones: .*rising order"),
+    ({"milestones": "30, 60"}, r"60 is no fraction"), ({"name": "cosin"}, r"Did you mean 'cosine'"),
+])  # fmt: skip
 def test_bad_durations_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         section(**values)

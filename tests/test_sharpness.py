@@ -140,9 +140,8 @@ def test_asking_leaves_the_model_as_it_was() -> None:
 
 MODELS: list[dict[str, Any]] = [
     {"model.name": "resnet8", "precision.checkpointing": True, "precision.channels_last": True},
-    {"model.name": "resnet8", "model.norm": "group"},
-    {"model.name": "vit_micro", "model.dropout": 0.1},
-]
+    {"model.name": "resnet8", "model.norm": "group"}, {"model.name": "vit_micro", "model.dropout": 0.1},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("values", MODELS, ids=lambda values: "-".join(map(str, values.values())))

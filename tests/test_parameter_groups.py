@@ -42,6 +42,7 @@ def test_weight_decay_spares_positions_class_tokens_and_tables_of_embeddings(opt
     spared = {name for name, (before, after) in steps.items() if torch.equal(before, after)}
     assert {"class_token", "encoder.pos_embedding", "words.weight"} <= spared
     weights = {name for name, (before, _) in steps.items() if before.ndim > 1}
+    assert steps.keys() - weights <= spared  # norms and biases
     assert weights - spared == weights - {"class_token", "encoder.pos_embedding", "words.weight", "heads.head.weight"}
     if optimizer in {"sgd", "adamw"}:
         before, after = steps["conv_proj.weight"]

@@ -190,9 +190,6 @@ def test_both_measures_change_with_the_scale_of_weights_that_changes_no_loss() -
     assert all("Dinh et al. 2017" in METRICS[name].description for name in SHARPNESS)
 
 
-# ---------------------------------------------------------------------- whole trials
-
-
 @pytest.fixture(autouse=True)
 def _threads() -> Iterator[None]:
     before = torch.get_num_threads()

@@ -189,10 +189,8 @@ def test_a_check_says_what_held_trials_up_and_what_to_change(tmp_path: Path) -> 
     assert slowed.name == "slowed by others"  # nothing stands for one of them
     assert slowed.found.startswith("2 of 5 trials: ")
     assert slowed.found.endswith("(another time stands for 1)")
-    assert "--reuse none" in slowed.remedy
-    assert "--reuse none" in busy.remedy
-    statuses = [check.status for check in (compute, spread, slowed, busy)]
-    assert statuses == ["ok", "noticed", "note", "noticed"]
+    assert all("--reuse none" in check.remedy for check in (slowed, busy))
+    assert [check.status for check in (compute, spread, slowed, busy)] == ["ok", "noticed", "note", "noticed"]
 
 
 def test_a_check_of_a_study_speaks_json_where_nothing_was_looked_for(tmp_path: Path, capsys) -> None:

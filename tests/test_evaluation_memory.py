@@ -28,9 +28,9 @@ def prepare(**values: object) -> TrainingSetup:
 
 
 def held_between_steps(setup: TrainingSetup) -> Iterator[Tensor]:
-    yield from (*setup.model.parameters(), *setup.model.buffers())
     values = (value for state in setup.step.optimizer.state.values() for value in state.values())
     yield from (value for value in values if isinstance(value, Tensor))
+    yield from (*setup.model.parameters(), *setup.model.buffers())
     yield from setup.step.ema.tensors() if setup.step.ema else ()
 
 

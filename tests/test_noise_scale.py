@@ -162,10 +162,9 @@ def test_measuring_changes_nothing_of_the_training(values: dict[str, object]) ->
     assert known
     assert all(scale > 0 for scale in known)
     assert all(each.noise_scale is None for each in plain)
-    assert "noise_scale" not in plain_ending.measurements
+    assert not {"noise_scale", "noise_scale_run"} & plain_ending.measurements.keys()
     assert ending.measurements.get("noise_scale") == measured[-1].noise_scale
     assert ending.measurements["noise_scale_run"] > 0
-    assert "noise_scale_run" not in plain_ending.measurements
     assert ending.measurements["train_accuracy"] == plain_ending.measurements["train_accuracy"]
 
 
@@ -209,7 +208,6 @@ def test_an_evaluation_keeps_its_noise_scale_on_the_way_into_a_frame(tmp_path: P
     store.add_evaluation("s", 0, 1, make_evaluation(30, noise_scale=123.5))
     assert [each.noise_scale for each in store.evaluations("s", 0)] == [None, None, 123.5]
     store.close()
-    frame = load_frames(tmp_path, evaluations=True).evaluations
-    assert frame is not None
-    assert frame["noise_scale"].dtype == "float64"
-    assert np.array_equal(frame["noise_scale"].to_numpy(), [np.nan, np.nan, 123.5], equal_nan=True)
+    scales = load_frames(tmp_path, evaluations=True).evaluations["noise_scale"]
+    assert scales.dtype == "float64"
+    assert np.array_equal(scales.to_numpy(), [np.nan, np.nan, 123.5], equal_nan=True)

@@ -132,9 +132,11 @@ def test_momentum_that_is_needed(name: str) -> None:
         build_optimizer(make_config(optimizer__name=name, optimizer__momentum=0.0), small_model())
 
 
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str) -> None:
-    rule = "linear" if name in {"sgd", "momentum", "nesterov", "lars", "schedule_free_sgd"} else "sqrt"
+@pytest.mark.parametrize(("name", "rule"), [
+    *((name, "linear") for name in ("sgd", "momentum", "nesterov", "lars", "schedule_free_sgd")),
+    *((name, "sqrt") for name in ("adam", "adamw", "rmsprop", "lamb", "muon", "schedule_free")),
+])  # fmt: skip
+def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> None:
     settings = make_config(optimizer__name=name, optimizer__lr=0.3, rules__lr="auto")
     assert resolve_lr_rule(name, settings.rules) == rule
     factor = {"linear": 9, "sqrt": 3}[rule]

@@ -73,7 +73,6 @@ def test_muon_leaves_the_first_convolution_to_adamw_and_takes_the_inner_ones(nam
     inner = "encoder.layers.encoder_layer_0.mlp.0.weight" if name == "vit_micro" else "3.0.conv1.weight"
     for key, step in ((first, lambda *both: adam_step(*both, DECAY)), (inner, orthogonal_step)):
         gradient = model.get_parameter(key).grad
-        assert gradient is not None
         before, after = steps[key]
         assert torch.allclose(after, step(before, gradient), rtol=1e-7, atol=1e-9), key
 
@@ -83,7 +82,6 @@ def test_muon_orthogonalizes_queries_keys_and_values_apart() -> None:
     key = "encoder.layers.encoder_layer_1.self_attention.in_proj_weight"
     before, after = take_step(model, "muon", gradients=1.0)[key]
     gradient = model.get_parameter(key).grad
-    assert gradient is not None
     parts = zip(before.chunk(3), gradient.chunk(3), strict=True)
     assert torch.allclose(after, torch.cat([orthogonal_step(*part) for part in parts]), rtol=1e-9, atol=1e-12)
     assert not torch.allclose(after, orthogonal_step(before, gradient), atol=1e-3)

@@ -74,7 +74,7 @@ class FakeCuda:
         else:
             self.placed[key] = num_bytes
             self.held_bytes += num_bytes
-        weakref.finalize(storage, self._free, key)
+        weakref.finalize(storage, self.free, key)
         self.peak_bytes = max(self.peak_bytes, self.held_bytes)
         self.cached_bytes = max(self.cached_bytes, -(-self.held_bytes // _SEGMENT) * _SEGMENT)
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
@@ -85,8 +85,10 @@ class FakeCuda:
                 raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {num_bytes} bytes")
             self.retries += 1
 
-    def displace(self, tensor: Tensor) -> None:
-        self._free(tensor.untyped_storage()._cdata)
+    def place_all(self, result: Any) -> None:
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.place(leaf)
 
     def is_placed(self, tensor: Tensor) -> bool:
         return tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self.placed
@@ -114,7 +116,7 @@ class FakeCuda:
         if (left := self.busy_until - time.perf_counter()) > 0:
             time.sleep(left)
 
-    def _free(self, key: int) -> None:
+    def free(self, key: int) -> None:
         self.held_bytes -= self.placed.pop(key, 0)
 
 
@@ -125,15 +127,13 @@ class _Calls(TorchFunctionMode):
         super().__init__()
         self.gpu = gpu
         self._replaced = {
-            _GET_DEVICE: lambda tensor: self._device_of(tensor),
-            _GET_IS_CUDA: gpu.is_placed,
+            _GET_DEVICE: lambda tensor: self._device_of(tensor), _GET_IS_CUDA: gpu.is_placed,
             _GET_IS_CPU: lambda tensor: not gpu.is_placed(tensor),
             torch.Tensor.get_device: lambda tensor: 0 if gpu.is_placed(tensor) else -1,
             torch.Tensor.cuda: lambda tensor: self._move(tensor, CUDA, (), {}),
-            torch.Tensor.cpu: lambda tensor: self._move(tensor, CPU, (), {}),
-            torch.Tensor.to: self._to,
+            torch.Tensor.cpu: lambda tensor: self._move(tensor, CPU, (), {}), torch.Tensor.to: self._to,
             torch.Tensor.pin_memory: lambda tensor: tensor,
-        }
+        }  # fmt: skip
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -151,13 +151,8 @@ class _Calls(TorchFunctionMode):
         result = func(*args, **{**kwargs, "device": CPU})
         if func in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor):
             self.gpu.wait()  # until the values are copied
-        self._place_all(result)
+        self.gpu.place_all(result)
         return result
-
-    def _place_all(self, result: Any) -> None:
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.gpu.place(leaf)
 
     def _make_one_hot(self, labels: Tensor, num_classes: int) -> Tensor:
         # on the processor it looks for the largest label, for which it would wait
@@ -191,7 +186,7 @@ class _Calls(TorchFunctionMode):
         if target.type == "cuda":
             self.gpu.place(moved)
         else:
-            self.gpu.displace(moved)
+            self.gpu.free(moved.untyped_storage()._cdata)
         return moved
 
 
@@ -211,9 +206,7 @@ class _Kernels(TorchDispatchMode):
             away = [each for each, here in zip(tensors, is_here, strict=True) if not here and each.dim()]
             if away and name not in _COPIES | _BY_INDEX:
                 shapes = [tuple(each.shape) for each in away]
-                raise RuntimeError(
-                    f"Expected all tensors to be on the same device, but {name} got {shapes} on the host"
-                )
+                raise RuntimeError(f"Expected all tensors to be on the same device: {name} got {shapes} on the host")
             if away and name == "aten::copy_" and not (len(args) > 2 and args[2]):
                 gpu.wait()
             if name in _WAITING:
@@ -223,9 +216,7 @@ class _Kernels(TorchDispatchMode):
             gpu.launch()
         result = func(*args, **kwargs)
         if any(is_here):
-            for leaf in tree_leaves(result):
-                if isinstance(leaf, Tensor):
-                    gpu.place(leaf)
+            gpu.place_all(result)
             if gpu.tape is not None:
                 gpu.tape.append((func, args, kwargs, result))
         return result
@@ -280,12 +271,10 @@ def _capture(gpu: FakeCuda, graph: FakeGraph, **options: Any) -> Iterator[None]:
 
 def _memory_stats(gpu: FakeCuda) -> dict[str, int]:
     return {
-        "allocated_bytes.all.peak": gpu.peak_bytes,
-        "allocated_bytes.all.current": gpu.held_bytes,
-        "reserved_bytes.all.peak": gpu.peak_reserved_bytes,
-        "reserved_bytes.all.current": gpu.reserved_bytes,
+        "allocated_bytes.all.peak": gpu.peak_bytes, "allocated_bytes.all.current": gpu.held_bytes,
+        "reserved_bytes.all.peak": gpu.peak_reserved_bytes, "reserved_bytes.all.current": gpu.reserved_bytes,
         "num_alloc_retries": gpu.retries,
-    }
+    }  # fmt: skip
 
 
 def _list_replacements(gpu: FakeCuda) -> dict[str, Any]:
@@ -298,37 +287,23 @@ def _list_replacements(gpu: FakeCuda) -> dict[str, Any]:
             raise gpu.context_error
 
     return {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "init": touch,
-        "set_device": touch,
-        "current_device": lambda: 0,
-        "get_device_name": lambda *_: NAME,
-        "get_device_properties": lambda *_: facts,
-        "get_device_capability": lambda *_: (9, 0),
-        "synchronize": lambda *_: (touch(), gpu.wait())[1],
+        "is_available": lambda: True, "device_count": lambda: 1, "init": touch, "set_device": touch,
+        "current_device": lambda: 0, "get_device_name": lambda *_: NAME, "get_device_properties": lambda *_: facts,
+        "get_device_capability": lambda *_: (9, 0), "synchronize": lambda *_: (touch(), gpu.wait())[1],
         "is_bf16_supported": lambda *_, **__: True,
         "mem_get_info": lambda *_: (context - gpu.reserved_bytes, gpu.total_bytes),
-        "memory_stats": lambda *_: _memory_stats(gpu),
-        "memory_allocated": lambda *_: gpu.held_bytes,
-        "max_memory_allocated": lambda *_: gpu.peak_bytes,
-        "memory_reserved": lambda *_: gpu.reserved_bytes,
+        "memory_stats": lambda *_: _memory_stats(gpu), "memory_allocated": lambda *_: gpu.held_bytes,
+        "max_memory_allocated": lambda *_: gpu.peak_bytes, "memory_reserved": lambda *_: gpu.reserved_bytes,
         "max_memory_reserved": lambda *_: gpu.peak_reserved_bytes,
-        "reset_peak_memory_stats": lambda *_: gpu.reset_peak(),
-        "empty_cache": gpu.empty_cache,
+        "reset_peak_memory_stats": lambda *_: gpu.reset_peak(), "empty_cache": gpu.empty_cache,
         "get_per_process_memory_fraction": lambda *_: gpu.fraction,
         "set_per_process_memory_fraction": lambda fraction, *_: setattr(gpu, "fraction", fraction),
         "get_rng_state": lambda *_: torch.get_rng_state(),
-        "set_rng_state": lambda state, *_: torch.set_rng_state(state),
-        "manual_seed_all": lambda _seed: None,
-        "Event": lambda **_: _Event(gpu),
-        "Stream": lambda *_, **__: stream,
-        "current_stream": lambda *_: stream,
-        "stream": lambda _stream: contextlib.nullcontext(),
-        "CUDAGraph": lambda: FakeGraph(gpu),
-        "graph": lambda graph, **options: _capture(gpu, graph, **options),
-        "graph_pool_handle": object,
-    }
+        "set_rng_state": lambda state, *_: torch.set_rng_state(state), "manual_seed_all": lambda _seed: None,
+        "Event": lambda **_: _Event(gpu), "Stream": lambda *_, **__: stream, "current_stream": lambda *_: stream,
+        "stream": lambda _stream: contextlib.nullcontext(), "CUDAGraph": lambda: FakeGraph(gpu),
+        "graph": lambda graph, **options: _capture(gpu, graph, **options), "graph_pool_handle": object,
+    }  # fmt: skip
 
 
 def _autocast(device_type: str, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
@@ -356,12 +331,10 @@ def use_fake_cuda(**facts: Any) -> Iterator[FakeCuda]:
     """Within the block this thread has a GPU."""
     gpu = FakeCuda(**facts)
     accelerator = {
-        "is_available": lambda: True,
-        "current_accelerator": lambda *_, **__: torch.device("cuda"),
-        "current_device_index": lambda: 0,
-        "set_device_index": lambda _index: None,
+        "is_available": lambda: True, "current_accelerator": lambda *_, **__: torch.device("cuda"),
+        "current_device_index": lambda: 0, "set_device_index": lambda _index: None,
         "current_stream": lambda *_: SimpleNamespace(is_capturing=lambda: gpu.tape is not None),
-    }
+    }  # fmt: skip
     with contextlib.ExitStack() as stack:
         for name, value in _list_replacements(gpu).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))

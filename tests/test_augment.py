@@ -76,9 +76,10 @@ def test_each_image_gets_its_own_operation() -> None:
         assert torch.equal(out[row], operation(batch[row : row + 1], torch.ones(1), 0.5)[0])
 
 
-@pytest.mark.parametrize(
-    "settings", [{"data__augment": "randaugment"}, MIXED, {"data__augment": "randaugment", **MIXED}]
-)
+@pytest.mark.parametrize("settings", [
+    {"data__augment": "flip"}, {"data__augment": "crop_flip"}, {"data__augment": "randaugment"},
+    MIXED, {"data__augment": "randaugment", **MIXED},
+])  # fmt: skip
 @pytest.mark.parametrize("workers", [0, 2])
 def test_streamed_equals_resident_and_no_micro_batch_matters(settings: dict[str, object], workers: int) -> None:
     stock, chosen = make_images(50), make_config(data__workers=workers, **settings)
@@ -87,9 +88,8 @@ def test_streamed_equals_resident_and_no_micro_batch_matters(settings: dict[str,
     for number in (0, 1):
         expected = take_epoch(resident, 50, 12, number)
         seen.append(expected[0])
-        for other in (take_epoch(streamed, 50, 12, number), take_epoch(resident, 50, 5, number)):
-            assert torch.equal(expected[0], other[0])
-            assert torch.equal(expected[1], other[1])
+        for feeder, micro in ((streamed, 12), (resident, 5)):
+            assert all(map(torch.equal, expected, take_epoch(feeder, 50, micro, number)))
     assert not torch.equal(*seen)
 
 
@@ -117,9 +117,8 @@ def test_cutmix_takes_a_box_and_its_area_from_the_partner() -> None:
     mixing = SampleMixer(make_config(regularization__cutmix=1.0), 200, 16, 10)
     mixing.begin_epoch(0)
     own, other = (
-        torch.full((200, 16, 16, 1), 10, dtype=torch.uint8),
-        torch.full((200, 16, 16, 1), 90, dtype=torch.uint8),
-    )
+        torch.full((200, 16, 16, 1), 10, dtype=torch.uint8), torch.full((200, 16, 16, 1), 90, dtype=torch.uint8),
+    )  # fmt: skip
     labels = torch.cat([torch.zeros(200), torch.ones(200)]).long()
     mixed, weights = mixing(torch.cat([own, other]), labels, slice(0, 200))
     is_other = mixed[..., 0] == 90

@@ -1,21 +1,24 @@
 """The micro batch that is found by trying: the update is the one that was asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import training_factory
 from torch import Tensor, nn
+from training_factory import CPU
 
 from sweep.config.errors import InputError
 from sweep.config.tables import MODELS, ModelEntry, resolve
 from sweep.config.trial import build_config
+from sweep.measurement.gradient_noise import NoiseMeter
 from sweep.measurement.memory import MemoryUse
 from sweep.records.messages import Ending
-from sweep.training.auto_micro import AutoMicro
-
-CPU = torch.device("cpu")
+from sweep.training.auto_micro import AutoMicro, step_within_memory
+from sweep.training.data.feeders import Batch
+from sweep.training.data.windows import Window, cut_epoch
 
 
 class Limited(nn.Module):
@@ -87,9 +90,7 @@ def test_running_out_of_memory_amid_the_training_changes_no_update(model: str, m
         assert one == pytest.approx(other, rel=0, abs=1e-10)
 
 
-def test_a_failed_attempt_leaves_no_trace_in_draws_and_running_statistics(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failed_attempt_leaves_no_trace_in_draws_and_running_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     # the third micro batch of the second step fails, and the whole step is done again
     settings = {"model__dropout": 0.3, "model__norm": "batch", "data__placement": "host"}
     set_capacity(monkeypatch, lambda _call: 32)
@@ -102,6 +103,34 @@ def test_a_failed_attempt_leaves_no_trace_in_draws_and_running_statistics(
     assert found == quiet
 
 
+def measure_noise(monkeypatch: pytest.MonkeyPatch, fails_at: int, micro: int) -> dict[str, Any]:
+    """The averages of the gradient noise after one step of 64, first tried with micro batches of ``micro``."""
+    monkeypatch.setattr(Limited, "calls", 0)
+    set_capacity(monkeypatch, lambda call: 0 if call == fails_at else 64)
+    values = {"batch__micro": "auto", "batch__global": 64, "precision__dtype": "fp64", "model__norm": "group"}
+    plain = training_factory.make_step(training_factory.make_config(**values))
+    model = Limited(plain.model)
+    meter, auto_micro = NoiseMeter(model.parameters()), AutoMicro(micro, CPU)
+    images, labels = training_factory.make_batch()
+
+    def cut(_window: Window | None, size: int) -> Window:
+        return cut_epoch(64, 64, size)[0]
+
+    def batches_of(window: Window) -> Iterator[Batch]:
+        return ((images[part], labels[part]) for part in window.slices)
+
+    step = replace(plain, forward=model, model=model, noise=meter)
+    step_within_memory(step, batches_of, cut(None, micro), auto_micro, cut)
+    assert (auto_micro.micro, set(Limited.sizes[-4:])) == (16, {16})
+    return meter.state_dict()
+
+
+def test_an_attempt_that_ran_out_of_memory_leaves_no_gradient_noise_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed = measure_noise(monkeypatch, fails_at=0, micro=16)
+    assert undisturbed["trace"] != 0
+    assert measure_noise(monkeypatch, fails_at=2, micro=32) == pytest.approx(undisturbed, rel=1e-9)
+
+
 def test_not_even_one_sample_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     set_capacity(monkeypatch, lambda _call: 0)
     _, ending = train(batch__micro="auto")
@@ -112,12 +141,7 @@ def test_not_even_one_sample_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_growing_batch_keeps_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     set_capacity(monkeypatch, lambda _call: 50)
-    settings = {
-        "batch__schedule": "stepwise",
-        "batch__schedule_factor": 8.0,
-        "batch__global": 64,
-        "budget__epochs": 4.0,
-    }
+    settings = {"batch__schedule": "stepwise", "batch__schedule_factor": 8.0, "batch__global": 64, "budget__epochs": 4}
     found, ending = train(batch__micro="auto", **settings)
     given, _ = train(batch__micro=32, **settings)
     assert ending.measurements["micro_batch_size"] == 32
@@ -125,20 +149,14 @@ def test_a_growing_batch_keeps_what_fits(monkeypatch: pytest.MonkeyPatch) -> Non
         assert one == pytest.approx(other, rel=0, abs=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"batch.micro": "auto"}, "requires batch.global"),
-        ({"batch.micro": "auto", "batch.accumulation": 2}, "requires batch.global"),
-        ({"batch.micro": "large", "batch.global": 64}, "batch.micro"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"batch.micro": "auto"}, "requires batch.global"),
+    ({"batch.micro": "auto", "batch.accumulation": 2}, "requires batch.global"),
+    ({"batch.micro": "large", "batch.global": 64}, "batch.micro"),
+])  # fmt: skip
 def test_impossible_ones_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_config(values, "test")
-
-
-# ---------------------------------------------------------------------- with a device that counts
 
 
 class Device:

@@ -13,7 +13,6 @@ from training_factory import CPU, make_batch, make_config, make_step, train_whol
 
 from sweep.config.trial import TrialConfig
 from sweep.training.evaluation import averaged_model, evaluate_model
-from sweep.training.optimizers import ScheduleFree
 from sweep.training.setup import TrialState, prepare_training
 from sweep.training.step import Step
 from sweep.training.warmup import warm_up_trial
@@ -30,7 +29,6 @@ def accuracy_of(step: Step) -> tuple[float, float]:
 
 def test_ema_has_its_closed_form_and_counts_optimizer_steps() -> None:
     step = make_step(make_config(regularization__ema_decay=0.5, precision__dtype="fp64"))
-    assert step.ema is not None
     expected = tensors(step.model)
     for index in range(8):
         images, labels = make_batch(seed=index)
@@ -50,26 +48,10 @@ def test_ema_has_its_closed_form_and_counts_optimizer_steps() -> None:
 
 def test_ema_is_what_is_evaluated() -> None:
     step = make_step(make_config(regularization__ema_decay=0.9))
-    assert step.ema is not None
     for index in range(4):
         step([make_batch(seed=index)], 64)
     plain = evaluate_model(step.model, step, [make_batch(seed=2)])
     assert accuracy_of(step) == evaluate_model(step.ema.model, step, [make_batch(seed=2)]) != plain
-
-
-def test_ema_goes_with_its_state() -> None:
-    first, second = (make_step(make_config(regularization__ema_decay=0.9)) for _ in range(2))
-    assert first.ema is not None
-    assert second.ema is not None
-    for _ in range(3):
-        first([make_batch()], 64)
-    second.model.load_state_dict(first.model.state_dict())
-    second.optimizer.load_state_dict(copy.deepcopy(first.optimizer.state_dict()))
-    second.ema.load_state_dict(copy.deepcopy(first.ema.state_dict()))
-    for step in (first, second):
-        step([make_batch()], 64)
-    pairs = zip(first.ema.tensors(), second.ema.tensors(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
 
 
 @pytest.mark.parametrize("settings", [{}, {"regularization__ema_decay": 0.9}, {"optimizer__name": "schedule_free"}])
@@ -89,7 +71,6 @@ def test_evaluation_leaves_no_trace(settings: dict[str, object], norm: str) -> N
 
 def test_schedule_free_is_evaluated_at_its_average_with_statistics_of_it() -> None:
     step = make_step(make_config(optimizer__name="schedule_free", optimizer__lr=0.01, precision__dtype="fp64"))
-    assert isinstance(step.optimizer, ScheduleFree)
     for index in range(6):
         step([make_batch(seed=index)], 64)
     trained = tensors(step.model)
@@ -99,10 +80,9 @@ def test_schedule_free_is_evaluated_at_its_average_with_statistics_of_it() -> No
             assert not torch.equal(parameter, trained[name]), name
         model.eval()
         first_norm = nn.Sequential(*model.children())[1]
-        assert isinstance(first_norm, nn.BatchNorm2d)
         features = nn.Sequential(*model.children())[0](images)
-        assert torch.allclose(first_norm.running_mean, features.mean((0, 2, 3)))  # type: ignore[arg-type]
-        assert torch.allclose(first_norm.running_var, features.var((0, 2, 3)))  # type: ignore[arg-type]
+        assert torch.allclose(first_norm.running_mean, features.mean((0, 2, 3)))
+        assert torch.allclose(first_norm.running_var, features.var((0, 2, 3)))
         model.train()
     y = step.model.get_parameter("0.weight")
     z, x = step.optimizer.state[y]["z"], step.optimizer.average(y)
@@ -123,14 +103,11 @@ def configure(**values: object) -> TrialConfig:
     return make_config({"data.subset": 300, "budget.epochs": 4.0, "batch.micro": 32}, **values)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"regularization__ema_decay": 0.9},
-        {"optimizer__name": "schedule_free", "optimizer__lr": 0.01, "schedule__name": "constant"},
-        {"optimizer__name": "schedule_free_sgd", "optimizer__lr": 0.3, "schedule__name": "constant"},
-    ],
-)
+@pytest.mark.parametrize("settings", [
+    {"regularization__ema_decay": 0.9},
+    {"optimizer__name": "schedule_free", "optimizer__lr": 0.01, "schedule__name": "constant"},
+    {"optimizer__name": "schedule_free_sgd", "optimizer__lr": 0.3, "schedule__name": "constant"},
+])  # fmt: skip
 def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: dict[str, object]) -> None:
     path = tmp_path / "model.safetensors"
     config = configure(**settings)
@@ -158,7 +135,6 @@ def test_rehearsal_leaves_averages_as_they_were(settings: dict[str, object]) -> 
 def test_steps_that_the_loss_scaler_skips_are_counted() -> None:
     step = make_step(make_config(precision__dtype="fp16"))
     scaler = step.precision.scaler
-    assert scaler is not None
     for index in range(3):
         step([make_batch(seed=index)], 64)
     assert step.precision.num_skipped_steps == 0
@@ -189,8 +165,6 @@ class HostReads(TorchDispatchMode):
 
 def test_the_average_stands_still_where_the_loss_scaler_skips_a_step() -> None:
     step = make_step(make_config(precision__dtype="fp16", regularization__ema_decay=0.5))
-    assert step.ema is not None
-    assert step.precision.scaler is not None
     expected = [value.detach().clone() for value in step.model.parameters()]
     for index in range(6):
         step.clear_gradients()

@@ -31,9 +31,8 @@ def test_linear_and_exponential_have_their_closed_forms() -> None:
 
 def test_stepwise_grows_by_equal_factors_at_its_milestones() -> None:
     steps = schedule(schedule="stepwise", schedule_factor=125.0, schedule_milestones="0.3, 0.6, 0.8")
-    assert [steps.size(share) for share in (0.0, 0.299, 0.3, 0.599, 0.6, 0.799, 0.8, 0.99)] == [
-        64, 64, 320, 320, 1600, 1600, 8000, 8000,
-    ]  # fmt: skip
+    shares = (0.0, 0.299, 0.3, 0.599, 0.6, 0.799, 0.8, 0.99)
+    assert [steps.size(share) for share in shares] == [64, 64, 320, 320, 1600, 1600, 8000, 8000]
 
 
 def test_sizes_are_whole_micro_batches_but_the_first_is_as_asked() -> None:
@@ -92,9 +91,6 @@ def test_taking_back_gives_the_same_samples_in_smaller_micro_batches() -> None:
     assert (again.slices[0].start, again.slices[-1].stop, len(again.slices)) == (40, 80, 3)
 
 
-# ---------------------------------------------------------------------- in whole trials
-
-
 def evaluations(**values: object) -> tuple[list[Evaluation], Ending]:
     defaults = {"data.subset": 320, "budget.epochs": 6.0, "batch.micro": 16, "optimizer.lr": 0.01}
     return train_whole(make_config(defaults, **values))
@@ -104,8 +100,8 @@ def simulated(share_of: object, total: float, factor: float) -> list[tuple[int, 
     """(step, size) of each last window of an epoch, written down from the definition alone."""
     steps = samples = size = 0
     ends = []
-    while share_of(steps, samples) < total:  # type: ignore[operator]
-        size = max(16, round(16 * (1 + (factor - 1) * share_of(steps, samples) / total) / 16) * 16)  # type: ignore[operator]
+    while share_of(steps, samples) < total:
+        size = max(16, round(16 * (1 + (factor - 1) * share_of(steps, samples) / total) / 16) * 16)
         samples += min(size, 320 - samples % 320)
         steps += 1
         if samples % 320 == 0 or share_of(steps, samples) >= total:  # type: ignore[operator]
@@ -123,11 +119,9 @@ def test_a_growing_batch_trains_as_its_formula_says_in_epochs() -> None:
 
 
 def test_a_growing_batch_trains_as_its_formula_says_in_steps() -> None:
-    told, ending = evaluations(
-        batch__schedule="linear", batch__schedule_factor=8.0, budget__epochs=None, budget__steps=30
-    )
-    expected = simulated(lambda steps, _samples: steps, 30, 8.0)
-    sizes = dict(expected)
+    linear = {"batch__schedule": "linear", "batch__schedule_factor": 8.0}
+    told, ending = evaluations(**linear, budget__epochs=None, budget__steps=30)
+    sizes = dict(simulated(lambda steps, _samples: steps, 30, 8.0))
     assert told
     assert all(sizes[each.step] == each.global_batch_size for each in told)
     assert ending.measurements["num_steps"] == 30 == told[-1].step
@@ -152,9 +146,6 @@ def test_a_seesaw_lowers_the_rate_by_the_root_of_the_growth() -> None:
     first = 0.01 * 16 / 256  # the rule counts for the first batch alone
     for each in told:
         assert each.learning_rate == pytest.approx(first / math.sqrt(each.global_batch_size / 16))
-
-
-# ---------------------------------------------------------------------- growth at a plateau
 
 
 def test_a_plateau_of_the_loss_doubles_the_batch_up_to_its_limit() -> None:
@@ -194,22 +185,16 @@ def test_the_rate_has_its_shape_over_samples_when_the_batch_grows() -> None:
         assert after <= each.learning_rate <= before + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"batch__schedule": "noise_scale"}, "two micro batches or more"),
-        ({"batch__schedule": "noise_scale", "batch__micro": "auto", "batch__global": 64}, "two micro batches or more"),
-        ({"batch__schedule_milestones": "0.5, 0.2"}, "growing shares"),
-        ({"batch__schedule_milestones": "half"}, "growing shares"),
-        ({"batch__schedule_factor": 0.5}, "greater than or equal to 1"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"batch__schedule": "noise_scale"}, "two micro batches or more"),
+    ({"batch__schedule": "noise_scale", "batch__micro": "auto", "batch__global": 64}, "two micro batches or more"),
+    ({"batch__schedule_milestones": "0.5, 0.2"}, "growing shares"),
+    ({"batch__schedule_milestones": "half"}, "growing shares"),
+    ({"batch__schedule_factor": 0.5}, "greater than or equal to 1"),
+])  # fmt: skip
 def test_impossible_schedules_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_config(**values)
-
-
-# ---------------------------------------------------------------------- the noise scale
 
 
 def test_the_estimate_inverts_the_expectations_exactly() -> None:

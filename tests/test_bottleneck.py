@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from records_factory import make_config, make_ending, make_spec
+from training_factory import make_config as make_training_config
+from training_factory import train_whole
 
 from sweep.analysis import shortfalls
 from sweep.cli.app import run_app
@@ -17,14 +20,12 @@ from sweep.config.trial import build_config, flatten_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.measurement.memory import MemoryUse
 from sweep.records.loading import load_frames
-from sweep.records.messages import Ending, TrialTask
+from sweep.records.messages import Ending
 from sweep.records.store import open_store
 from sweep.search.reuse import keep_portable
 from sweep.training import finish
 from sweep.training.data.feeders import ReadyFeeder
 from sweep.training.finish import CachedSteps, classify_bottleneck, find_fixed_share
-from sweep.training.trial import run_trial
-from tests.records_factory import make_config, make_ending, make_spec
 
 
 def ledger_of(step_seconds: float, waited: float = 0.0) -> Ledger:
@@ -36,24 +37,17 @@ def ledger_of(step_seconds: float, waited: float = 0.0) -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize(
-    ("cached", "share", "waited", "expected"),
-    [
-        (0.0079, 0.1, 0.2, "data_bound"),
-        (0.0081, 0.1, 0.2, "compute_bound"),
-        (0.0100, 0.49, 0.0, "compute_bound"),
-        (0.0100, 0.51, 0.0, "launch_bound"),
-        (0.0020, 0.9, 0.2, "data_bound"),  # what a step waits for comes first
-        (0.0150, 0.0, 0.0, "compute_bound"),
-        (0.0100, None, 0.0, ""),  # a smaller micro batch could not be tried
-        (0.0050, 0.1, 0.051, "data_bound"),
-        (0.0050, 0.1, 0.049, "compute_bound"),  # nearly no wait: cached steps were faster for another reason
-        (0.0050, None, 0.006, ""),
-    ],
-)
-def test_the_bottleneck_of_a_step_of_ten_milliseconds(
-    cached: float, share: float | None, waited: float, expected: str
-) -> None:
+@pytest.mark.parametrize(("cached", "share", "waited", "expected"), [
+    (0.0079, 0.1, 0.2, "data_bound"), (0.0081, 0.1, 0.2, "compute_bound"), (0.0100, 0.49, 0.0, "compute_bound"),
+    (0.0100, 0.51, 0.0, "launch_bound"),
+    (0.0020, 0.9, 0.2, "data_bound"),  # what a step waits for comes first
+    (0.0150, 0.0, 0.0, "compute_bound"),
+    (0.0100, None, 0.0, ""),  # a smaller micro batch could not be tried
+    (0.0050, 0.1, 0.051, "data_bound"),
+    (0.0050, 0.1, 0.049, "compute_bound"),  # nearly no wait: cached steps were faster for another reason
+    (0.0050, None, 0.006, ""),
+])  # fmt: skip
+def test_the_bottleneck_of_a_step_of_10_ms(cached: float, share: float | None, waited: float, expected: str) -> None:
     assert classify_bottleneck(ledger_of(0.01, waited), CachedSteps(cached, share)) == expected
 
 
@@ -71,26 +65,19 @@ def test_the_fixed_share_is_that_of_a_line(size_ratio: float) -> None:
     assert find_fixed_share(ratio, size_ratio) == pytest.approx(0.6)
 
 
-# ---------------------------------------------------------------------- real trials
-
-
 def train(**settings: Any) -> Ending:
     values = {"data.name": "digits", "budget.epochs": 8.0, "batch.micro": 64}
-    values |= {name.replace("__", "."): value for name, value in settings.items()}
-    if "budget.steps" in values:
+    if "budget__steps" in settings:
         del values["budget.epochs"]
-    *_, ending = run_trial(TrialTask(number=0, config=build_config(values, "test")))
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
-    return ending
+    return train_whole(make_training_config(values, **settings))[1]
 
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Looks at short trainings as well, and on however slow a machine."""
-    limits = {"BOTTLENECK_SHARE": 10.0, "BOTTLENECK_SECONDS": 60.0, "_LONG_SECONDS": 60.0, "BOTTLENECK_STEPS": 4}
-    for name, value in limits.items():
-        monkeypatch.setattr(finish, name, value)
+    for name, value in (("SHARE", 10.0), ("SECONDS", 60.0), ("STEPS", 4)):
+        monkeypatch.setattr(finish, f"BOTTLENECK_{name}", value)
+    monkeypatch.setattr(finish, "_LONG_SECONDS", 60.0)
     return monkeypatch
 
 
@@ -119,9 +106,7 @@ def test_a_training_that_the_allocator_holds_up_is_thrashing_and_flagged(eager: 
 @pytest.mark.parametrize(
     ("fixed_seconds", "seconds_each", "expected"), [(0.1, 0.0, "launch_bound"), (0.0, 0.025, "compute_bound")]
 )
-def test_a_step_is_bound_by_launches_or_by_computing(
-    eager: pytest.MonkeyPatch, fixed_seconds: float, seconds_each: float, expected: str
-) -> None:
+def test_a_step_is_bound_by_launches_or_computing(eager, fixed_seconds, seconds_each, expected) -> None:
     forward = torch.nn.Linear.forward
 
     def slow(self: torch.nn.Linear, images: torch.Tensor) -> torch.Tensor:
@@ -133,9 +118,7 @@ def test_a_step_is_bound_by_launches_or_by_computing(
     assert train(budget__steps=12, batch__micro=4).bottleneck == expected
 
 
-def test_looking_changes_nothing_that_was_measured_before_and_harms_nothing_when_it_fails(
-    eager: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_looking_changes_no_measurement_and_may_fail(eager: pytest.MonkeyPatch, caplog) -> None:
     looked = train(budget__steps=25, batch__micro=16)
 
     def fail(*_arguments: object) -> None:
@@ -151,9 +134,7 @@ def test_looking_changes_nothing_that_was_measured_before_and_harms_nothing_when
 
 
 @pytest.mark.parametrize("seconds_of_a_long_step", [0.0, 60.0])
-def test_sixty_steps_are_looked_at_and_fewer_are_not_judged(
-    monkeypatch: pytest.MonkeyPatch, seconds_of_a_long_step: float
-) -> None:
+def test_sixty_steps_are_looked_at_and_fewer_are_not_judged(monkeypatch, seconds_of_a_long_step: float) -> None:
     monkeypatch.setattr(finish, "BOTTLENECK_SECONDS", 60.0)  # on however slow a machine
     monkeypatch.setattr(finish, "_LONG_SECONDS", seconds_of_a_long_step)
     monkeypatch.setattr(finish, "_DATA_SHARE", 10.0)
@@ -161,9 +142,6 @@ def test_sixty_steps_are_looked_at_and_fewer_are_not_judged(
     short, long = train(budget__steps=59, **small), train(budget__steps=60, **small)
     assert short.bottleneck == ("" if seconds_of_a_long_step else "compute_bound")
     assert long.bottleneck in ("launch_bound", "compute_bound")
-
-
-# ---------------------------------------------------------------------- on record
 
 
 def test_a_bottleneck_is_kept_and_goes_with_a_reused_trial_on_the_same_device_only(tmp_path: Path) -> None:
@@ -199,9 +177,8 @@ def test_a_check_says_what_held_trials_up_and_what_to_change(tmp_path: Path) -> 
         make_ending(0, bottleneck="launch_bound"),
         make_ending(1, bottleneck="launch_bound", quality_flags=("spread", "busy_host")),
         make_ending(2, bottleneck="compute_bound", quality_flags=("spread",)),
-        make_ending(3, quality_flags=("slowed_by_others",)),
-        make_ending(4, quality_flags=("slowed_by_others",)),
-    ]
+        make_ending(3, quality_flags=("slowed_by_others",)), make_ending(4, quality_flags=("slowed_by_others",)),
+    ]  # fmt: skip
     endings[3].measurements["slowdown_by_others"] = 0.4
     _study(tmp_path, endings).close()
     launch, compute, spread, slowed, busy, _data = check_trials(load_frames(tmp_path))
@@ -212,15 +189,11 @@ def test_a_check_says_what_held_trials_up_and_what_to_change(tmp_path: Path) -> 
     assert slowed.name == "slowed by others"  # nothing stands for one of them
     assert slowed.found.startswith("2 of 5 trials: ")
     assert slowed.found.endswith("(another time stands for 1)")
-    assert "--reuse none" in slowed.remedy
-    assert "--reuse none" in busy.remedy
-    statuses = [check.status for check in (compute, spread, slowed, busy)]
-    assert statuses == ["ok", "noticed", "note", "noticed"]
+    assert all("--reuse none" in check.remedy for check in (slowed, busy))
+    assert [check.status for check in (compute, spread, slowed, busy)] == ["ok", "noticed", "note", "noticed"]
 
 
-def test_a_check_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_check_of_a_study_speaks_json_where_nothing_was_looked_for(tmp_path: Path, capsys) -> None:
     _study(tmp_path / "runs" / "made", [make_ending(0)]).close()
     assert run_app(["check", "made", "--root", str(tmp_path / "runs"), "--json"]) == 0
     found, data = json.loads(capsys.readouterr().out)["trials"]
@@ -233,19 +206,16 @@ def test_a_check_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for(
     assert "unknown study" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("bottleneck", "settings", "said"),
-    [
-        ("data_bound", {"data.placement": "host", "data.workers": 1}, "data.workers (1 of 4 processors)"),
-        ("data_bound", {"data.placement": "host", "data.workers": 4}, "data.placement = 'device'"),
-        ("data_bound", {"data.placement": "host", "data.workers": 4}, "or raise data.prefetch (2)"),
-        ("data_bound", {"data.augment": "randaugment"}, "'randaugment'"),
-        ("launch_bound", {"batch.micro": 8, "batch.accumulation": 4}, "lower batch.accumulation (4)"),
-        ("launch_bound", {"precision.compile": False}, "precision.compile = true"),
-        ("compute_bound", {"precision.dtype": "fp32"}, "bf16"),
-        ("thrashing", {"batch.micro": 512}, "lower batch.micro (512)"),
-    ],
-)
+@pytest.mark.parametrize(("bottleneck", "settings", "said"), [
+    ("data_bound", {"data.placement": "host", "data.workers": 1}, "data.workers (1 of 4 processors)"),
+    ("data_bound", {"data.placement": "host", "data.workers": 4}, "data.placement = 'device'"),
+    ("data_bound", {"data.placement": "host", "data.workers": 4}, "or raise data.prefetch (2)"),
+    ("data_bound", {"data.augment": "randaugment"}, "'randaugment'"),
+    ("launch_bound", {"batch.micro": 8, "batch.accumulation": 4}, "lower batch.accumulation (4)"),
+    ("launch_bound", {"precision.compile": False}, "precision.compile = true"),
+    ("compute_bound", {"precision.dtype": "fp32"}, "bf16"),
+    ("thrashing", {"batch.micro": 512}, "lower batch.micro (512)"),
+])  # fmt: skip
 def test_remedies_name_the_key_and_its_value(bottleneck: str, settings: dict[str, Any], said: str) -> None:
     values = flatten_config(build_config(settings, "test"))
     assert said in shortfalls.suggest_remedy(bottleneck, values, 4)

@@ -109,9 +109,6 @@ def test_until_a_target_all_batch_sizes_are_asked_at_the_same_samples() -> None:
     assert all(any(point <= after < point + 640 for point in passed) for after in coarse)
 
 
-# ---------------------------------------------------------------------- whole trials
-
-
 def train(**values: object) -> tuple[list[Evaluation], Ending]:
     defaults = {"data.subset": 300, "optimizer.lr": 0.05, "seed": 1}
     return training_factory.train(training_factory.make_config(defaults, **values))
@@ -163,14 +160,11 @@ def test_a_budget_that_ends_between_two_looks_at_the_clock_is_spent_for_both(mon
 
 def test_batch_norm_survives_a_last_sample_alone() -> None:
     # 8 x 8 pixels become 1 x 1 in a ResNet-18, and one value per channel has no variance
-    told, ending = train(model__name="resnet18", data__subset=33, batch__micro=16, budget__epochs=1.0)
-    assert ending.outcome == "complete", ending.error
-    assert (told[-1].step, told[-1].samples) == (2, 33)
-    told, ending = train(
-        model__name="resnet18", data__subset=33, batch__micro=8, batch__accumulation=5, budget__epochs=1.0
-    )
-    assert ending.outcome == "complete", ending.error
-    assert told[-1].step == 1
+    one = {"model__name": "resnet18", "data__subset": 33, "batch__micro": 16, "budget__epochs": 1.0}
+    told, ending = train(**one)
+    assert (ending.outcome, ending.error, told[-1].step, told[-1].samples) == ("complete", "", 2, 33)
+    told, ending = train(**(one | {"batch__micro": 8, "batch__accumulation": 5}))
+    assert (ending.outcome, ending.error, told[-1].step) == ("complete", "", 1)
 
 
 def test_batch_norm_of_single_samples_is_refused_in_words() -> None:

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
-
-from sweep.config.trial import build_config
-from sweep.records.messages import Ending, TrialTask
-from sweep.training.trial import run_trial
+from training_factory import make_config, train_whole
 
 
 def test_each_size_of_micro_batch_has_a_static_graph_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,9 +29,7 @@ def test_each_size_of_micro_batch_has_a_static_graph_of_its_own(monkeypatch: pyt
     monkeypatch.setattr(torch, "compile", lambda model, **options: compile_with(model, backend=count, **options))
     torch.compiler.reset()
     values = {"precision.compile": True, "data.subset": 150, "batch.micro": 64, "budget.epochs": 3.0}
-    *_, ending = run_trial(TrialTask(number=0, config=build_config(values, "test"), device="cpu"))
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
+    train_whole(make_config(values))
     assert not any(symbolic)
     taken = {number: set(sizes) for number, sizes in batches.items()}
     assert all(len(sizes) == 1 for sizes in taken.values()), taken

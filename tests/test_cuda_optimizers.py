@@ -53,9 +53,7 @@ def take(gpu: FakeCuda, scaler: LossScaler, optimizer: Any, *, is_clipped: bool)
 
 @pytest.mark.parametrize("is_clipped", [False, True])
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_a_step_that_overflows_changes_nothing_and_the_host_does_not_wait(
-    gpu: FakeCuda, name: str, is_clipped: bool
-) -> None:
+def test_a_step_that_overflows_changes_nothing_and_needs_no_wait(gpu: FakeCuda, name: str, is_clipped: bool) -> None:
     model, optimizer = make(name)
     plain_model, plain = make(name)
     scaler = LossScaler(CUDA)

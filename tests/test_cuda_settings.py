@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from training_factory import make_config, train_whole
 
-from sweep.config.trial import build_config
 from sweep.measurement.device import measure_reference_seconds, wait_until_settled
-from sweep.records.messages import Ending, TrialTask
 from sweep.training import trial
 from sweep.training.precision import set_tf32
 from sweep.training.step import Step
-from sweep.training.trial import run_trial
 
 BACKENDS: Any = torch.backends  # torch leaves these attributes untyped
 
@@ -77,14 +75,11 @@ def test_the_compiler_works_with_the_switches(is_allowed: bool) -> None:
     assert seen == ["high" if is_allowed else "highest"]
 
 
-@pytest.mark.parametrize(
-    ("values", "num_measured"),
-    [
-        ([5.0, 3.0, 2.0, 1.5, 1.0, 1.01, 1.0, 0.5], 7),  # a clock that rises
-        ([1.0, 1.0, 1.0, 9.0], 3),  # one that has risen
-        ([1.0, 2.0] * 10, 12),  # one that never settles
-    ],
-)
+@pytest.mark.parametrize(("values", "num_measured"), [
+    ([5.0, 3.0, 2.0, 1.5, 1.0, 1.01, 1.0, 0.5], 7),  # a clock that rises
+    ([1.0, 1.0, 1.0, 9.0], 3),  # one that has risen
+    ([1.0, 2.0] * 10, 12),  # one that never settles
+])  # fmt: skip
 def test_work_goes_on_until_the_clock_has_settled(values: list[float], num_measured: int) -> None:
     left = iter(values)
     wait_until_settled(lambda: next(left), 12)
@@ -96,19 +91,13 @@ def test_the_reference_work_of_a_processor_needs_no_settling(monkeypatch: pytest
     assert measure_reference_seconds(torch.device("cpu")) > 0.0
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"batch.micro": 48, "data.subset": 97},  # a single sample is left, and joins the batch before
-        {"batch.micro": 24, "batch.global": 50, "batch.schedule": "exponential", "batch.schedule_factor": 4.0},
-        {"batch.micro": 48, "batch.global": 100, "batch.schedule": "linear", "data.subset": 150},
-        {"batch.micro": 16, "batch.accumulation": 2, "batch.schedule": "stepwise", "batch.schedule_factor": 4.0},
-    ],
-    ids=str,
-)
-def test_every_shape_of_a_training_is_met_before_the_clock_starts(
-    values: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("values", [
+    {"batch.micro": 48, "data.subset": 97},  # a single sample is left, and joins the batch before
+    {"batch.micro": 24, "batch.global": 50, "batch.schedule": "exponential", "batch.schedule_factor": 4.0},
+    {"batch.micro": 48, "batch.global": 100, "batch.schedule": "linear", "data.subset": 150},
+    {"batch.micro": 16, "batch.accumulation": 2, "batch.schedule": "stepwise", "batch.schedule_factor": 4.0},
+], ids=str)  # fmt: skip
+def test_every_shape_is_met_before_the_clock_starts(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: dict[str, set[int]] = defaultdict(set)
     phase = ["warm-up"]
     take, warm_up, finish = Step.micro_step, trial.warm_up_trial, trial.finish_trial
@@ -117,16 +106,10 @@ def test_every_shape_of_a_training_is_met_before_the_clock_starts(
         sizes[phase[-1]].add(len(labels))
         return take(self, images, labels, share)
 
-    def enter(name: str, result: Any) -> Any:
-        phase.append(name)
-        return result
-
     monkeypatch.setattr(Step, "micro_step", take_note)
-    monkeypatch.setattr(trial, "warm_up_trial", lambda *given: enter("training", warm_up(*given)))
-    monkeypatch.setattr(trial, "finish_trial", lambda *given: enter("end", None) or finish(*given))
+    monkeypatch.setattr(trial, "warm_up_trial", lambda *given: (warm_up(*given), phase.append("training"))[0])
+    monkeypatch.setattr(trial, "finish_trial", lambda *given: phase.append("end") or finish(*given))
     settings = {"data.name": "digits", "data.subset": 200, "budget.epochs": 6.0, "optimizer.lr": 0.01} | values
-    *_, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
+    train_whole(make_config(settings))
     assert sizes["training"]
     assert sizes["training"] <= sizes["warm-up"]

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from image_folder_factory import list_images, write_files
 
 from sweep.config.errors import InputError
-from sweep.config.sections import DataSection
 from sweep.config.tables import DATASETS, DatasetEntry
 from sweep.config.trial import TrialConfig, build_config
 from sweep.training.data import published as digits
@@ -31,8 +30,12 @@ def config(**values: object) -> TrialConfig:
     return build_config({f"data.{key}": value for key, value in values.items()}, "test")
 
 
-def digest_of(settings: TrialConfig) -> str:
-    return check_data(settings).digest
+def find_digest(**values: object) -> str:
+    return check_data(config(**values)).digest
+
+
+def write_images(root: Path, counts: dict[str, int]) -> Path:
+    return write_files(root, list_images(counts))
 
 
 def everything(images: Images) -> np.ndarray:
@@ -41,16 +44,6 @@ def everything(images: Images) -> np.ndarray:
 
 def hashes(images: Images) -> list[bytes]:
     return [image.tobytes() for image in everything(images)]
-
-
-def write_folder(root: Path, counts: dict[str, int], side: int = 8, seed: int = 0) -> Path:
-    generator = np.random.default_rng(seed)
-    for folder, count in counts.items():
-        (root / folder).mkdir(parents=True, exist_ok=True)
-        for number in range(count):
-            pixels = generator.integers(0, 256, (side, side, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(root / folder / f"{number:04}.png")
-    return root
 
 
 def test_digits_splits_are_disjoint_whole_stratified_and_fixed() -> None:
@@ -96,10 +89,8 @@ def test_the_share_for_validation_is_taken_from_the_training_images_alone(share:
 
 
 @pytest.mark.parametrize("check", [look_at_data, load_splits, find_facts])
-def test_a_share_for_validation_is_refused_where_the_set_has_its_own(
-    check: Callable[[DataSection], object], tmp_path: Path
-) -> None:
-    root = write_folder(tmp_path, {"train/a": 5, "train/b": 5, "val/a": 2, "val/b": 2})
+def test_a_share_for_validation_is_refused_where_the_set_has_its_own(check, tmp_path: Path) -> None:
+    root = write_images(tmp_path, {"train/a": 5, "train/b": 5, "val/a": 2, "val/b": 2})
     with pytest.raises(InputError, match=r"data.validation_share = 0.3, but imagefolder has a validation split"):
         check(config(name="imagefolder", root=str(root), validation_share=0.3).data)
 
@@ -122,24 +113,20 @@ def test_too_large_a_subset_is_refused_with_both_numbers(check: Callable[[TrialC
         check(config(name="digits", subset=1301))
 
 
+def test_image_size_is_refused_where_the_set_has_its_own() -> None:
+    with pytest.raises(InputError, match=r"data\.image_size = 16"):
+        check_data(config(name="digits", image_size=16))
+
+
 def test_synthetic_has_the_wanted_size_and_is_the_same_each_time() -> None:
     splits = load_splits(config(name="synthetic", subset=500, image_size=16).data)
     assert (len(splits.train), splits.shape) == (500, (3, 16, 10))
     assert hashes(splits.train) == hashes(load_splits(config(name="synthetic", subset=500, image_size=16).data).train)
 
 
-def test_folder_of_class_folders_is_split(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"cats": 20, "dogs": 20})
-    splits = load_splits(config(name="imagefolder", root=str(root)).data)
-    test = splits.read_test()
-    assert (len(splits.train), len(splits.validation), len(test)) == (28, 6, 6)
-    assert len(set(hashes(splits.train)) | set(hashes(splits.validation)) | set(hashes(test))) == 40
-    assert splits.shape == (3, 8, 2)
-
-
 def test_folder_with_splits_keeps_them_and_reads_test_only_when_asked(tmp_path: Path) -> None:
     counts = {"train/a": 10, "train/b": 10, "val/a": 3, "val/b": 3, "test/a": 2, "test/b": 2}
-    root = write_folder(tmp_path, counts)
+    root = write_images(tmp_path, counts)
     splits = load_splits(config(name="imagefolder", root=str(root)).data)
     for file in (root / "test").rglob("*.png"):
         file.write_bytes(b"no image")
@@ -149,36 +136,22 @@ def test_folder_with_splits_keeps_them_and_reads_test_only_when_asked(tmp_path: 
         splits.read_test()
 
 
-def test_image_size_crops_the_centre_square_and_brings_to_size(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for number in range(5):
-            wide = np.zeros((16, 32, 3), dtype=np.uint8)
-            wide[:, 8:24] = 200
-            Image.fromarray(wide).save(tmp_path / name / f"{number}.png")
-    splits = load_splits(config(name="imagefolder", root=str(tmp_path), image_size=8).data)
-    assert (everything(splits.train) == 200).all()
-    assert splits.shape.side == 8
-    with pytest.raises(InputError, match=r"data\.image_size"):
-        load_splits(config(name="imagefolder", root=str(tmp_path)).data)
-
-
 def test_folder_digest_follows_names_and_content(tmp_path: Path) -> None:
-    first = write_folder(tmp_path / "one", {"a": 3, "b": 3})
-    copy = write_folder(tmp_path / "two", {"a": 3, "b": 3})
-    digests = [digest_of(config(name="imagefolder", root=str(root))) for root in (first, copy)]
+    first = write_images(tmp_path / "one", {"a": 3, "b": 3})
+    copy = write_images(tmp_path / "two", {"a": 3, "b": 3})
+    digests = [find_digest(name="imagefolder", root=str(root)) for root in (first, copy)]
     assert digests[0] == digests[1]
-    (copy / "a" / "0000.png").rename(copy / "a" / "0009.png")
-    renamed = digest_of(config(name="imagefolder", root=str(copy)))
-    (copy / "b" / "0000.png").write_bytes((copy / "b" / "0001.png").read_bytes())
-    changed = digest_of(config(name="imagefolder", root=str(copy)))
+    (copy / "a" / "0.png").rename(copy / "a" / "9.png")
+    renamed = find_digest(name="imagefolder", root=str(copy))
+    (copy / "b" / "0.png").write_bytes((copy / "b" / "1.png").read_bytes())
+    changed = find_digest(name="imagefolder", root=str(copy))
     assert len({digests[0], renamed, changed}) == 3
 
 
 def test_digests_tell_sets_and_sizes_apart() -> None:
-    assert digest_of(config(name="digits")) == digest_of(config(name="digits", subset=9))
-    assert digest_of(config(name="digits")) != digest_of(config(name="synthetic"))
-    assert digest_of(config(name="digits")) == digest_of(config(name="digits", augment="flip"))
+    assert find_digest(name="digits") == find_digest(name="digits", subset=9)
+    assert find_digest(name="digits") != find_digest(name="synthetic")
+    assert find_digest(name="digits") == find_digest(name="digits", augment="flip")
 
 
 def test_the_digest_of_a_plug_ins_data_follows_its_pixels_and_labels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,14 +161,14 @@ def test_the_digest_of_a_plug_ins_data_follows_its_pixels_and_labels(monkeypatch
         images = ArrayImages(pixels ^ np.uint8(changed), labels)
         source = Source(train=images, num_classes=2)
         monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=lambda _section, source=source: source))
-        found.append(digest_of(config(name="mine")))
+        found.append(find_digest(name="mine"))
     assert found[0] == found[1] != found[2]
     monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits.load_digits, digest=lambda _section: "v1"))
-    assert digest_of(config(name="mine")) not in found
+    assert find_digest(name="mine") not in found
 
 
 def test_a_set_in_files_without_a_digest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = write_folder(tmp_path, {"cats": 10, "dogs": 10})
+    root = write_images(tmp_path, {"cats": 10, "dogs": 10})
     found = []
     for digest in (None, lambda _section: "v1"):
         monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=load_imagefolder, digest=digest))
@@ -209,9 +182,7 @@ def test_a_set_in_files_without_a_digest_is_named(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.timeout(120)  # a connection that is waited for takes longer
 @pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.published])
-def test_missing_download_without_a_network_says_which_files_to_put_where(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_download_names_its_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # a proxy that nobody serves: the network is off, wherever the test runs
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
@@ -222,43 +193,35 @@ def test_missing_download_without_a_network_says_which_files_to_put_where(
         load_splits(config(name=name, root=str(tmp_path)).data)
     is_reachable.cache_clear()
     published = DATASETS[name].published
-    assert published is not None
     assert str(tmp_path / published.folder) in str(caught.value)
     assert published.files[0] in str(caught.value)
     assert not any(tmp_path.iterdir())
 
 
-def test_image_size_is_refused_where_the_set_has_its_own() -> None:
-    with pytest.raises(InputError, match=r"data\.image_size = 16"):
-        check_data(config(name="digits", image_size=16))
-
-
 def test_checks_and_digest_import_no_torch(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"a": 4, "b": 4})
-    code = (
-        "import sys\n"
-        "from sweep.config.trial import build_config\n"
-        "from sweep.training.data.sources import check_data\n"
-        f"for values in ({{}}, {{'data.name': 'imagefolder', 'data.root': {str(root)!r}}}):\n"
-        "    assert check_data(build_config(values, 't')).digest\n"
-        "print('torch' in sys.modules)\n"
-    )
+    root = write_images(tmp_path, {"a": 4, "b": 4})
+    code = f"""
+import sys
+from sweep.config.trial import build_config
+from sweep.training.data.sources import check_data
+for values in ({{}}, {{'data.name': 'imagefolder', 'data.root': {str(root)!r}}}):
+    assert check_data(build_config(values, 't')).digest
+print('torch' in sys.modules)
+"""
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
-def test_decoded_folder_is_cached_and_forgotten_when_a_file_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decoded_folder_is_cached_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sweep.training.data.folders._MIN_CACHED_BYTES", 1)
-    root = write_folder(tmp_path / "images", {"train/a": 4, "train/b": 4})
+    root = write_images(tmp_path / "images", {"train/a": 4, "train/b": 4})
     settings = config(name="imagefolder", root=str(root)).data
     first = hashes(load_splits(settings).train)
     (cached,) = (tmp_path / "cache").glob("*.npy")
     zeros = np.zeros_like(np.load(cached))
     np.save(cached, zeros)
     assert not everything(load_splits(settings).train).any()
-    os.utime(root / "train" / "a" / "0000.png", ns=(0, 0))
+    os.utime(root / "train" / "a" / "0.png", ns=(0, 0))
     assert hashes(load_splits(settings).train) == first
 
 

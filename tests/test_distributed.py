@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,8 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from executor_contract import await_childless
+from executor_contract import await_childless, await_dead, hear_out
+from executor_contract import run as run_task
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -21,7 +21,17 @@ from torch.nn.parallel import DistributedDataParallel
 from sweep.config.errors import InputError
 from sweep.config.trial import build_config
 from sweep.executors.process import ProcessExecutor
-from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Outcome, Progress, TrialTask, encode_message
+from sweep.records.messages import (
+    Ending,
+    Evaluation,
+    Heartbeat,
+    Message,
+    Outcome,
+    Progress,
+    TrialTask,
+    encode_message,
+    encode_task,
+)  # fmt: skip
 from sweep.training.data.feeders import shard_window
 from sweep.training.data.windows import cut_epoch
 from sweep.training.processes import load_plugin
@@ -31,15 +41,10 @@ from sweep.training.world import World
 
 PLUGIN = str(Path(__file__).with_name("rank_plugin.py"))
 EXACT = {
-    "precision.dtype": "fp64",
-    "budget.steps": 5,
-    "batch.accumulation": 2,
-    "data.augment": "crop_flip",
-    "schedule.warmup": 0.0,
-    "regularization.grad_clip": 1.0,
-    "regularization.ema_decay": 0.9,
+    "precision.dtype": "fp64", "budget.steps": 5, "batch.accumulation": 2, "data.augment": "crop_flip",
+    "schedule.warmup": 0.0, "regularization.grad_clip": 1.0, "regularization.ema_decay": 0.9,
     "regularization.mixup": 0.2,
-}
+}  # fmt: skip
 
 
 def task(plugin: str | None = None, weights: Path | None = None, **values: object) -> TrialTask:
@@ -59,22 +64,19 @@ def executor() -> Iterator[ProcessExecutor]:
 
 
 def run(executor: ProcessExecutor, given: TrialTask) -> tuple[list[Message], Ending]:
-    executor.start(given)
-    messages: list[Message] = []
-    while not (messages and isinstance(messages[-1], Ending)):
-        news = executor.poll(60.0)
-        assert news, "nothing was heard for a minute"
-        messages += [message for _, message in news]
-    *before, ending = messages
+    *messages, ending = run_task(executor, given)
     assert isinstance(ending, Ending)
-    return before, ending
+    return messages, ending
 
 
-def family(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children(recursive=True)
+def run_here(given: TrialTask) -> tuple[list[Message], Ending]:
+    *messages, ending = run_trial(given)
+    assert isinstance(ending, Ending)
+    return messages, ending
 
 
-# ---------------------------------------------------------------- what each rank takes
+def family(pid: int) -> list[int]:
+    return [process.pid for process in psutil.Process(pid).children(recursive=True)]
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -94,14 +96,10 @@ def test_the_ranks_share_every_window(size: int, num_samples: int) -> None:
             assert max(counts) <= micro
 
 
-def test_the_ranks_share_a_global_batch() -> None:
-    config = task(batch__micro=16, batch__accumulation=4).config
-    assert (config.global_batch_size, config.num_accumulation) == (128, 4)
-    config = task(batch__micro=16, batch__global=100).config
-    assert (config.global_batch_size, config.num_accumulation) == (100, 4)
-
-
-def test_what_one_rank_alone_can_do_is_refused() -> None:
+def test_the_ranks_share_a_global_batch_and_are_refused_what_one_alone_can_do() -> None:
+    for batch, expected in (({"batch__accumulation": 4}, 128), ({"batch__global": 100}, 100)):
+        config = task(batch__micro=16, **batch).config
+        assert (config.global_batch_size, config.num_accumulation) == (expected, 4)
     with pytest.raises(InputError, match=r"batch.micro = 'auto' cannot be had with distributed.world_size above 1"):
         task(batch__micro="auto", batch__global=100)
 
@@ -129,9 +127,6 @@ def test_gradients_travel_once_in_a_window() -> None:
         dist.destroy_process_group()
 
 
-# ---------------------------------------------------------------- the same update as one rank's
-
-
 @pytest.mark.parametrize(
     ("model", "norm", "subset", "optimizer"),
     # the last window: a micro batch of 5 after a whole one; a single sample, which one rank gets none of
@@ -144,33 +139,23 @@ def test_two_ranks_make_the_update_of_one(
     values |= {"optimizer.lr": 0.01}
     two, ending = run(executor, task(weights=tmp_path / "two", batch__micro=8, **values))
     alone = task(weights=tmp_path / "one", batch__micro=16, distributed__world_size=1, **values)
-    *one, expected = run_trial(alone)
-    assert isinstance(expected, Ending)
-    assert ending.error == ""
-    assert (ending.outcome, expected.outcome) == ("complete", "complete")
+    one, expected = run_here(alone)
+    assert (ending.error, ending.outcome, expected.outcome) == ("", "complete", "complete")
     apart = largest_difference(load_file(tmp_path / "two"), load_file(tmp_path / "one"))
     assert apart < 1e-10, apart
     assert figures(two) == pytest.approx(figures(one), abs=1e-9)
-    (smaller,) = (
-        given
-        for given in run_trial(task(batch__micro=8, distributed__world_size=1, **values))
-        if isinstance(given, Ending)
-    )
-    assert ending.measurements["peak_memory_bytes"] == pytest.approx(
-        smaller.measurements["peak_memory_bytes"], rel=0.05
-    )
+    _, smaller = run_here(task(batch__micro=8, distributed__world_size=1, **values))
+    peak, peak_alone = (each.measurements["peak_memory_bytes"] for each in (ending, smaller))
+    assert peak == pytest.approx(peak_alone, rel=0.05)
     for name in ("train_accuracy", "num_steps", "num_epochs", "num_parameters"):
         assert ending.measurements[name] == expected.measurements[name]
 
 
 def figures(messages: list[Message]) -> list[float]:
-    found = [message for message in messages if isinstance(message, Evaluation)]
+    names = ("train_loss", "val_loss", "val_accuracy", "samples", "global_batch_size")
+    found = [getattr(each, name) for each in messages if isinstance(each, Evaluation) for name in names]
     assert found
-    return [
-        figure
-        for each in found
-        for figure in (each.train_loss, each.val_loss, each.val_accuracy, each.samples, each.global_batch_size)
-    ]
+    return found
 
 
 def largest_difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
@@ -184,16 +169,11 @@ def test_batch_norm_sees_the_micro_batch_of_a_rank(executor: ProcessExecutor, tm
     values = EXACT | {"data.subset": 81, "batch.micro": 8, "optimizer.name": "schedule_free"}
     _, ending = run(executor, task(weights=tmp_path / "two", **values))
     alone = {"distributed.world_size": 1, "batch.micro": 16}
-    *_, expected = run_trial(task(weights=tmp_path / "one", **(values | alone)))
-    assert isinstance(expected, Ending)
-    assert ending.error == ""
-    assert (ending.outcome, expected.outcome) == ("complete", "complete")
+    _, expected = run_here(task(weights=tmp_path / "one", **(values | alone)))
+    assert (ending.error, ending.outcome, expected.outcome) == ("", "complete", "complete")
     two, one = load_file(tmp_path / "two"), load_file(tmp_path / "one")
     assert largest_difference(two, one) > 1e-3
     assert all(bool(tensor.isfinite().all()) for tensor in two.values())
-
-
-# ---------------------------------------------------------------- one clock, one checkpoint
 
 
 def test_ranks_stop_by_the_first_ones_clock(executor: ProcessExecutor) -> None:
@@ -220,14 +200,10 @@ def test_a_continued_trial_of_two_ranks_is_the_unbroken_one(executor: ProcessExe
     continued, ending = run(executor, given)
     told = [next(message for message in told if isinstance(message, Evaluation)) for told in (before, continued)]
     assert told[0] == told[1], "it began anew"  # seconds and all
-    assert ending.error == ""
-    assert (ending.outcome, expected.outcome) == ("complete", "complete")
+    assert (ending.error, ending.outcome, expected.outcome) == ("", "complete", "complete")
     assert figures(continued) == figures(unbroken)
     one, two = load_file(tmp_path / "unbroken"), load_file(tmp_path / "continued")
     assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-# ---------------------------------------------------------------- what may befall a rank
 
 
 def test_an_exception_in_the_second_rank_is_told(executor: ProcessExecutor) -> None:
@@ -236,10 +212,8 @@ def test_an_exception_in_the_second_rank_is_told(executor: ProcessExecutor) -> N
     assert ending.error.startswith("rank 1: ")
     assert "ArithmeticError: the second rank has had enough" in ending.error
     _, ending = run(executor, task(PLUGIN, model__name="hungry"))
-    assert (ending.outcome, ending.error) == (
-        "out_of_memory",
-        "rank 1: OutOfMemoryError: the second rank has had enough",
-    )
+    assert ending.outcome == "out_of_memory"
+    assert ending.error == "rank 1: OutOfMemoryError: the second rank has had enough"
     await_childless(executor.forkserver_pid)
 
 
@@ -255,8 +229,9 @@ def test_a_killed_rank_ends_the_trial(executor: ProcessExecutor, victim: int) ->
     await_progress(executor)
     _child, _agent, *ranks = family(executor.forkserver_pid)
     assert len(ranks) == 2
-    os.kill(sorted(rank.pid for rank in ranks)[victim], signal.SIGKILL)
-    ending = await_ending(executor)
+    os.kill(sorted(ranks)[victim], signal.SIGKILL)
+    ending = hear_out(executor, 0)[-1]
+    assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
     assert ending.error.startswith(f"rank {victim}: killed by SIGKILL")
     await_childless(executor.forkserver_pid)
@@ -265,28 +240,15 @@ def test_a_killed_rank_ends_the_trial(executor: ProcessExecutor, victim: int) ->
 def test_a_stopped_trial_leaves_no_rank(executor: ProcessExecutor) -> None:
     executor.start(task(budget__epochs=10_000.0))
     await_progress(executor)
-    assert len(family(executor.forkserver_pid)) == 4
+    everyone = family(executor.forkserver_pid)
+    assert len(everyone) == 4
     executor.stop(0)
-    gone(family(executor.forkserver_pid))
+    await_dead(everyone)
 
 
 def await_progress(executor: ProcessExecutor) -> None:
     while not any(isinstance(message, Progress) for _, message in executor.poll(60.0)):
         pass
-
-
-def await_ending(executor: ProcessExecutor) -> Ending:
-    deadline = time.monotonic() + 60.0
-    while time.monotonic() < deadline:
-        for _, message in executor.poll(1.0):
-            if isinstance(message, Ending):
-                return message
-    raise AssertionError("no ending within a minute")
-
-
-def gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=10.0)
-    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 SUPERVISOR = """
@@ -305,17 +267,15 @@ while True:
 
 
 def test_a_killed_supervisor_leaves_no_rank() -> None:
-    from sweep.records.messages import encode_task
-
     text = encode_task(task(budget__epochs=10_000.0)).decode()
     program = SUPERVISOR.format(path=sys.path)
     with subprocess.Popen([sys.executable, "-c", program, text], stdout=subprocess.PIPE, text=True) as supervisor:
         assert supervisor.stdout is not None
-        server = psutil.Process(int(supervisor.stdout.readline()))
-        everyone = [server, *server.children(recursive=True)]
+        server = int(supervisor.stdout.readline())
+        everyone = [server, *family(server)]
         assert len(everyone) == 5
         supervisor.kill()
-    gone(everyone)
+    await_dead(everyone)
 
 
 def test_a_trial_in_this_process_has_ranks_too() -> None:
@@ -327,7 +287,7 @@ def test_a_trial_in_this_process_has_ranks_too() -> None:
     ranks = set(family(os.getpid())) - before
     assert len(ranks) == 3
     messages.close()  # type: ignore[attr-defined]
-    gone(list(ranks))
+    await_dead(list(ranks))
 
 
 def ending(rank: int, outcome: Outcome = "crashed", error: str = "") -> RankMessage:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from training_factory import CPU, make_config, train
 
-from sweep.config.trial import build_config
 from sweep.measurement.memory import count_held_bytes, record_allocations
-from sweep.records.messages import Ending, TrialTask
+from sweep.records.messages import TrialTask
 from sweep.training import warmup
 from sweep.training.evaluation import EvalFit
 from sweep.training.finish import evaluate_images
@@ -20,38 +20,25 @@ from sweep.training.trial import run_trial
 from sweep.training.warmup import warm_up_trial
 from sweep.training.world import World
 
-CPU = torch.device("cpu")
 TINY: dict[str, Any] = {"data.name": "digits", "data.subset": 200, "budget.steps": 2, "batch.micro": 8}
 
 
 def prepare(**values: object) -> TrainingSetup:
-    settings = {key.replace("__", "."): value for key, value in values.items()}
-    return prepare_training(build_config(TINY | settings, "test"), CPU)
-
-
-def train(**values: object) -> Ending:
-    settings = {key.replace("__", "."): value for key, value in values.items()}
-    *_, ending = run_trial(TrialTask(number=0, config=build_config(TINY | settings, "test"), device="cpu"))
-    assert isinstance(ending, Ending)
-    return ending
+    return prepare_training(make_config(TINY, **values), CPU)
 
 
 def held_between_steps(setup: TrainingSetup) -> Iterator[Tensor]:
-    yield from (*setup.model.parameters(), *setup.model.buffers())
     values = (value for state in setup.step.optimizer.state.values() for value in state.values())
     yield from (value for value in values if isinstance(value, Tensor))
+    yield from (*setup.model.parameters(), *setup.model.buffers())
     yield from setup.step.ema.tensors() if setup.step.ema else ()
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"optimizer__name": "adamw"},
-        {"model__name": "vit_micro", "evaluation__tta": "flip"},
-        {"regularization__ema_decay": 0.9, "data__placement": "host"},
-        {"optimizer__name": "schedule_free", "model__freeze_stages": 3},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"optimizer__name": "adamw"}, {"model__name": "vit_micro", "evaluation__tta": "flip"},
+    {"regularization__ema_decay": 0.9, "data__placement": "host"},
+    {"optimizer__name": "schedule_free", "model__freeze_stages": 3},
+])  # fmt: skip
 def test_an_evaluation_holds_no_more_than_a_training_step(values: dict[str, object]) -> None:
     setup = prepare(**values)
     measured = warm_up_trial(setup, TrialState().ledger)
@@ -115,9 +102,7 @@ def test_the_recorded_peak_is_that_of_an_evaluation_where_it_holds_more() -> Non
 
 
 @pytest.mark.parametrize(("most", "from_the_start"), [(3, False), (3, True), (0, False), (0, True)])
-def test_an_evaluation_that_runs_out_of_memory_takes_fewer_images(
-    monkeypatch: pytest.MonkeyPatch, most: int, from_the_start: bool
-) -> None:
+def test_an_evaluation_out_of_memory_takes_fewer_images(monkeypatch, most: int, from_the_start: bool) -> None:
     forward = nn.Linear.forward
 
     def run_out(self: nn.Linear, images: Tensor) -> Tensor:
@@ -127,18 +112,17 @@ def test_an_evaluation_that_runs_out_of_memory_takes_fewer_images(
 
     is_short = from_the_start
     monkeypatch.setattr(nn.Linear, "forward", run_out)
-    messages = run_trial(TrialTask(number=0, config=build_config(TINY, "test"), device="cpu"))
+    messages = run_trial(TrialTask(number=0, config=make_config(TINY), device="cpu"))
     first = next(messages)  # the warm-up is over
     is_short = True
     ending = [first, *messages][-1]
-    assert isinstance(ending, Ending)
     if not most:
         assert ending.outcome == "out_of_memory"
         assert "out of memory" in ending.error
         return
     assert ending.outcome == "complete", ending.error
     is_short = False
-    assert ending.measurements["val_accuracy"] == train().measurements["val_accuracy"]
+    assert ending.measurements["val_accuracy"] == train(make_config(TINY))[1].measurements["val_accuracy"]
 
 
 @pytest.mark.parametrize("values", [{}, {"model__norm": "ghost"}, {"optimizer__name": "schedule_free"}])

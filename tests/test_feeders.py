@@ -12,10 +12,12 @@ from training_factory import CPU, make_config, make_images, take_epoch
 
 from sweep.config.trial import TrialConfig, build_config
 from sweep.training.data.augment import crop_flip, crop_flip_on_cpu, make_crops, pad_images
-from sweep.training.data.feeders import ResidentFeeder, StreamFeeder, make_feeder, make_plain_batches
+from sweep.training.data.feeders import StreamFeeder, make_feeder, make_plain_batches
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.windows import cut_epoch, plan_epoch
 from sweep.training.step import Normalize
+
+MEAN, INVERSE = (torch.tensor([value] * 3)[:, None, None] for value in (9.0, 0.5))
 
 
 class CountedImages:
@@ -105,9 +107,7 @@ def test_strided_windows_equal_the_gather() -> None:
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize(("channels", "pad"), [(3, 2), (1, 1), (3, 0)])
 @pytest.mark.parametrize("limit", [2**30, 0])
-def test_crops_equal_the_gather(
-    monkeypatch: pytest.MonkeyPatch, limit: int, channels: int, pad: int, channels_last: bool
-) -> None:
+def test_crops_equal_the_gather(monkeypatch, limit: int, channels: int, pad: int, channels_last: bool) -> None:
     monkeypatch.setattr("sweep.training.data.augment._MIRRORED_BYTES", limit)  # 0: mirrored batch by batch
     pixels = make_images(40, num_classes=40).pixels[..., :channels]
     plan = plan_epoch(make_config(data__augment="crop_flip"), 40, pad, 0)
@@ -117,14 +117,11 @@ def test_crops_equal_the_gather(
 
 
 def test_normalised_crops_have_the_layout_of_the_step() -> None:
-    images, mean, inverse = (
-        make_images(20, num_classes=20),
-        *(torch.tensor(v)[:, None, None] for v in ([9.0] * 3, [0.5] * 3)),
-    )
+    images = make_images(20, num_classes=20)
     pixels = {}
     for channels_last in (False, True):
         settings = make_config(data__augment="crop_flip", precision__channels_last=channels_last)
-        pixels[channels_last] = Normalize(mean, inverse, channels_last)(epoch_of(settings, images))
+        pixels[channels_last] = Normalize(MEAN, INVERSE, channels_last)(epoch_of(settings, images))
     assert pixels[False].is_contiguous()
     assert pixels[True].is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(pixels[False], pixels[True])
@@ -132,11 +129,8 @@ def test_normalised_crops_have_the_layout_of_the_step() -> None:
 
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_small_sets_that_nothing_changes_come_normalised(channels_last: bool) -> None:
-    images, mean, inverse = (
-        make_images(20, num_classes=20),
-        *(torch.tensor(v)[:, None, None] for v in ([9.0] * 3, [0.5] * 3)),
-    )
-    normalize = Normalize(mean, inverse, channels_last)
+    images = make_images(20, num_classes=20)
+    normalize = Normalize(MEAN, INVERSE, channels_last)
     for changes in ({}, {"data.augment": "flip"}, {"regularization.mixup": 0.5}):
         settings = build_config({"precision.channels_last": channels_last, **changes}, "test")
         (window,) = cut_epoch(20, 20, 20)
@@ -148,18 +142,6 @@ def test_small_sets_that_nothing_changes_come_normalised(channels_last: bool) ->
         ready, expected = (normalize(batch) for batch in batches)
         assert torch.equal(ready, expected)
         assert ready.stride() == expected.stride()
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("augment", ["none", "flip", "crop_flip"])
-def test_streamed_equals_resident(augment: str, workers: int) -> None:
-    images = make_images(50, num_classes=50)
-    settings = make_config(data__augment=augment, data__workers=workers)
-    resident, streamed = ResidentFeeder(settings, images, CPU), StreamFeeder(settings, images, CPU)
-    for number in (0, 1):
-        expected, got = take_epoch(resident, 50, 4, number), take_epoch(streamed, 50, 4, number)
-        assert torch.equal(expected[0], got[0])
-        assert torch.equal(expected[1], got[1])
 
 
 def test_workers_read_ahead_as_many_batches_as_configured() -> None:

@@ -30,9 +30,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(root: Path, **values: Any) -> TrialConfig:
-    return build_config(
-        {"data.name": "imagefolder", "data.root": str(root)} | {f"data.{k}": v for k, v in values.items()}, "t"
-    )
+    given = {"name": "imagefolder", "root": str(root), **values}
+    return build_config({f"data.{key}": value for key, value in given.items()}, "t")
 
 
 def look(root: Path, **values: Any) -> DataSummary:
@@ -115,6 +114,9 @@ def test_every_file_is_used_or_named(shape: str, tmp_path: Path) -> None:
     assert sum(item.num_files for item in found.ignored) == found.num_ignored
     per_split = [sum(counts.get(split, 0) for counts in found.classes.values()) for split in ("train", "val", "test")]
     assert tuple(per_split) == expected[:3]
+    if shape in {"flat", "train alone", "three splits"}:  # no image is in two splits
+        parts = [part.read(np.arange(len(part))) for part in (splits.train, splits.validation, splits.read_test())]
+        assert len({image.tobytes() for part in parts for image in part}) == sum(expected)
     if "link" not in shape:
         assert sum(expected) == count_files(root)
 
@@ -176,18 +178,13 @@ def test_every_bad_image_is_named_at_once_and_skipped_on_request(tmp_path: Path)
         look(only_bad, on_bad_image="skip")
 
 
-@pytest.mark.parametrize(
-    ("files", "warnings"),
-    [
-        ({"a": 20, "b": 20}, [r"no answer is possible with \d validation images"]),
-        ({"a": 10, "b": 1}, ["no answer .* validation image", r"no answer .* 1 class of 2 .* images: b \(1\)"]),
-        ({"a": 60, "b": 60, "c": 3}, [r"accuracy means nothing for 1 class of 3 .* images: c \(3\)"]),
-        ({"a": 60, "b": 60}, []),
-    ],
-)
-def test_too_few_images_for_an_answer_are_stated_first(
-    tmp_path: Path, files: dict[str, int], warnings: list[str]
-) -> None:
+@pytest.mark.parametrize(("files", "warnings"), [
+    ({"a": 20, "b": 20}, [r"no answer is possible with \d validation images"]),
+    ({"a": 10, "b": 1}, ["no answer .* validation image", r"no answer .* 1 class of 2 .* images: b \(1\)"]),
+    ({"a": 60, "b": 60, "c": 3}, [r"accuracy means nothing for 1 class of 3 .* images: c \(3\)"]),
+    ({"a": 60, "b": 60}, []),
+])  # fmt: skip
+def test_too_few_images_for_an_answer_are_stated_first(tmp_path: Path, files: dict[str, int], warnings: list) -> None:
     root = write_files(tmp_path / "images", list_images(files))
     lines = format_data(look(root))
     assert [line for line in lines if line.startswith("WARNING")] == lines[: len(warnings)]
@@ -195,15 +192,11 @@ def test_too_few_images_for_an_answer_are_stated_first(
         assert re.search(pattern, line), line
 
 
-def test_images_are_decoded_once_and_again_where_they_were_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_decoded_once_until_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_files(tmp_path / "images", FLAT)
     decoded: list[str] = []
     inspect = inspection.inspect_image
-    monkeypatch.setattr(
-        inspection, "inspect_image", lambda name, content: (decoded.append(name), inspect(name, content))[1]
-    )
+    monkeypatch.setattr(inspection, "inspect_image", lambda name, data: (decoded.append(name), inspect(name, data))[1])
     first = look(root)
     assert sorted(decoded) == sorted(FLAT)
     decoded.clear()
@@ -217,9 +210,7 @@ def test_images_are_decoded_once_and_again_where_they_were_written(
     assert decoded == ["a/3.png"]
 
 
-def test_a_cache_that_is_damaged_or_cannot_be_written_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_or_forbidden_cache_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_files(tmp_path / "images", FLAT)
     first = look(root)
     (cached,) = (tmp_path / "cache").glob("*.images.json")
@@ -244,10 +235,9 @@ def test_the_three_ways_to_one_size(resize: str, column: str, tmp_path: Path) ->
     colors = {"a": (255, 0, 0), "b": (0, 255, 0), "c": (0, 0, 255), " ": (0, 0, 0)}
     wide = np.zeros((8, 16, 3), dtype=np.uint8)
     wide[:, :2], wide[:, 2:14], wide[:, 14:] = colors["a"], colors["b"], colors["c"]
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for number in range(5):
-            Image.fromarray(wide).save(tmp_path / name / f"{number}.png")
+    for name in list_images({"a": 5, "b": 5}):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(wide).save(tmp_path / name)
     splits = load_splits(config(tmp_path, image_size=8, resize=resize).data)
     image = splits.train.read(np.arange(1))[0]
     line = image[:, 4] if resize == "pad" else image[4]
@@ -298,9 +288,9 @@ def test_copies_between_splits_are_named(tmp_path: Path) -> None:
     assert any("the class folders: 1 file with an image that another file has too" in note for note in look(flat).notes)
 
 
-FOLDERS = st.sampled_from(
-    ["a", "b", "c", "train", "Training", "val", "valid", "test", ".git", "__MACOSX", "x y", ".ipynb_checkpoints", "é"]
-)
+FOLDERS = st.sampled_from([
+    "a", "b", "c", "train", "Training", "val", "valid", "test", ".git", "__MACOSX", "x y", ".ipynb_checkpoints", "é",
+])  # fmt: skip
 NAMES = st.sampled_from(["0.png", "1.PNG", "2.jpg", ".3.png", "x.txt", "Thumbs.db", "noext", "4.webp", "5.gif"])
 PATHS = st.builds(lambda folders, name: "/".join([*folders, name]), st.lists(FOLDERS, max_size=4), NAMES)
 KINDS = st.sampled_from(["rgb", "rgb", "rgb", "gray", "cut", "empty"])
@@ -308,21 +298,14 @@ KINDS = st.sampled_from(["rgb", "rgb", "rgb", "gray", "cut", "empty"])
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 @given(extra=st.dictionaries(PATHS, KINDS, max_size=6), base=st.sampled_from([{}, FLAT, ONLY_TRAIN, SPLIT]))
-def test_used_and_ignored_files_are_all_files(
-    extra: dict[str, str], base: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    root = tmp_path_factory.mktemp("images")
-    shown = {
-        path: "text" if Path(path).suffix.lower() not in {".png", ".jpg", ".webp"} else kind
-        for path, kind in extra.items()
-    }
-    write_files(root, base | shown)
+def test_used_and_ignored_files_are_all_files(extra, base, tmp_path_factory) -> None:
+    images = {".png", ".jpg", ".webp"}
+    shown = {path: kind if Path(path).suffix.lower() in images else "text" for path, kind in extra.items()}
+    root = write_files(tmp_path_factory.mktemp("images"), base | shown)
     try:
         found = look(root, on_bad_image="skip")
     except InputError:  # said, not silent; which refusal belongs to which folder is tested above
         return
-    num_train, num_val, num_test, _num_ignored = counts(found)
-    assert None not in (num_train, num_val, num_test)
-    assert sum(n or 0 for n in counts(found)) == count_files(root), found
+    assert sum(counts(found)) == count_files(root), found  # none of them is None
     splits = load_splits(config(root, on_bad_image="skip").data)
-    assert (len(splits.train), len(splits.validation), len(splits.read_test())) == (num_train, num_val, num_test)
+    assert (len(splits.train), len(splits.validation), len(splits.read_test())) == counts(found)[:3]

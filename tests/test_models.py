@@ -8,7 +8,6 @@ from sweep.config.sections import ModelSection
 from sweep.config.tables import MODELS, ImageShape
 from sweep.training.models.build import build_model, num_parameters
 from sweep.training.models.resnets import GlobalPool, PadShortcut
-from sweep.training.models.vits import choose_patch_size
 
 CIFAR = ImageShape(3, 32, 10)
 IMAGENET = ImageShape(3, 224, 1000)
@@ -108,25 +107,20 @@ def test_dropout_is_in_the_head_and_off_in_evaluation() -> None:
     assert torch.equal(model.eval()(images), model(images))
 
 
-@pytest.mark.parametrize(("side", "patch"), [(8, 2), (16, 2), (28, 4), (32, 4), (64, 8), (96, 8), (224, 16)])
-def test_patch_follows_the_image_size(side: int, patch: int) -> None:
-    assert choose_patch_size(side) == patch
+@pytest.mark.parametrize(
+    ("size", "side", "patches"), [(None, 8, 16), (None, 28, 49), (None, 32, 64), (None, 96, 144), (2, 8, 16), (4, 8, 4)]
+)
+def test_patches_follow_the_image_size_or_are_as_given(size: int | None, side: int, patches: int) -> None:
+    model = build_model(ModelSection(name="vit_micro", patch_size=size), ImageShape(1, side, 10))
+    assert model.encoder.pos_embedding.shape == (1, patches + 1, 64)
+    assert model(torch.randn(3, 1, side, side)).shape == (3, 10)
 
 
-@pytest.mark.parametrize(("size", "num_patches"), [(None, 16), (2, 16), (4, 4)])
-def test_a_patch_size_that_is_given_is_used(size: int | None, num_patches: int) -> None:
-    model = build_model(ModelSection(name="vit_micro", patch_size=size), DIGITS)
-    assert model.encoder.pos_embedding.shape == (1, num_patches + 1, 64)
-    assert model(torch.randn(3, 1, 8, 8)).shape == (3, 10)
-
-
-@pytest.mark.parametrize("size", [3, 8, 16])
-def test_a_patch_size_that_does_not_fit_is_refused(size: int) -> None:
-    with pytest.raises(InputError, match=f"model.patch_size = {size}, but the images have 8 pixels"):
-        build_model(ModelSection(name="vit_micro", patch_size=size), DIGITS)
-
-
-@pytest.mark.parametrize(("name", "side"), [("vit_micro", 31), ("resnet8", 2), ("resnet18", 4)])
-def test_images_that_do_not_fit_are_refused(name: str, side: int) -> None:
-    with pytest.raises(InputError, match=str(side)):
-        build_model(ModelSection(name=name), ImageShape(3, side, 10))
+@pytest.mark.parametrize(("values", "side", "message"), [
+    *(({"name": "vit_micro", "patch_size": size}, 8, f"model.patch_size = {size}, but the images have 8 pixels")
+      for size in (3, 8, 16)),
+    ({"name": "vit_micro"}, 31, "31"), ({"name": "resnet8"}, 2, "2"), ({"name": "resnet18"}, 4, "4"),
+])  # fmt: skip
+def test_images_that_do_not_fit_are_refused(values: dict[str, object], side: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build_model(ModelSection.model_validate(values), ImageShape(3, side, 10))

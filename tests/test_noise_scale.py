@@ -15,7 +15,7 @@ from training_factory import make_config, train_whole
 
 from sweep.config.errors import InputError
 from sweep.config.trial import build_config
-from sweep.measurement.gradient_noise import NoiseMeter, NoiseMoments, estimate_moments
+from sweep.measurement.gradient_noise import NoiseMeter, estimate_moments
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask, decode_message, encode_message
 from sweep.training.trial import run_trial
@@ -27,9 +27,6 @@ def _threads() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-# ---------------------------------------------------------------------- two halves
 
 
 def small_model() -> nn.Module:
@@ -64,11 +61,9 @@ def test_two_halves_tell_what_two_micro_batches_would() -> None:
     meter.measure_halves(images, labels, gradient)
     small = [square(gradient(images[:7], labels[:7])), square(gradient(images[7:], labels[7:]))]
     expected = estimate_moments(small, [7, 6], square(gradient(images, labels)))
-    assert meter.state_dict()["trace"] / meter.state_dict()["weight"] == pytest.approx(expected.noise_trace, rel=1e-5)
-    assert expected == pytest.approx(NoiseMoments(expected.squared_gradient, expected.noise_trace))
-    assert meter.state_dict()["square"] / meter.state_dict()["weight"] == pytest.approx(
-        expected.squared_gradient, rel=1e-4
-    )
+    found = meter.state_dict()
+    assert found["trace"] / found["weight"] == pytest.approx(expected.noise_trace, rel=1e-5)
+    assert found["square"] / found["weight"] == pytest.approx(expected.squared_gradient, rel=1e-4)
 
 
 def test_windows_that_are_not_looked_at_accumulate_all_the_same() -> None:
@@ -119,9 +114,8 @@ def test_halves_are_taken_every_48th_step_and_not_of_smaller_batches() -> None:
     taken = []
     for step in range(100):
         calls.clear()
-        meter.measure_halves(
-            *data(6 if step in {24, 25} else 8), gradient
-        )  # its turn comes twice while batches are small
+        # its turn comes twice while batches are small
+        meter.measure_halves(*data(6 if step in {24, 25} else 8), gradient)
         taken += [step] if calls else []
     assert taken == [26, 74]
     other = NoiseMeter(model.parameters(), model.buffers())
@@ -138,32 +132,22 @@ def test_halves_are_taken_every_48th_step_and_not_of_smaller_batches() -> None:
         assert not calls
 
 
-# ---------------------------------------------------------------------- whole trials
+DEFAULTS = {"data.subset": 250, "budget.epochs": 8.0, "batch.micro": 16, "seed": 3}
 
 
 def run(**values: object) -> tuple[list[Evaluation], Ending]:
-    defaults = {"data.subset": 250, "budget.epochs": 8.0, "batch.micro": 16, "seed": 3}
-    return train_whole(make_config(defaults, **values))
+    return train_whole(make_config(DEFAULTS, **values))
 
 
 RECIPES: list[dict[str, object]] = [
     {"optimizer__lr": 0.002},
-    {
-        "budget__epochs": 4.0,  # a bfloat16 ResNet is slow on a CPU
-        "optimizer__lr": 0.002,
-        "model__dropout": 0.3,
-        "precision__dtype": "bf16",
-        "regularization__ema_decay": 0.9,
-    },
     {"batch__accumulation": 3, "data__augment": "crop_flip", "regularization__mixup": 0.2},
-    {
-        "budget__epochs": 3.0,
-        "model__name": "vit_micro",
-        "model__dropout": 0.1,
-        "optimizer__name": "adamw",
-        "optimizer__lr": 0.001,
-    },
-]
+    {"budget__epochs": 3.0, "model__name": "vit_micro", "model__dropout": 0.1, "optimizer__name": "adamw",
+     "optimizer__lr": 0.001},
+    # a bfloat16 ResNet is slow on a CPU
+    {"budget__epochs": 4.0, "optimizer__lr": 0.002, "model__dropout": 0.3, "precision__dtype": "bf16",
+     "regularization__ema_decay": 0.9},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("values", RECIPES)
@@ -178,17 +162,15 @@ def test_measuring_changes_nothing_of_the_training(values: dict[str, object]) ->
     assert known
     assert all(scale > 0 for scale in known)
     assert all(each.noise_scale is None for each in plain)
-    assert "noise_scale" not in plain_ending.measurements
+    assert not {"noise_scale", "noise_scale_run"} & plain_ending.measurements.keys()
     assert ending.measurements.get("noise_scale") == measured[-1].noise_scale
     assert ending.measurements["noise_scale_run"] > 0
-    assert "noise_scale_run" not in plain_ending.measurements
     assert ending.measurements["train_accuracy"] == plain_ending.measurements["train_accuracy"]
 
 
 def test_a_trial_that_goes_on_measures_what_an_unbroken_one_does(tmp_path: Path) -> None:
     whole, whole_ending = run(diagnostics__noise_scale=True, optimizer__lr=0.002)
-    settings = {"data.subset": 250, "budget.epochs": 8.0, "batch.micro": 16, "seed": 3, "optimizer.lr": 0.002}
-    config = build_config(settings | {"diagnostics.noise_scale": True}, "test")
+    config = make_config(DEFAULTS, diagnostics__noise_scale=True, optimizer__lr=0.002)
     task = TrialTask(number=0, config=config, device="cpu", checkpoint_dir=str(tmp_path), checkpoint_seconds=0.0)
     for message in (broken := run_trial(task)):
         if isinstance(message, Evaluation) and message.step > 70:
@@ -197,7 +179,6 @@ def test_a_trial_that_goes_on_measures_what_an_unbroken_one_does(tmp_path: Path)
     *messages, ending = run_trial(task)
     again = [message for message in messages if isinstance(message, Evaluation)]
     assert [each.noise_scale for each in again] == [each.noise_scale for each in whole]
-    assert isinstance(ending, Ending)
     for name in ("noise_scale_run", "num_noise_steps"):
         assert ending.measurements[name] == whole_ending.measurements[name] > 0
 
@@ -210,19 +191,13 @@ def test_no_step_shows_nothing_where_none_is_taken_apart() -> None:
     assert ending.measurements["num_noise_steps"] == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"distributed.world_size": 2}, "diagnostics.noise_scale cannot be had"),
-        ({"precision.cuda_graphs": True, "batch.accumulation": 2}, "one micro batch per optimizer step"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"distributed.world_size": 2}, "diagnostics.noise_scale cannot be had"),
+    ({"precision.cuda_graphs": True, "batch.accumulation": 2}, "one micro batch per optimizer step"),
+])  # fmt: skip
 def test_what_cannot_be_measured_is_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_config({"diagnostics.noise_scale": True, **values}, "test")
-
-
-# ---------------------------------------------------------------------- records
 
 
 def test_an_evaluation_keeps_its_noise_scale_on_the_way_into_a_frame(tmp_path: Path) -> None:
@@ -233,7 +208,6 @@ def test_an_evaluation_keeps_its_noise_scale_on_the_way_into_a_frame(tmp_path: P
     store.add_evaluation("s", 0, 1, make_evaluation(30, noise_scale=123.5))
     assert [each.noise_scale for each in store.evaluations("s", 0)] == [None, None, 123.5]
     store.close()
-    frame = load_frames(tmp_path, evaluations=True).evaluations
-    assert frame is not None
-    assert frame["noise_scale"].dtype == "float64"
-    assert np.array_equal(frame["noise_scale"].to_numpy(), [np.nan, np.nan, 123.5], equal_nan=True)
+    scales = load_frames(tmp_path, evaluations=True).evaluations["noise_scale"]
+    assert scales.dtype == "float64"
+    assert np.array_equal(scales.to_numpy(), [np.nan, np.nan, 123.5], equal_nan=True)

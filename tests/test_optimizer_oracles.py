@@ -12,6 +12,7 @@ Where a paper and a package differ, ours follows the paper, and the package is s
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import pytorch_optimizer
@@ -31,12 +32,7 @@ def make_parameters(shapes: Iterable[tuple[int, ...]] = SHAPES) -> list[nn.Param
     return [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in shapes]
 
 
-def compare(
-    ours: torch.optim.Optimizer,
-    theirs: torch.optim.Optimizer,
-    before: Before = lambda _step: None,
-    tolerance: float = 1e-10,
-) -> None:
+def compare(ours: Any, theirs: Any, before: Before = lambda _step: None, tolerance: float = 1e-10) -> None:
     """Takes steps of both with equal gradients, ``before`` each of which the rates may be set; compares all
     parameters after each of them."""
     pairs = [
@@ -67,23 +63,26 @@ def warmed_up(step: int) -> float:
     return 0.05 * min(1.0, step / 5)
 
 
-def test_schedule_free_sgd_is_that_of_its_authors() -> None:
-    first, second = make_parameters(), make_parameters()
-    ours = ScheduleFree([{"params": first, "weight_decay": 0.1}], 0.05, (0.9, 0.0), 1e-8, adaptive=False)
-    theirs = schedulefree.SGDScheduleFree(second, lr=0.05, momentum=0.9, weight_decay=0.1, warmup_steps=5)
+def compare_averages(ours: ScheduleFree, theirs: Any, before: Before) -> None:
     theirs.train()
-    compare(ours, theirs, lambda step: set_rate(ours, warmed_up(step)))
+    compare(ours, theirs, before)
     theirs.eval()
-    for one, other in zip(first, second, strict=True):
+    for one, other in zip(ours.param_groups[0]["params"], theirs.param_groups[0]["params"], strict=True):
         assert torch.allclose(ours.average(one), other, rtol=1e-10, atol=1e-12)
+
+
+def test_schedule_free_sgd_is_that_of_its_authors() -> None:
+    ours = ScheduleFree([{"params": make_parameters(), "weight_decay": 0.1}], 0.05, (0.9, 0.0), 1e-8, adaptive=False)
+    settings = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "warmup_steps": 5}
+    theirs = schedulefree.SGDScheduleFree(make_parameters(), **settings)
+    compare_averages(ours, theirs, lambda step: set_rate(ours, warmed_up(step)))
 
 
 @pytest.mark.parametrize("beta2", [0.0, 0.95])
 def test_schedule_free_adamw_is_that_of_its_authors(beta2: float) -> None:
-    first, second = make_parameters(), make_parameters()
-    ours = ScheduleFree([{"params": first, "weight_decay": 0.1}], 0.05, (0.9, beta2), 1e-8, adaptive=True)
-    theirs = schedulefree.AdamWScheduleFree(second, lr=0.05, betas=(0.9, beta2), eps=1e-8, weight_decay=0.1)
-    theirs.train()
+    ours = ScheduleFree([{"params": make_parameters(), "weight_decay": 0.1}], 0.05, (0.9, beta2), 1e-8, adaptive=True)
+    settings = {"lr": 0.05, "betas": (0.9, beta2), "eps": 1e-8, "weight_decay": 0.1}
+    theirs = schedulefree.AdamWScheduleFree(make_parameters(), **settings)
     if beta2:  # without it nothing is corrected, and the package is compared as it is
         set_rate(theirs, 10**9, "k")  # the number of steps behind it: its own bias correction is 1
 
@@ -91,10 +90,7 @@ def test_schedule_free_adamw_is_that_of_its_authors(beta2: float) -> None:
         set_rate(ours, warmed_up(step))
         set_rate(theirs, warmed_up(step) * math.sqrt(1 - beta2**step))
 
-    compare(ours, theirs, set_rates)
-    theirs.eval()
-    for one, other in zip(first, second, strict=True):
-        assert torch.allclose(ours.average(one), other, rtol=1e-10, atol=1e-12)
+    compare_averages(ours, theirs, set_rates)
 
 
 def test_lars_is_that_of_a_package_at_a_constant_rate() -> None:
@@ -123,9 +119,8 @@ def test_lamb_is_that_of_a_package(weight_decay: float, monkeypatch: pytest.Monk
     parameters = make_parameters()
     ours = Lamb([{"params": parameters, "weight_decay": weight_decay}], 0.05, (0.8, 0.95), 1e-12)
     if weight_decay:  # without it the trust ratio cancels the bias correction
-        ours.state[parameters[0]]["num_steps"] = torch.tensor(
-            1e9, dtype=torch.float64
-        )  # steps behind it: the correction is 1
+        many = torch.tensor(1e9, dtype=torch.float64)  # steps behind it: the correction is 1
+        ours.state[parameters[0]]["num_steps"] = many
     settings = {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-12, "weight_decay": weight_decay}
     # adam_debias: no correction of the step length, which would undo the trust ratio
     compare(ours, pytorch_optimizer.Lamb(make_parameters(), weight_decouple=False, adam_debias=True, **settings))

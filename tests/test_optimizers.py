@@ -37,19 +37,9 @@ def train(name: str, model: nn.Module, **values: object) -> Iterator[list[Tensor
         optimizer.step()
 
 
-def weights(model: nn.Module) -> list[Tensor]:
-    return [parameter.detach().clone() for parameter in model.parameters()]
-
-
-def assert_same(model: nn.Module, expected: list[Tensor], start: list[Tensor]) -> None:
-    for parameter, wanted, before in zip(model.parameters(), expected, start, strict=True):
-        assert torch.allclose(parameter, wanted, rtol=1e-10, atol=1e-12)
-        assert not torch.allclose(parameter, before, atol=1e-6)
-
-
 def test_lamb_is_algorithm_2_of_its_paper() -> None:
     model = small_model()
-    expected, start = weights(model), weights(model)
+    expected, start = ([parameter.detach().clone() for parameter in model.parameters()] for _ in range(2))
     means, squares = ([torch.zeros_like(weight) for weight in expected] for _ in range(2))
     settings = {"optimizer__weight_decay": 0.1, "optimizer__momentum": 0.8, "optimizer__beta2": 0.95}
     for step, (rate, gradients) in enumerate(zip(RATES, train("lamb", model, **settings), strict=True), start=1):
@@ -63,7 +53,9 @@ def test_lamb_is_algorithm_2_of_its_paper() -> None:
                 update = update + 0.1 * w
                 update = update * w.norm() / update.norm()
             expected[index] = w - rate * update
-    assert_same(model, expected, start)
+    for parameter, wanted, before in zip(model.parameters(), expected, start, strict=True):
+        assert torch.allclose(parameter, wanted, rtol=1e-10, atol=1e-12)
+        assert not torch.allclose(parameter, before, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(24, 60), (60, 24), (32, 32)])
@@ -80,10 +72,6 @@ def test_orthogonalization_leaves_singular_vectors_and_levels_their_values(shape
         assert kept.max() < 1.3
 
 
-def names_of_weights(model: nn.Module) -> set[str]:
-    return {name for name, parameter in model.named_parameters() if parameter.ndim in {2, 4}}
-
-
 @pytest.mark.parametrize("name", ["resnet8", "vit_micro"])
 def test_muon_takes_inner_matrices_and_adamw_the_rest(name: str) -> None:
     model = build_model(make_config(model__name=name).model, ImageShape(1, 8, 10))
@@ -93,10 +81,10 @@ def test_muon_takes_inner_matrices_and_adamw_the_rest(name: str) -> None:
     chosen = {names[id(p)] for group in optimizer.param_groups if group["matrix"] for p in group["params"]}
     everything = sorted(names[id(p)] for group in optimizer.param_groups for p in group["params"])
     assert everything == sorted(names.values())
-    assert all(model.get_parameter(key).ndim in {2, 4} for key in chosen)
+    weights = {name for name, parameter in model.named_parameters() if parameter.ndim in {2, 4}}
     outer = {"heads.head.weight", "conv_proj.weight"} if name == "vit_micro" else {"8.weight", "0.weight"}
-    assert outer <= names_of_weights(model)
-    assert chosen == names_of_weights(model) - outer
+    assert outer <= weights
+    assert chosen == weights - outer
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
@@ -144,14 +132,10 @@ def test_momentum_that_is_needed(name: str) -> None:
         build_optimizer(make_config(optimizer__name=name, optimizer__momentum=0.0), small_model())
 
 
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("sgd", "linear"), ("momentum", "linear"), ("nesterov", "linear"), ("lars", "linear"),
-        ("schedule_free_sgd", "linear"), ("adam", "sqrt"), ("adamw", "sqrt"), ("rmsprop", "sqrt"), ("lamb", "sqrt"),
-        ("muon", "sqrt"), ("schedule_free", "sqrt"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "rule"), [
+    *((name, "linear") for name in ("sgd", "momentum", "nesterov", "lars", "schedule_free_sgd")),
+    *((name, "sqrt") for name in ("adam", "adamw", "rmsprop", "lamb", "muon", "schedule_free")),
+])  # fmt: skip
 def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> None:
     settings = make_config(optimizer__name=name, optimizer__lr=0.3, rules__lr="auto")
     assert resolve_lr_rule(name, settings.rules) == rule
@@ -162,13 +146,8 @@ def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> N
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
 def test_weight_decay_follows_its_rule_and_reaches_the_optimizer(rule: str, factor: float) -> None:
-    settings = make_config(
-        optimizer__name="adamw",
-        optimizer__weight_decay=0.05,
-        rules__weight_decay=rule,
-        batch__micro=256,
-        batch__accumulation=4,
-    )
+    decay = {"optimizer__weight_decay": 0.05, "rules__weight_decay": rule}
+    settings = make_config(optimizer__name="adamw", batch__micro=256, batch__accumulation=4, **decay)
     assert scale_weight_decay(settings.optimizer, settings.rules, 1024) == pytest.approx(0.05 * factor)
     optimizer = build_optimizer(settings, small_model())
     assert [group["weight_decay"] for group in optimizer.param_groups] == [pytest.approx(0.05 * factor), 0.0]
@@ -176,12 +155,8 @@ def test_weight_decay_follows_its_rule_and_reaches_the_optimizer(rule: str, fact
 
 def test_betas_and_epsilon_follow_square_root_scaling() -> None:
     settings = make_config(optimizer__name="adamw", rules__betas="sqrt", optimizer__eps=1e-6)
-    for batch, expected in (
-        (256, (0.9, 0.999, 1e-6)),
-        (1024, (0.6, 0.996, 5e-7)),
-        (64, (0.975, 0.99975, 2e-6)),
-        (256 * 16, (0.0, 0.984, 2.5e-7)),
-    ):
+    scaled = {256: (0.9, 0.999, 1e-6), 1024: (0.6, 0.996, 5e-7), 64: (0.975, 0.99975, 2e-6)}
+    for batch, expected in (scaled | {256 * 16: (0.0, 0.984, 2.5e-7)}).items():
         assert scale_adam_constants(settings.optimizer, settings.rules, batch) == pytest.approx(expected)
     settings = make_config(optimizer__name="adamw", rules__betas="sqrt", batch__micro=1024)
     group = build_optimizer(settings, small_model()).param_groups[0]
@@ -206,8 +181,8 @@ def test_the_half_life_of_the_second_moment_is_as_many_samples_at_every_batch() 
         constants = scale_adam_constants(settings.optimizer, settings.rules, batch)
         assert batch * math.log(0.5) / math.log(constants.beta2) == pytest.approx(expected)
         assert (constants.beta1, constants.eps) == (0.9, 1e-8)
-    group = build_optimizer(make_config(optimizer__name="adamw", rules__betas="half_life", batch__micro=512),
-                            small_model()).param_groups[0]  # fmt: skip
+    settings = make_config(optimizer__name="adamw", rules__betas="half_life", batch__micro=512)
+    group = build_optimizer(settings, small_model()).param_groups[0]
     assert group["betas"] == pytest.approx((0.9, 0.999**2))
 
 
@@ -244,10 +219,7 @@ def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
         "rules.lr": 0.25, "rules.weight_decay": "timescale", "rules.betas": "half_life",
     }  # fmt: skip
     evaluations, ending = train_whole(make_config(settings))
-    expected = {
-        "scaled_weight_decay": 0.1 * 4 / 4**0.25,
-        "scaled_beta2": 0.999**4,
-    }
+    expected = {"scaled_weight_decay": 0.1 * 4 / 4**0.25, "scaled_beta2": 0.999**4}
     assert {name: ending.measurements[name] for name in expected} == pytest.approx(expected)
     rates = [each.learning_rate for each in evaluations]
     assert 0 < max(rates) < 0.004 * 4**0.25  # cosine, after its top

@@ -42,6 +42,7 @@ def test_weight_decay_spares_positions_class_tokens_and_tables_of_embeddings(opt
     spared = {name for name, (before, after) in steps.items() if torch.equal(before, after)}
     assert {"class_token", "encoder.pos_embedding", "words.weight"} <= spared
     weights = {name for name, (before, _) in steps.items() if before.ndim > 1}
+    assert steps.keys() - weights <= spared  # norms and biases
     assert weights - spared == weights - {"class_token", "encoder.pos_embedding", "words.weight", "heads.head.weight"}
     if optimizer in {"sgd", "adamw"}:
         before, after = steps["conv_proj.weight"]
@@ -72,7 +73,6 @@ def test_muon_leaves_the_first_convolution_to_adamw_and_takes_the_inner_ones(nam
     inner = "encoder.layers.encoder_layer_0.mlp.0.weight" if name == "vit_micro" else "3.0.conv1.weight"
     for key, step in ((first, lambda *both: adam_step(*both, DECAY)), (inner, orthogonal_step)):
         gradient = model.get_parameter(key).grad
-        assert gradient is not None
         before, after = steps[key]
         assert torch.allclose(after, step(before, gradient), rtol=1e-7, atol=1e-9), key
 
@@ -82,21 +82,15 @@ def test_muon_orthogonalizes_queries_keys_and_values_apart() -> None:
     key = "encoder.layers.encoder_layer_1.self_attention.in_proj_weight"
     before, after = take_step(model, "muon", gradients=1.0)[key]
     gradient = model.get_parameter(key).grad
-    assert gradient is not None
     parts = zip(before.chunk(3), gradient.chunk(3), strict=True)
     assert torch.allclose(after, torch.cat([orthogonal_step(*part) for part in parts]), rtol=1e-9, atol=1e-12)
     assert not torch.allclose(after, orthogonal_step(before, gradient), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "momentum"),
-    [
-        ({"optimizer.name": "muon"}, 0.95),  # as in the source
-        ({"optimizer.name": "muon", "optimizer.momentum": 0.9}, 0.9),
-        ({"optimizer.name": "adamw"}, 0.9),
-        ({}, 0.9),
-    ],
-)
+@pytest.mark.parametrize(("settings", "momentum"), [
+    ({"optimizer.name": "muon"}, 0.95),  # as in the source
+    ({"optimizer.name": "muon", "optimizer.momentum": 0.9}, 0.9), ({"optimizer.name": "adamw"}, 0.9), ({}, 0.9),
+])  # fmt: skip
 def test_muon_has_its_own_momentum_where_none_is_given(settings: dict[str, object], momentum: float) -> None:
     config = build_config(settings, "test")
     assert flatten_config(config)["optimizer.momentum"] == momentum  # recorded as it was trained with

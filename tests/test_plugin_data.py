@@ -66,31 +66,27 @@ def of(pixels: str = "pixels", labels: str = "labels", rest: str = "num_classes=
     return f"return Source(train=ArrayImages({pixels}, {labels}), {rest})"
 
 
+def of_copies(count: int) -> str:
+    """A test split of 200 images, of which so many are training images."""
+    images = f"np.concatenate([more[:{200 - count}], pixels[:{count}]])"
+    return of(rest=f"num_classes=3, read_test=lambda: ArrayImages({images}, np.arange(200) % 3)")
+
+
 # what the function does, and the value, the rule and the remedy that the message must have
 MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "floats_to_1": (
-        of("pixels / 255.0"),
-        (r"float64 from 0 to 1;", "uint8 from 0 to 255", r"give \(pixels \* 255\)\.round\(\)\.astype\('uint8'\)"),
-    ),
-    "floats_to_255": (
-        of("pixels.astype('float32')"),
-        ("float32 from 0 to 255;", "uint8 from 0 to 255", r"give pixels\.astype\('uint8'\)"),
-    ),
+    "floats_to_1": (of("pixels / 255.0"),
+        (r"float64 from 0 to 1;", "uint8 from 0 to 255", r"give \(pixels \* 255\)\.round\(\)\.astype\('uint8'\)")),
+    "floats_to_255": (of("pixels.astype('float32')"),
+        ("float32 from 0 to 255;", "uint8 from 0 to 255", r"give pixels\.astype\('uint8'\)")),
     "normalized": (of("pixels / 128.0 - 1"), (r"float64 from -1 to 0\.99", "uint8", "before they were normalized")),
     "not_a_number": (of("np.full((60, 8, 8, 1), np.nan)"), ("float64 from nan to nan", "uint8", "normalized")),
-    "tensor_of_floats": (
-        of("torch.from_numpy(pixels) / 255"),
-        ("float32 from 0 to 1;", r"\(pixels \* 255\)\.round\(\)\.to\(torch\.uint8\)"),
-    ),
+    "tensor_of_floats": (of("torch.from_numpy(pixels) / 255"),
+        ("float32 from 0 to 1;", r"\(pixels \* 255\)\.round\(\)\.to\(torch\.uint8\)")),
     "sixteen_bits": (of("pixels.astype('uint16') * 257"), ("uint16 from 0 to 65535", "scale them to 0 to 255")),
-    "channels_first": (
-        of("pixels.transpose(0, 3, 1, 2)"),
-        ("60 x 1 x 8 x 8", r"required is \(images, side, side, channels\)", r"pixels\.transpose\(0, 2, 3, 1\)"),
-    ),
-    "channels_first_and_oblong": (
-        of("np.repeat(pixels[:, :4], 3, axis=3).transpose(0, 3, 1, 2)"),
-        ("60 x 3 x 4 x 8", r"pixels\.permute\(0, 2, 3, 1\)"),
-    ),
+    "channels_first": (of("pixels.transpose(0, 3, 1, 2)"),
+        ("60 x 1 x 8 x 8", r"required is \(images, side, side, channels\)", r"pixels\.transpose\(0, 2, 3, 1\)")),
+    "channels_first_and_oblong": (of("np.repeat(pixels[:, :4], 3, axis=3).transpose(0, 3, 1, 2)"),
+        ("60 x 3 x 4 x 8", r"pixels\.permute\(0, 2, 3, 1\)")),
     "no_channels": (of("pixels[..., 0]"), ("60 x 8 x 8;", "channels", r"give pixels\[\.\.\., None\]")),
     "oblong": (of("pixels[:, :5]"), ("images of 5 x 8 pixels", "models require squares", "crop or pad")),
     "flat": (of("pixels.reshape(60, 64)"), ("60 x 64;", r"give pixels\.reshape\(-1, 8, 8, 1\)")),
@@ -114,60 +110,35 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
     "too_few": (of("pixels[:3]", "labels[:3]"), ("3 images are too few", "at least 3 images of a class")),
     "a_tuple": ("return pixels, labels", ("of the type tuple", "Source", r"return Source\(train=ArrayImages")),
     "nothing": ("pass", ("returned nothing", "Source", r"return Source\(train=ArrayImages")),
-    "arrays_alone": (
-        "return Source(train=(pixels, labels), num_classes=3)",
-        ("train split", "of the type tuple", r"give ArrayImages\(pixels, labels\)"),
-    ),
-    "raises": (
-        "return {}['pixels']",
-        (r"\(plugin_raises\.py, line 16\)", "load function failed", "KeyError: 'pixels'"),
-    ),
+    "arrays_alone": ("return Source(train=(pixels, labels), num_classes=3)",
+        ("train split", "of the type tuple", r"give ArrayImages\(pixels, labels\)")),
+    "raises": ("return {}['pixels']",
+        (r"\(plugin_raises\.py, line 16\)", "load function failed", "KeyError: 'pixels'")),
     "exits": ("raise SystemExit(0)", (r"\(plugin_exits\.py, line 16\)", "load function failed", "SystemExit: 0")),
-    "raises_in_numpy": (
-        "return np.concatenate([pixels, more[..., 0]])",
-        (r"\(plugin_raises_in_numpy\.py, line 16\)", "load function failed", "ValueError: all the input"),
-    ),
-    "raises_in_a_helper": (
-        "return helper.join(pixels, more[..., 0])",
-        (r"\(helper\.py, line 6\)", "load function failed", "ValueError: all the input"),
-    ),
-    "raises_in_torch": (
-        "return torch.cat([torch.zeros(1, 2), torch.zeros(1, 2, 3)])",
-        (r"\(plugin_raises_in_torch\.py, line 16\)", "RuntimeError: Tensors must have same"),
-    ),
-    "file_that_is_missing": (
-        "return np.load('absent.npy')",
-        (r"\(plugin_file_that_is_missing\.py, line 16\)", "FileNotFoundError", r"absent\.npy"),
-    ),
+    "raises_in_numpy": ("return np.concatenate([pixels, more[..., 0]])",
+        (r"\(plugin_raises_in_numpy\.py, line 16\)", "load function failed", "ValueError: all the input")),
+    "raises_in_a_helper": ("return helper.join(pixels, more[..., 0])",
+        (r"\(helper\.py, line 6\)", "load function failed", "ValueError: all the input")),
+    "raises_in_torch": ("return torch.cat([torch.zeros(1, 2), torch.zeros(1, 2, 3)])",
+        (r"\(plugin_raises_in_torch\.py, line 16\)", "RuntimeError: Tensors must have same")),
+    "file_that_is_missing": ("return np.load('absent.npy')",
+        (r"\(plugin_file_that_is_missing\.py, line 16\)", "FileNotFoundError", r"absent\.npy")),
     "validation_of_another_size": (
         of(rest="num_classes=3, validation=ArrayImages(more[:, :4, :4], np.arange(200) % 3)"),
-        ("validation split", "4 x 4 x 1", "8 x 8 x 1", "one size"),
-    ),
+        ("validation split", "4 x 4 x 1", "8 x 8 x 1", "one size")),
     "test_of_another_depth": (
         of(rest="num_classes=3, read_test=lambda: ArrayImages(np.repeat(more, 3, 3), np.arange(200) % 3)"),
-        ("test split", "8 x 8 x 3", "8 x 8 x 1", "one size"),
-    ),
-    "test_of_other_classes": (
-        of(rest="num_classes=3, read_test=lambda: ArrayImages(more, np.arange(200) % 4)"),
-        ("test split", "labels are 0 to 3", "give num_classes = 4"),
-    ),
-    "test_is_no_function": (
-        of(rest="num_classes=3, read_test=ArrayImages(more, np.arange(200) % 3)"),
-        ("read_test", "lambda: images"),
-    ),
+        ("test split", "8 x 8 x 3", "8 x 8 x 1", "one size")),
+    "test_of_other_classes": (of(rest="num_classes=3, read_test=lambda: ArrayImages(more, np.arange(200) % 4)"),
+        ("test split", "labels are 0 to 3", "give num_classes = 4")),
+    "test_is_no_function": (of(rest="num_classes=3, read_test=ArrayImages(more, np.arange(200) % 3)"),
+        ("read_test", "lambda: images")),
     "test_returns_nothing": (of(rest="num_classes=3, read_test=lambda: None"), ("test split", "NoneType")),
-    "test_raises": (
-        of(rest="num_classes=3, read_test=lambda: np.load('absent.npy')"),
-        (r"\(plugin_test_raises\.py, line 16\)", "FileNotFoundError"),
-    ),
-    "test_overlaps": (
-        of(
-            rest="num_classes=3, read_test=lambda: ArrayImages(np.concatenate([more[:197], pixels[:3]]), "
-            "np.arange(200) % 3)"
-        ),
-        ("3 of 200 images of the test split are in the train split", "not accuracy on new images", "disjoint splits"),
-    ),
-}
+    "test_raises": (of(rest="num_classes=3, read_test=lambda: np.load('absent.npy')"),
+        (r"\(plugin_test_raises\.py, line 16\)", "FileNotFoundError")),
+    "test_overlaps": (of_copies(3),
+        ("3 of 200 images of the test split are in the train split", "not accuracy on new images", "disjoint splits")),
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -208,28 +179,20 @@ def test_every_command_refuses_it_in_one_line(name: str, capsys: pytest.CaptureF
 def test_a_process_of_its_own_refuses_it() -> None:
     body, parts = MISTAKES["test_overlaps"]
     plugin = write("test_overlaps", body)
-    result = subprocess.run(
-        [sys.executable, "-m", "sweep.cli", "run", "study.toml", "--plugin", plugin],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    command = [sys.executable, "-m", "sweep.cli", "run", "study.toml", "--plugin", plugin]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 2, result.stderr
     assert_is_one_line(result.stderr, parts)
     assert not list(Path("runs").rglob("study.sqlite"))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        of(),
-        of(labels="labels.astype('uint8')", rest="num_classes=labels.max() + 1"),
-        of(labels="list(labels)", rest="num_classes=torch.tensor(3)"),
-        of("torch.from_numpy(pixels)", "torch.from_numpy(labels)"),
-        of("torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)", "torch.arange(60) % 3"),
-    ],
-)
+@pytest.mark.parametrize("body", [
+    of(), of(labels="labels.astype('uint8')", rest="num_classes=labels.max() + 1"),
+    of(labels="list(labels)", rest="num_classes=torch.tensor(3)"),
+    of("torch.from_numpy(pixels)", "torch.from_numpy(labels)"),
+    of("torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)", "torch.arange(60) % 3"),
+])  # fmt: skip
 def test_arrays_tensors_and_lists_are_the_same_images(body: str) -> None:
     load_plugin(write(f"good_{abs(hash(body))}", body))
     found = look_at_data(DataSection(name="mine"))
@@ -243,8 +206,7 @@ def test_arrays_tensors_and_lists_are_the_same_images(body: str) -> None:
 
 
 def test_a_handful_of_copies_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    rest = "num_classes=3, read_test=lambda: ArrayImages(np.concatenate([more[:198], pixels[:2]]), np.arange(200) % 3)"
-    plugin = write("copies", of(rest=rest))
+    plugin = write("copies", of_copies(2))
     assert run_app(["check", "study.toml", "--plugin", plugin]) == 0
     shown = capsys.readouterr().out
     assert "note: 2 of 200 images of the test split are in the train split too" in shown
@@ -252,18 +214,12 @@ def test_a_handful_of_copies_is_noted(capsys: pytest.CaptureFixture[str]) -> Non
     assert "validation: 10 % of the set's own train split" in shown
 
 
-@pytest.mark.parametrize(
-    ("body", "note"),
-    [
-        (of("np.zeros((60, 8, 8, 1), np.uint8)"), "the pixels are 0 to 0, of the 0 to 255 of uint8"),
-        (of("(pixels > 99).astype('uint8')"), "the pixels are 0 to 1, of the 0 to 255 of uint8"),
-        (
-            of("np.concatenate([pixels[:59], pixels[:1]])"),
-            "1 image equal to another one, so that an image can be in the",
-        ),
-        (of(rest="num_classes=5"), "2 classes without a training image, so that it cannot be learned: 3, 4"),
-    ],
-)
+@pytest.mark.parametrize(("body", "note"), [
+    (of("np.zeros((60, 8, 8, 1), np.uint8)"), "the pixels are 0 to 0, of the 0 to 255 of uint8"),
+    (of("(pixels > 99).astype('uint8')"), "the pixels are 0 to 1, of the 0 to 255 of uint8"),
+    (of("np.concatenate([pixels[:59], pixels[:1]])"), "1 image equal to another one, so that an image can be in the"),
+    (of(rest="num_classes=5"), "2 classes without a training image, so that it cannot be learned: 3, 4"),
+])  # fmt: skip
 def test_doubtful_pixels_and_absent_classes_are_noted(body: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["check", "study.toml", "--plugin", write("doubtful", body)]) == 0
     assert f"note: {note}" in capsys.readouterr().out

@@ -25,10 +25,8 @@ def resize_by_torchvision(pixels: np.ndarray[Any, Any], boxes: np.ndarray[Any, A
 
     side = pixels.shape[1]
     planes = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-    cropped = [
-        functional.resized_crop(image, *box, [side, side], antialias=False)
-        for image, box in zip(planes, boxes.tolist(), strict=True)
-    ]
+    pairs = zip(planes, boxes.tolist(), strict=True)
+    cropped = [functional.resized_crop(image, *box, [side, side], antialias=False) for image, box in pairs]
     return torch.stack(cropped).permute(0, 2, 3, 1)
 
 
@@ -83,14 +81,10 @@ def test_an_image_is_its_box_of_the_plain_or_mirrored_image() -> None:
     assert (out.int() - resize_by_torchvision(np.ascontiguousarray(seen), boxes).int()).abs().max() <= 1
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"precision__channels_last": True, "data__workers": 2},
-        {"regularization__mixup": 0.4, "regularization__cutmix": 1.0},
-    ],
-)
+@pytest.mark.parametrize("settings", [
+    {}, {"precision__channels_last": True, "data__workers": 2},
+    {"regularization__mixup": 0.4, "regularization__cutmix": 1.0},
+])  # fmt: skip
 @pytest.mark.parametrize("channels", [1, 3])
 def test_no_micro_batch_no_feeder_and_no_rank_matters(settings: dict[str, object], channels: int) -> None:
     stock, chosen = make_images(50, channels=channels), configure(**settings)
@@ -99,25 +93,16 @@ def test_no_micro_batch_no_feeder_and_no_rank_matters(settings: dict[str, object
     for number in (0, 1):
         pixels, labels = take_epoch(resident, 50, 12, number)
         seen.append(pixels)
-        for other in (
-            take_epoch(streamed, 50, 12, number),
-            take_epoch(resident, 50, 1, number),
-            take_epoch(resident, 50, 7, number),
-        ):
-            assert torch.equal(pixels, other[0])
-            assert torch.equal(labels, other[1])
+        for feeder, micro in ((streamed, 12), (resident, 1), (resident, 7)):
+            assert all(map(torch.equal, (pixels, labels), take_epoch(feeder, 50, micro, number)))
     assert not torch.equal(*seen)
     # three ranks of micro batches of 4; the last one of 2 samples leaves a rank without any
     windows = cut_epoch(50, 36, 12)
     feeders = [ShardedFeeder(ResidentFeeder(chosen, stock, CPU, 10), World(rank, 3)) for rank in range(3)]
     for feeder in feeders:
         feeder.begin_epoch(1, windows)
-    parts = [
-        each
-        for window in windows
-        for shares in zip(*(feeder.micro_batches(window) for feeder in feeders), strict=True)
-        for each, _ in shares
-    ]
+    shares = (zip(*(feeder.micro_batches(window) for feeder in feeders), strict=True) for window in windows)
+    parts = [pixels for of_window in shares for turn in of_window for pixels, _ in turn]
     assert min(map(len, parts)) == 0
     assert torch.equal(torch.cat(parts), seen[1])
 

@@ -1,7 +1,7 @@
 """One trial from configuration to ending, for real: digits, small models, every outcome."""
 
 import ast
-import json
+import math
 import subprocess
 import sys
 import time
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_factory import make_config
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS, list_objectives
 from sweep.config.tables import MODELS, ImageShape, ModelEntry
-from sweep.config.trial import build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.host_memory import name_storage
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
@@ -31,11 +31,8 @@ from sweep.training.warmup import WarmupResult, warm_up_trial
 
 
 def task(**values: object) -> TrialTask:
-    settings = {"data.subset": 300, "budget.epochs": 2.0, "seed": 3}
-    if any(key.startswith("budget__") for key in values):
-        del settings["budget.epochs"]
-    settings |= {key.replace("__", "."): value for key, value in values.items()}
-    return TrialTask(number=0, config=build_config(settings, "test"), device="cpu")
+    budget = {} if any(key.startswith("budget__") for key in values) else {"budget.epochs": 2.0}
+    return TrialTask(number=0, config=make_config({"data.subset": 300, "seed": 3, **budget}, **values), device="cpu")
 
 
 def run(trial: TrialTask) -> tuple[list[Message], Ending]:
@@ -53,20 +50,16 @@ def curve(trial: TrialTask) -> list[tuple[float, ...]]:
     return [(each.train_loss, each.val_loss, each.val_accuracy) for each in evaluations(trial)]
 
 
-ON_REQUEST = {
+ON_REQUEST = {  # the last of recipes that have it
     "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps",
-    "sharpness_eigenvalue", "sharpness_keskar",
-    "scaled_beta2",  # of recipes that have it
+    "sharpness_eigenvalue", "sharpness_keskar", "scaled_beta2",
 }  # fmt: skip
-OF_A_MONITOR = {
-    "reserved_memory_bytes", "gpu_utilization", "energy_joules", "power_watts", "temperature_celsius",
-}  # fmt: skip
+OF_A_MONITOR = {"reserved_memory_bytes", "gpu_utilization", "energy_joules", "power_watts", "temperature_celsius"}
 
 
 def test_objectives_that_not_every_trial_measures_declare_what_they_require() -> None:
-    assert {name for name, metric in METRICS.items() if metric.requires} == (ON_REQUEST | OF_A_MONITOR) & {
-        *list_objectives()
-    }
+    required = {name for name, metric in METRICS.items() if metric.requires}
+    assert required == (ON_REQUEST | OF_A_MONITOR) & {*list_objectives()}
 
 
 def test_a_trial_learns_and_measures_everything() -> None:
@@ -80,12 +73,9 @@ def test_a_trial_learns_and_measures_everything() -> None:
         f"sweep/training/setup.py), or list it in ON_REQUEST or OF_A_MONITOR in tests/test_run_trial.py; "
         f"declare {set(measured) - expected} in sweep/config/metrics.py"
     )
-    assert measured["micro_batch_size"] == 64
-    assert measured["val_accuracy"] > 0.8
-    assert measured["test_accuracy"] > 0.8
-    assert measured["num_steps"] == 30
-    assert measured["num_epochs"] == 6.0
-    assert measured["num_parameters"] == 75_002
+    counted = {"micro_batch_size": 64, "num_steps": 30, "num_epochs": 6.0, "num_parameters": 75_002}
+    assert measured | counted == measured
+    assert min(measured["val_accuracy"], measured["test_accuracy"]) > 0.8
     assert measured["generalization_gap"] == pytest.approx(measured["train_accuracy"] - measured["val_accuracy"])
     assert measured["images_per_second"] == pytest.approx(1800 / measured["train_seconds"])
     assert measured["step_seconds_median"] > 0
@@ -201,27 +191,17 @@ def test_divergence_is_an_outcome_without_wrong_numbers() -> None:
     assert "loss" in ending.error
     assert "Traceback" not in ending.error
     assert ending.measurements["num_parameters"] > 0
-    assert "NaN" not in json.dumps(ending.measurements)
-    assert "Infinity" not in json.dumps(ending.measurements)
+    assert all(map(math.isfinite, ending.measurements.values()))
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (torch.OutOfMemoryError("x"), "out_of_memory"),
-        (MemoryError(), "out_of_memory"),
-        (RuntimeError("CUDA out of memory. Tried to allocate"), "out_of_memory"),
-        (
-            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
-            "out_of_memory",
-        ),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), "out_of_memory"),
-        (RuntimeError("shapes do not match"), "crashed"),
-        (ValueError("out of memory lane"), "crashed"),
-        (DivergedError("nan"), "diverged"),
-        (InputError("no such thing"), "crashed"),
-    ],
-)
+@pytest.mark.parametrize(("error", "outcome"), [
+    (torch.OutOfMemoryError("x"), "out_of_memory"), (MemoryError(), "out_of_memory"),
+    (RuntimeError("CUDA out of memory. Tried to allocate"), "out_of_memory"),
+    (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), "out_of_memory"),
+    (RuntimeError("shapes do not match"), "crashed"), (ValueError("out of memory lane"), "crashed"),
+    (DivergedError("nan"), "diverged"), (InputError("no such thing"), "crashed"),
+])  # fmt: skip
 def test_outcomes_by_type_first_and_text_second(error: Exception, outcome: str) -> None:
     assert classify_error(error) == outcome
 
@@ -273,14 +253,12 @@ def test_a_plugin_may_assign_the_function_alone(plugin: str) -> None:
     assert isinstance(MODELS["greedy"], ModelEntry)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"), [("1 +", "line 1: SyntaxError"), ("x = 1\ny = nothing\n", "line 2: NameError")]
-)
-def test_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+def test_broken_plugin_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
-    path.write_text(text)
-    with pytest.raises(InputError, match=words):
-        load_plugin(str(path))
+    for text, words in (("1 +", "line 1: SyntaxError"), ("x = 1\ny = nothing\n", "line 2: NameError")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=words):
+            load_plugin(str(path))
     with pytest.raises(InputError, match="not a Python file"):
         load_plugin(str(tmp_path / "absent.py"))
 
@@ -313,10 +291,14 @@ def test_weights_are_written_whole_and_evaluate_as_recorded(tmp_path: Path) -> N
     assert [file.name for file in path.parent.iterdir()] == ["model.safetensors"]
 
 
-def test_threads_are_set_and_given_back() -> None:
-    before = torch.get_num_threads()
-    _, ending = run(replace(task(budget__steps=1), threads=1))
-    assert ending.device.endswith("x1 threads")
+def test_threads_are_set_and_given_back_at_its_end_or_when_it_is_closed() -> None:
+    before, trial = torch.get_num_threads(), replace(task(budget__steps=1), threads=1)
+    assert run(trial)[1].device.endswith("x1 threads")
+    assert torch.get_num_threads() == before
+    messages = run_trial(trial)
+    next(messages)
+    assert torch.get_num_threads() == 1
+    messages.close()  # type: ignore[attr-defined]
     assert torch.get_num_threads() == before
 
 

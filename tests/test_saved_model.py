@@ -8,6 +8,7 @@ from image_folder_factory import list_images, write_files
 from safetensors.torch import save_file
 
 from sweep import Evaluation, InputError, load_model, load_plugin, train_trial
+from sweep.config.tables import MODELS
 from sweep.config.trial import TrialConfig, build_config
 from sweep.training.data.sources import load_splits
 
@@ -38,15 +39,11 @@ def accuracy_of(path: Path, config: TrialConfig) -> float:
     return (predicted == torch.from_numpy(validation.labels)).double().mean().item()
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"model.name": "resnet8"},
-        {"model.name": "resnet8", "model.dropout": 0.2, "regularization.ema_decay": 0.5},
-        {"model.name": "vit_micro", "optimizer.lr": 0.01},
-        {"model.name": "resnet8", "precision.channels_last": True, "model.norm": "group"},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"model.name": "resnet8"}, {"model.name": "resnet8", "model.dropout": 0.2, "regularization.ema_decay": 0.5},
+    {"model.name": "vit_micro", "optimizer.lr": 0.01},
+    {"model.name": "resnet8", "precision.channels_last": True, "model.norm": "group"},
+])  # fmt: skip
 def test_it_predicts_as_in_the_last_evaluation(tmp_path: Path, values: dict[str, object]) -> None:
     path = tmp_path / "w.safetensors"
     config, evaluation = train(path, {**values, "budget.steps": 60, "data.subset": 600})
@@ -77,20 +74,9 @@ def test_a_model_of_a_plug_in_needs_the_plug_in(tmp_path: Path) -> None:
     load_plugin(str(tmp_path / "flat.py"))
     config, evaluation = train(path, {"model.name": "flat"}, plugin=str(tmp_path / "flat.py"))
     assert accuracy_of(path, config) == pytest.approx(evaluation.val_accuracy, abs=1e-9)
-    from sweep.config.tables import MODELS
-
     del MODELS["flat"]
     with pytest.raises(InputError, match=r"w.safetensors: .*'flat'.*--plugin"):
         load_model(path)
-
-
-def test_gray_images_are_given_as_a_tensor(tmp_path: Path) -> None:
-    path = tmp_path / "w.safetensors"
-    train(path, {})
-    model = load_model(path)
-    assert model.class_names == tuple("0123456789")
-    with pytest.raises(InputError, match=r"1 channel\(s\), files are read as RGB"):
-        model.read_images(["any.png"])
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 64, b"\x02\0\0\0\0\0\0\0{}"])
@@ -106,9 +92,13 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
         load_model(tmp_path / "none.safetensors")
 
 
-def test_weights_that_do_not_fit_their_description_are_refused(tmp_path: Path) -> None:
+def test_gray_images_are_no_files_and_weights_must_fit_their_description(tmp_path: Path) -> None:
     path, other = tmp_path / "w.safetensors", tmp_path / "other.safetensors"
     train(path, {})
+    model = load_model(path)
+    assert model.class_names == tuple("0123456789")
+    with pytest.raises(InputError, match=r"1 channel\(s\), files are read as RGB"):
+        model.read_images(["any.png"])
     length = int.from_bytes(path.read_bytes()[:8], "little")
     header = path.read_bytes()[8 : 8 + length]
     changed = header.replace(b'\\"num_classes\\": 10', b'\\"num_classes\\": 11')

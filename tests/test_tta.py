@@ -16,7 +16,7 @@ def test_the_logits_of_an_image_and_its_mirror_image_are_averaged() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2 * 3 * 4, 5)).double()
     images = torch.randn(6, 2, 3, 4, dtype=torch.float64)
-    mirrored = torch.stack([images[..., 3], images[..., 2], images[..., 1], images[..., 0]], dim=-1)
+    mirrored = torch.stack([images[..., column] for column in (3, 2, 1, 0)], dim=-1)
     expected = (model(images) + model(mirrored)) / 2
     torch.testing.assert_close(predict_mirrored(model, images), expected, rtol=0, atol=1e-15)
     assert (predict_once(model, images) - expected).abs().max() > 0.01

@@ -76,11 +76,8 @@ def _slurm() -> Iterator[Make]:
 
 # Each entry makes executors as long as it is open, because a cluster and a forkserver take seconds to start.
 EXECUTORS: dict[str, Callable[[], AbstractContextManager[Make]]] = {
-    "inline": _inline,
-    "process": _process,
-    "ray": _ray,
-    "slurm": _slurm,
-}
+    "inline": _inline, "process": _process, "ray": _ray, "slurm": _slurm,
+}  # fmt: skip
 
 
 def program(runner: str) -> WorkerProgram:

@@ -145,15 +145,8 @@ def test_export_and_import_lose_nothing(
 
 def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path, call: Call) -> None:
     arguments = [
-        "--set",
-        "data.subset=256",
-        "--set",
-        "budget.steps=3",
-        "--set",
-        "batch.global=48",
-        "--set",
-        "batch.micro=32",
-    ]
+        "--set", "data.subset=256", "--set", "budget.steps=3", "--set", "batch.global=48", "--set", "batch.micro=32",
+    ]  # fmt: skip
     result = call("train", *arguments, "--save", "weights.safetensors", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)

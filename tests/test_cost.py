@@ -88,13 +88,9 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
 def test_each_micro_batch_that_was_tried_has_its_steps(probed: dict[str, Any]) -> None:
     assert all(row["steps_per_epoch"] == -(-60 // row["micro_batch"]) for row in probed["tried"])
     fits = ProbeRecord(
-        shape_key="a",
-        device="cpu",
-        micro_batch=16,
-        outcome="complete",
-        images_per_second=1234.5,
+        shape_key="a", device="cpu", micro_batch=16, outcome="complete", images_per_second=1234.5,
         peak_memory_bytes=2048,
-    )
+    )  # fmt: skip
     refused = ProbeRecord(shape_key="b", device="cpu", micro_batch=64, outcome="not_fitting")
     assert make_size_row(16, 82, fits) == ("16", "82", "1,234 images/s", "2.00 KiB")
     assert make_size_row(64, 21, refused) == ("64", "21", "not_fitting", "")
@@ -112,12 +108,8 @@ def test_the_memory_per_sample_is_printed() -> None:
         for size in (8, 16, 32)
     }
     report = ProbeReport(
-        shape="{}",
-        probe=tried[16],
-        memory_limit_bytes=10**9,
-        search=MicroBatchSearch(tried, 32),
-        steps_per_epoch=4,
-    )
+        shape="{}", probe=tried[16], memory_limit_bytes=10**9, search=MicroBatchSearch(tried, 32), steps_per_epoch=4,
+    )  # fmt: skip
     lines = list(format_report(report))
     assert "memory per sample     2.00 KiB of a micro batch" in lines
     assert "steps per epoch       4" in lines
@@ -168,27 +160,15 @@ def test_probes_are_records_under_the_root(folder: Path, probed: dict[str, Any])
 
 def test_one_shape_is_printed_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = [
-        "cost",
-        "--measure",
-        "--one",
-        "--set",
-        "data.subset=60",
-        "--set",
-        "batch.micro=8",
-        "--root",
+        "cost", "--measure", "--one", "--set", "data.subset=60", "--set", "batch.micro=8", "--root",
         str(folder / "one"),
-    ]
+    ]  # fmt: skip
     assert run_app(one) == 0
     printed = capsys.readouterr().out
     words = (
-        "device",
-        "micro batch           8",
-        "median of",
-        "data alone",
-        "peak memory",
-        "steps per epoch",
+        "device", "micro batch           8", "median of", "data alone", "peak memory", "steps per epoch",
         "optimizer state",
-    )
+    )  # fmt: skip
     for word in words:
         assert word in printed
     assert run_app([*one, "--memory", "1kB"]) == 1

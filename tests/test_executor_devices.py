@@ -128,13 +128,9 @@ def test_a_name_of_several_gpus_or_of_none_is_refused(entry: str) -> None:
     ],
 )
 def test_gpus_that_are_shared_are_named_by_uuid_where_their_order_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-    visible: str | None,
-    order: str | None,
-    shared: str,
-    names: list[str],
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, order: str | None, shared: str, names: list[str],
     address: str | None,
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.setitem(sys.modules, "pynvml", fake_driver())
     for name, value in (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_DEVICE_ORDER", order)):
         monkeypatch.delenv(name, raising=False)

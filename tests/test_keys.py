@@ -136,13 +136,10 @@ def test_a_probe_depends_on_what_measures_it(copied: Path) -> None:
 def test_a_plug_in_with_what_it_imports_from_its_folder(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     files = {
-        "mine.py": "import numpy\nfrom parts import model\nimport helper\n",
-        "helper.py": "X = 1\n",
-        "parts/__init__.py": "X = 0\n",
-        "parts/model.py": "from parts.inner import Y\n",
-        "parts/inner.py": "Y = 2\n",
+        "mine.py": "import numpy\nfrom parts import model\nimport helper\n", "helper.py": "X = 1\n",
+        "parts/__init__.py": "X = 0\n", "parts/model.py": "from parts.inner import Y\n", "parts/inner.py": "Y = 2\n",
         "stranger.py": "Z = 3\n",
-    }
+    }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     before = digest_plugin(str(tmp_path / "mine.py"))

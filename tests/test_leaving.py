@@ -36,12 +36,8 @@ NEVER = 1e9
 
 def task(weights: Path, checkpoints: Path | None = None, **values: Any) -> TrialTask:
     settings: dict[str, Any] = {
-        "data.subset": 300,
-        "budget.epochs": 3.0,
-        "seed": 3,
-        "optimizer.lr": 0.02,
-        "model.dropout": 0.1,
-    }
+        "data.subset": 300, "budget.epochs": 3.0, "seed": 3, "optimizer.lr": 0.02, "model.dropout": 0.1,
+    }  # fmt: skip
     settings |= {key.replace("__", "."): value for key, value in values.items()}
     folder = str(checkpoints) if checkpoints else None
     task = TrialTask(

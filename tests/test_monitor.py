@@ -141,20 +141,17 @@ def fake_nvml(*broken: str, error: Exception | None = None, processes: Sequence[
     """NVIDIA's library with one GPU, on which ``processes`` (id, bytes) compute; ``broken`` calls raise."""
     listed = [SimpleNamespace(pid=pid, usedGpuMemory=held) for pid, held in processes]
     calls: dict[str, Callable[..., Any]] = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetHandleByIndex": lambda index: f"device {index}",
-        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
+        "nvmlInit": lambda: None, "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetHandleByIndex": lambda index: f"device {index}", "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
         "nvmlDeviceGetMemoryInfo": lambda _device: SimpleNamespace(used=10 * 2**30),
         "nvmlDeviceGetUtilizationRates": lambda _device: SimpleNamespace(gpu=87),
         "nvmlDeviceGetPowerUsage": lambda _device: 345_600,
         "nvmlDeviceGetTotalEnergyConsumption": lambda _device: 123_456_000,
-        "nvmlDeviceGetTemperature": lambda _device, _sensor: 61,
-        "nvmlDeviceGetClockInfo": lambda _device, _kind: 1755,
+        "nvmlDeviceGetTemperature": lambda _device, _sensor: 61, "nvmlDeviceGetClockInfo": lambda _device, _kind: 1755,
         "nvmlDeviceGetMaxClockInfo": lambda _device, _kind: 1980,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _device: 0x4 | 0x20,
         "nvmlDeviceGetComputeRunningProcesses": lambda _device: listed,
-    }
+    }  # fmt: skip
 
     def fail(*_arguments: object) -> None:
         raise error or RuntimeError("Not Supported")
@@ -166,17 +163,10 @@ def test_a_gpu_is_read_in_our_units() -> None:
     library = fake_nvml(processes=((11, 7 * 2**30), (99, 2**30)))
     reading = replace(NvmlSource("0", library, ours=lambda: {11, 12}).read(), at=0.0)
     assert reading == SensorReading(
-        at=0.0,
-        utilization=0.87,
-        power_watts=345.6,
-        energy_joules=123_456.0,
-        temperature_celsius=61.0,
-        clock_hertz=1755e6,
-        max_clock_hertz=1980e6,
-        slow_reasons=frozenset({"power_cap", "sw_thermal"}),
-        num_others=1,
+        at=0.0, utilization=0.87, power_watts=345.6, energy_joules=123_456.0, temperature_celsius=61.0,
+        clock_hertz=1755e6, max_clock_hertz=1980e6, slow_reasons=frozenset({"power_cap", "sw_thermal"}), num_others=1,
         other_memory_bytes=3 * 2**30,
-    )
+    )  # fmt: skip
 
 
 def test_in_a_container_one_unknown_process_is_taken_to_be_ours() -> None:
@@ -388,13 +378,9 @@ def trains_for_a_moment(task: TrialTask) -> Iterator[Message]:
         "val_accuracy": 0.5, "reference_seconds": (task.config.seed or 10) / 1000, "train_seconds": 3 * (end - began)
     }  # fmt: skip
     yield Ending(
-        outcome="complete",
-        measurements=measured,
-        device="a machine",
-        environment={"device": "a machine"},
-        quality_flags=("few_steps",),
-        training_spans=((began, end),),
-    )
+        outcome="complete", measurements=measured, device="a machine", environment={"device": "a machine"},
+        quality_flags=("few_steps",), training_spans=((began, end),),
+    )  # fmt: skip
 
 
 def train(executor: MonitoredExecutor, number: int, seed: int = 0) -> tuple[Progress, Ending]:

@@ -279,14 +279,10 @@ def test_without_the_service_trials_take_turns(
 def test_the_service_and_its_processes_see_the_same_gpus(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uuids = ["GPU-aa-0", "GPU-bb-1"]
     driver = SimpleNamespace(
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=uuids.__getitem__,
-        nvmlDeviceGetUUID=lambda device: device,
-        nvmlDeviceGetPciInfo=lambda _device: SimpleNamespace(domain=0, bus=0, device=0),
-        NVMLError=RuntimeError,
-    )
+        nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=uuids.__getitem__, nvmlDeviceGetUUID=lambda device: device,
+        nvmlDeviceGetPciInfo=lambda _device: SimpleNamespace(domain=0, bus=0, device=0), NVMLError=RuntimeError,
+    )  # fmt: skip
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

@@ -330,13 +330,9 @@ def supervisor(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, lis
     marker = f"SWEEP_TEST_MARKER={tmp_path.name}-{os.getpid()}"
     name, _, value = marker.partition("=")
     process = subprocess.Popen(
-        [sys.executable, "-c", SUPERVISOR],
-        cwd=Path(__file__).parent,
-        env=os.environ | {name: value},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+        [sys.executable, "-c", SUPERVISOR], cwd=Path(__file__).parent, env=os.environ | {name: value},
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
     assert process.stdout is not None
     with process, process.stdout:
         told = [int(word) for word in process.stdout.readline().split()]
@@ -361,12 +357,9 @@ def test_nothing_outlives_a_supervisor_killed_at_once(tmp_path: Path) -> None:
     name, _, value = marker.partition("=")
     for delay in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
         process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR],
-            cwd=Path(__file__).parent,
-            env=os.environ | {name: value},
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+            [sys.executable, "-c", SUPERVISOR], cwd=Path(__file__).parent, env=os.environ | {name: value},
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         time.sleep(delay)
         process.kill()
         process.wait()

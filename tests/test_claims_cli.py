@@ -104,21 +104,16 @@ def test_printed_commands_repeat_root_and_plugin(
     assert command == "sweep run claim_warmup_needed.toml --root 'my runs' --plugin 'my plugin.py'"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["warmup", "--plan"], "unknown claim 'warmup'"),
-        (["--plan"], "the name of a claim is required; `sweep claims` lists all of them"),
-        (["warmup_needed", "--data", "digits"], "--data requires --plan"),
-        (["warmup_needed", "--plan", "--out", "plan.txt"], "ends in .toml"),
-        (["warmup_needed", "--plan", "--set", "schedule.warmup=0"], "varies it; leave it out"),
-        (["nothing"], "no such study folder"),
-        (
-            ["warmup_neded"],
-            "no such study folder, here or under runs; `sweep run` makes one. Claims of a similar name: warmup_needed",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["warmup", "--plan"], "unknown claim 'warmup'"),
+    (["--plan"], "the name of a claim is required; `sweep claims` lists all of them"),
+    (["warmup_needed", "--data", "digits"], "--data requires --plan"),
+    (["warmup_needed", "--plan", "--out", "plan.txt"], "ends in .toml"),
+    (["warmup_needed", "--plan", "--set", "schedule.warmup=0"], "varies it; leave it out"),
+    (["nothing"], "no such study folder"),
+    (["warmup_neded"],
+     "no such study folder, here or under runs; `sweep run` makes one. Claims of a similar name: warmup_needed"),
+])  # fmt: skip
 def test_mistakes_are_refused(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -251,10 +251,8 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "out of bounds": (["run", "tiny.toml", "--set", "optimizer.lr=-1"], "optimizer.lr"),
     "unknown objective": (["run", "tiny.toml", "--set", "objectives=['acc']"], "unknown objective 'acc'"),
     "bad duration": (["run", "tiny.toml", "--timeout", "soon"], "--timeout soon"),
-    "missing data root": (
-        ["run", "tiny.toml", "--set", "data.name=imagefolder", "--set", "data.root=nowhere"],
-        "nowhere",
-    ),
+    "missing data root": (["run", "tiny.toml", "--set", "data.name=imagefolder", "--set", "data.root=nowhere"],
+     "nowhere"),
     "empty image folder": (["run", "tiny.toml", "--set", "data.name=imagefolder", "--set", "data.root=empty"], "empty"),
     "a store that is no URL": (["run", "tiny.toml", "--store", "records"], "--store records: not a database URL"),
     "a root that is a file": (["run", "tiny.toml", "--root", "tiny.toml"], "choose another folder with --root"),
@@ -271,7 +269,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a change of this machine": (["check", "--set", "batch.micro=3"], "--set requires a study"),
     "missing plugin": (["run", "tiny.toml", "--plugin", "absent.py"], "absent.py"),
     "a store that is not ours": (["run", "foreign.toml"], "study.sqlite"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -405,15 +403,12 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
     raise AssertionError("no evaluation arrived")
 
 
-@pytest.mark.parametrize(
-    ("sent", "code", "cause"),
-    [
-        (signal.SIGINT, 130, "interrupted"),
-        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.wide),
-        pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.wide),
-        pytest.param(signal.SIGKILL, -9, "supervisor_lost", marks=pytest.mark.wide),  # test_tuner has it too
-    ],
-)
+@pytest.mark.parametrize(("sent", "code", "cause"), [
+    (signal.SIGINT, 130, "interrupted"),
+    pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.wide),
+    pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.wide),
+    pytest.param(signal.SIGKILL, -9, "supervisor_lost", marks=pytest.mark.wide),  # test_tuner has it too
+])  # fmt: skip
 def test_an_interrupted_study_leaves_no_process_and_goes_on(
     tmp_path: Path, sent: signal.Signals, code: int, cause: str, call: Call
 ) -> None:

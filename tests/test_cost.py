@@ -120,20 +120,12 @@ def _ends(probed: dict[str, Any]) -> tuple[int, int]:
     return min(fitting), max(fitting)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "memory", "most", "worth"),
-    [
-        (
-            2.0,
-            300,
-            64,
-            "worth it for effective batches above 32 samples, which do not fit at once; otherwise only where",
-        ),
-        (1.04, 300, 64, "which do not fit at once; otherwise it saves memory and takes no more time."),
-        (2.0, 300, 32, "not necessary, because all training images fit at once; otherwise only where memory counts"),
-        (2.0, 990, 32, "not necessary, because all training images fit at once; it saves no memory otherwise."),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "memory", "most", "worth"), [
+    (2.0, 300, 64, "worth it for effective batches above 32 samples, which do not fit at once; otherwise only where"),
+    (1.04, 300, 64, "which do not fit at once; otherwise it saves memory and takes no more time."),
+    (2.0, 300, 32, "not necessary, because all training images fit at once; otherwise only where memory counts"),
+    (2.0, 990, 32, "not necessary, because all training images fit at once; it saves no memory otherwise."),
+])  # fmt: skip
 def test_where_accumulation_is_worth_it(seconds: float, memory: int, most: int, worth: str) -> None:
     def probe(size: int) -> ProbeRecord:
         outcome = "complete" if size <= 32 else "out_of_memory"
@@ -175,16 +167,13 @@ def test_one_shape_is_printed_for_people(folder: Path, capsys: pytest.CaptureFix
     assert "above the limit of 1000" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("--memory", "lots"), "--memory lots"),
-        (("--set", "distributed.world_size=2"), "a probe is of one rank"),
-        (("--set", "data.name=imagefolder"), "data"),
-        (("--on", "cuda:7"), "unknown device"),
-        (("no_such_study",), "unknown study"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "reason"), [
+    (("--memory", "lots"), "--memory lots"),
+    (("--set", "distributed.world_size=2"), "a probe is of one rank"),
+    (("--set", "data.name=imagefolder"), "data"),
+    (("--on", "cuda:7"), "unknown device"),
+    (("no_such_study",), "unknown study"),
+])  # fmt: skip
 def test_what_cannot_be_probed_is_refused(
     tmp_path: Path, arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,17 +310,14 @@ def test_the_table_names_categories_and_corners(
     assert "MiB" in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--on", "tpu"], "--on tpu"),
-        (["--set", "precision.dtype=tf32", "--on", "cpu"], "tf32"),
-        (["--set", "batch.micro=0"], "batch.micro"),
-        (["--set", "data.name=imagefolder", "--set", "data.root=nowhere"], "data.root = 'nowhere'"),
-        (["no_such_study"], "no_such_study"),
-        (["--memory", "8GiB"], "--memory requires --measure"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--on", "tpu"], "--on tpu"),
+    (["--set", "precision.dtype=tf32", "--on", "cpu"], "tf32"),
+    (["--set", "batch.micro=0"], "batch.micro"),
+    (["--set", "data.name=imagefolder", "--set", "data.root=nowhere"], "data.root = 'nowhere'"),
+    (["no_such_study"], "no_such_study"),
+    (["--memory", "8GiB"], "--memory requires --measure"),
+])  # fmt: skip
 def test_what_cannot_be_forecast_is_refused(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:

@@ -154,17 +154,14 @@ def test_a_plug_in_with_what_it_imports_from_its_folder(tmp_path: Path) -> None:
         (tmp_path / name).write_text(files[name])
 
 
-@pytest.mark.parametrize(
-    ("changed", "kept"),
-    [
-        ({}, {"val_accuracy", "train_seconds", "peak_memory_bytes"}),
-        ({"driver": "581"}, {"val_accuracy"}),
-        ({"cuda": "13.1"}, {"val_accuracy"}),
-        ({"power_limit_watts": 300.0}, {"val_accuracy"}),
-        ({"device": "cuda: another"}, {"val_accuracy"}),
-        ({"python": "3.12"}, {"val_accuracy", "train_seconds", "peak_memory_bytes"}),
-    ],
-)
+@pytest.mark.parametrize(("changed", "kept"), [
+    ({}, {"val_accuracy", "train_seconds", "peak_memory_bytes"}),
+    ({"driver": "581"}, {"val_accuracy"}),
+    ({"cuda": "13.1"}, {"val_accuracy"}),
+    ({"power_limit_watts": 300.0}, {"val_accuracy"}),
+    ({"device": "cuda: another"}, {"val_accuracy"}),
+    ({"python": "3.12"}, {"val_accuracy", "train_seconds", "peak_memory_bytes"}),
+])  # fmt: skip
 def test_times_and_memory_hold_on_an_equal_machine_alone(changed: dict[str, Any], kept: set[str]) -> None:
     machine = {"device": "cuda: one", "driver": "580", "cuda": "13.0", "power_limit_watts": 700.0, "python": "3.11"}
     measured = {"val_accuracy": 0.9, "train_seconds": 5.0, "peak_memory_bytes": 7}

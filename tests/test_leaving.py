@@ -241,14 +241,11 @@ def start(tmp_path: Path) -> Iterator[Any]:
         process.communicate()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGTERM, 143),
-        pytest.param(signal.SIGINT, -2, marks=pytest.mark.wide),
-        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.wide),
-    ],
-)
+@pytest.mark.parametrize(("number", "code"), [
+    (signal.SIGTERM, 143),
+    pytest.param(signal.SIGINT, -2, marks=pytest.mark.wide),
+    pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.wide),
+])  # fmt: skip
 def test_a_program_leaves_with_the_exit_code_of_the_signal(start: Any, tmp_path: Path, number: int, code: int) -> None:
     supervisor = start("leaving", 30.0)
     os.kill(supervisor.pid, number)

@@ -140,16 +140,13 @@ def test_a_probe_tells_the_memory_of_a_trial_and_how_its_steps_were_timed() -> N
     assert min(found["setup_seconds"], found["warmup_seconds"], found["memory_seconds"]) > 0
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"batch.accumulation": 2, "diagnostics.noise_scale": True},
-        {"batch.accumulation": 2, "batch.schedule": "noise_scale"},
-        {"optimizer.name": "schedule_free", "regularization.ema_decay": 0.9, "regularization.grad_clip": 1.0},
-        {"precision.dtype": "bf16", "data.placement": "host", "data.augment": "crop_flip"},
-        {"batch.micro": 300, "model.name": "vit_micro", "data.augment": "random_resized_crop"},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"batch.accumulation": 2, "diagnostics.noise_scale": True},
+    {"batch.accumulation": 2, "batch.schedule": "noise_scale"},
+    {"optimizer.name": "schedule_free", "regularization.ema_decay": 0.9, "regularization.grad_clip": 1.0},
+    {"precision.dtype": "bf16", "data.placement": "host", "data.augment": "crop_flip"},
+    {"batch.micro": 300, "model.name": "vit_micro", "data.augment": "random_resized_crop"},
+])  # fmt: skip
 def test_any_kind_of_training_can_be_probed(values: dict[str, Any]) -> None:
     ending = probed(TINY | values, 0.02)
     assert (ending.outcome, ending.error) == ("complete", "")

@@ -97,14 +97,11 @@ def marked(marker: str) -> list[int]:
 # ------------------------------------------------------------------ a trial's process
 
 
-@pytest.mark.parametrize(
-    ("runner", "error"),
-    [
-        ("sigkill", r"killed by SIGKILL.*out of memory.*\n(?s:.*)these were the last words$"),
-        ("segfault", r"killed by SIGSEGV(?s:.*)in segfault"),
-        ("exit_code", r"exit code 42(?s:.*)unflushed words"),
-    ],
-)
+@pytest.mark.parametrize(("runner", "error"), [
+    ("sigkill", r"killed by SIGKILL.*out of memory.*\n(?s:.*)these were the last words$"),
+    ("segfault", r"killed by SIGSEGV(?s:.*)in segfault"),
+    ("exit_code", r"exit code 42(?s:.*)unflushed words"),
+])  # fmt: skip
 def test_how_a_child_ended_is_told_with_its_last_words(
     use: Use, shared: tuple[ProcessExecutor, Path], runner: str, error: str
 ) -> None:

@@ -91,15 +91,12 @@ def test_limits_and_uses(root: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert document["limits"] == {"max_memory_bytes": 3 * 2**30, "max_seconds": 60.0, "min_accuracy": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--max-memory", "lots"], "--max-memory lots: give a number of bytes"),
-        (["--max-seconds", "soon"], "--max-seconds soon"),
-        (["--min-accuracy", "93"], "accuracies are fractions; give 0.93 for 93 %"),
-        (["--use", "fun"], "unknown use 'fun'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--max-memory", "lots"], "--max-memory lots: give a number of bytes"),
+    (["--max-seconds", "soon"], "--max-seconds soon"),
+    (["--min-accuracy", "93"], "accuracies are fractions; give 0.93 for 93 %"),
+    (["--use", "fun"], "unknown use 'fun'"),
+])  # fmt: skip
 def test_mistakes_are_refused(
     root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:

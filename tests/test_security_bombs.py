@@ -107,18 +107,14 @@ def test_a_table_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyP
         load_frames(exports / "parquet")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "name = 'a'\n" + "#" * 100_001,
-        "[base]\n" + ".".join("a" * 49_000) + " = 1",
-        "x = " + "[" * 20_000,
-        "[base]\n" + "".join(f"k{n} = 1\n" for n in range(9_000)),
-        f"[space]\n'batch.micro' = {{ choice = {list(range(1, 9_000))} }}",
-        "[space]\n'batch.micro' = { int = [1, " + "9" * 4_000 + "] }",
-    ],
-    ids=["long", "dotted", "nested", "keys", "choices", "digits"],
-)
+@pytest.mark.parametrize("text", [
+    "name = 'a'\n" + "#" * 100_001,
+    "[base]\n" + ".".join("a" * 49_000) + " = 1",
+    "x = " + "[" * 20_000,
+    "[base]\n" + "".join(f"k{n} = 1\n" for n in range(9_000)),
+    f"[space]\n'batch.micro' = {{ choice = {list(range(1, 9_000))} }}",
+    "[space]\n'batch.micro' = { int = [1, " + "9" * 4_000 + "] }",
+], ids=["long", "dotted", "nested", "keys", "choices", "digits"])  # fmt: skip
 def test_a_study_file_without_measure_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(text)
     with pytest.raises(InputError) as refused:

@@ -80,13 +80,10 @@ def await_true(is_true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    ("befall", "runner", "state", "cause"),
-    [
-        (FakeSlurm.lose_node, "leaves", "NODE_FAIL", "node_lost"),
-        (FakeSlurm.preempt, "endless", "PREEMPTED", "job_lost"),
-    ],
-)
+@pytest.mark.parametrize(("befall", "runner", "state", "cause"), [
+    (FakeSlurm.lose_node, "leaves", "NODE_FAIL", "node_lost"),
+    (FakeSlurm.preempt, "endless", "PREEMPTED", "job_lost"),
+])  # fmt: skip
 def test_a_job_that_is_lost_has_one_ending(
     make: Make, cluster: FakeSlurm, befall: Callable[[FakeSlurm, str], None], runner: str, state: str, cause: str
 ) -> None:
@@ -313,19 +310,16 @@ def test_the_settings_become_options_of_sbatch(cluster: FakeSlurm, tmp_path: Pat
     assert "--cpus-per-task=12 --kill-on-bad-exit=1" in job["text"]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("partitoin = 'gpu'", r"unknown key 'sbatch.partitoin'\. Did you mean 'sbatch.partition'\? Known: address, "),
-        ("jobs = 0", r"jobs: .*greater than or equal to 1 \(given: 0\)"),
-        ("time = '1m'\nnotice = '1m'", r"notice = 60 s: it must be less than time = 60 s; lower it"),
-        ("[sbatch.sbatch]\narray = '0-3'", "sbatch: array is set by the executor itself; leave it out"),
-        ("[sbatch.sbatch]\n'x\\ny' = 1", "sbatch"),
-        ("partition = 'a\\nb'", "partition"),
-        ("sbatch = 3", "sbatch: give a table"),
-        ("x", "not valid TOML"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ("partitoin = 'gpu'", r"unknown key 'sbatch.partitoin'\. Did you mean 'sbatch.partition'\? Known: address, "),
+    ("jobs = 0", r"jobs: .*greater than or equal to 1 \(given: 0\)"),
+    ("time = '1m'\nnotice = '1m'", r"notice = 60 s: it must be less than time = 60 s; lower it"),
+    ("[sbatch.sbatch]\narray = '0-3'", "sbatch: array is set by the executor itself; leave it out"),
+    ("[sbatch.sbatch]\n'x\\ny' = 1", "sbatch"),
+    ("partition = 'a\\nb'", "partition"),
+    ("sbatch = 3", "sbatch: give a table"),
+    ("x", "not valid TOML"),
+])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "bad.toml").write_text(f"executor = 'slurm'\n[sbatch]\n{text}".replace("'", '"'))
     with pytest.raises(InputError, match=reason):

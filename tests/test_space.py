@@ -11,11 +11,9 @@ from pydantic import ValidationError
 from sweep.config.space import Parameter, count_grid_points, draw_point, pick_grid_point
 
 SPACE = {
-    "batch.micro": Parameter(log2=(5, 10)),
-    "batch.accumulation": Parameter(choice=(1, 2, 4)),
-    "optimizer.momentum": Parameter(float_=(0.5, 0.9)),
-    "optimizer.lr": Parameter(log=(1e-3, 1.0)),
-}
+    "batch.micro": Parameter(log2=(5, 10)), "batch.accumulation": Parameter(choice=(1, 2, 4)),
+    "optimizer.momentum": Parameter(float_=(0.5, 0.9)), "optimizer.lr": Parameter(log=(1e-3, 1.0)),
+}  # fmt: skip
 
 
 def test_log2_holds_both_ends() -> None:

@@ -22,13 +22,9 @@ def test_a_study_may_be_named_behind_a_url(place: str, parts: tuple[str, str | N
 
 
 @pytest.mark.parametrize(("text", "expected"), [
-    ("postgresql+psycopg://u:p@h/db", True),
-    ("--store=postgresql+psycopg://u:p@h/db", True),
-    ("postgresql+psycopg://u@h/db?password=p", True),
-    ("postgresql+psycopg://u:p@h:port/db", True),
-    ("postgresql+psycopg://u@h/db", False),
-    ("sqlite:////tmp/a.sqlite", False),
-    ("runs/u:p@h", False),
+    ("postgresql+psycopg://u:p@h/db", True), ("--store=postgresql+psycopg://u:p@h/db", True),
+    ("postgresql+psycopg://u@h/db?password=p", True), ("postgresql+psycopg://u:p@h:port/db", True),
+    ("postgresql+psycopg://u@h/db", False), ("sqlite:////tmp/a.sqlite", False), ("runs/u:p@h", False),
 ])  # fmt: skip
 def test_a_password_is_seen(text: str, expected: bool) -> None:
     assert has_password(text) is expected

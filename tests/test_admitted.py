@@ -21,13 +21,9 @@ CASES: dict[str, tuple[dict[str, object], str]] = {
     "no folder": ({"data.name": "imagefolder", "data.root": "nowhere"}, "data.root = 'nowhere' is not a folder"),
 }  # fmt: skip
 COMMANDS = {
-    "train": ["train"],
-    "run": ["run", "study.toml", *INLINE],
-    "dry run": ["run", "study.toml", "--dry-run"],
-    "check": ["check", "study.toml"],
-    "forecast": ["cost"],
-    "measurement": ["cost", "--measure", "--one"],
-}
+    "train": ["train"], "run": ["run", "study.toml", *INLINE], "dry run": ["run", "study.toml", "--dry-run"],
+    "check": ["check", "study.toml"], "forecast": ["cost"], "measurement": ["cost", "--measure", "--one"],
+}  # fmt: skip
 MODELS: dict[str, tuple[dict[str, object], str]] = {
     "patches that do not divide the images": ({"model.name": "vit_micro", "model.patch_size": 3},
      "model.patch_size = 3, but the images have 8 pixels a side"),

@@ -22,14 +22,8 @@ from sweep.measurement.monitor import find_gpu
 
 
 @pytest.mark.parametrize(("visible", "num_gpus", "found"), [
-    (None, 0, ["cpu"]),
-    (None, 2, ["cuda:0", "cuda:1"]),
-    ("1", 2, ["cuda:0"]),
-    ("1,0", 2, ["cuda:0", "cuda:1"]),
-    ("GPU-1f2e, MIG-77", 2, ["cuda:0", "cuda:1"]),
-    ("", 2, ["cpu"]),
-    ("-1", 2, ["cpu"]),
-    ("0,-1,1", 2, ["cuda:0"]),
+    (None, 0, ["cpu"]), (None, 2, ["cuda:0", "cuda:1"]), ("1", 2, ["cuda:0"]), ("1,0", 2, ["cuda:0", "cuda:1"]),
+    ("GPU-1f2e, MIG-77", 2, ["cuda:0", "cuda:1"]), ("", 2, ["cpu"]), ("-1", 2, ["cpu"]), ("0,-1,1", 2, ["cuda:0"]),
     ("0", 0, ["cpu"]),
 ])  # fmt: skip
 def test_devices_are_numbered_as_cuda_would(
@@ -160,13 +154,8 @@ def test_idle_threads_spin_briefly_unless_the_user_chose(
 
 
 @pytest.mark.parametrize(("device", "world_size", "expected"), [
-    ("auto", 1, ["cuda:0", "cuda:1", "cuda:2"]),
-    ("auto", 2, ["cuda:0,cuda:1"]),
-    ("auto", 3, ["cuda:0,cuda:1,cuda:2"]),
-    ("cuda", 1, ["cuda:0"]),
-    ("cuda", 2, ["cuda:0,cuda:1"]),
-    ("cuda:2", 1, ["cuda:2"]),
-    ("cpu", 4, ["cpu"]),
+    ("auto", 1, ["cuda:0", "cuda:1", "cuda:2"]), ("auto", 2, ["cuda:0,cuda:1"]), ("auto", 3, ["cuda:0,cuda:1,cuda:2"]),
+    ("cuda", 1, ["cuda:0"]), ("cuda", 2, ["cuda:0,cuda:1"]), ("cuda:2", 1, ["cuda:2"]), ("cpu", 4, ["cpu"]),
 ])  # fmt: skip
 def test_a_trial_of_several_ranks_has_as_many_gpus(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, world_size: int, expected: list[str]

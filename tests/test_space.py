@@ -39,15 +39,10 @@ def test_share_inverts_at(u: float, path: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "message"), [
-    ({"log2": [5, 5]}, "low < high"),
-    ({"log": [0.0, 1.0]}, "above 0"),
-    ({"log2": [0, 31]}, "exponents from 0 to 30"),
-    ({"choice": []}, "one value or more"),
-    ({"choice": [1, 1]}, "each once"),
-    ({"log": [0.1, 1.0], "float": [0.1, 1.0]}, "exactly one of"),
-    ({}, "exactly one of"),
-    ({"uniform": [0, 1]}, "Extra inputs"),
-    ({"float": [0.0, math.inf]}, "finite"),
+    ({"log2": [5, 5]}, "low < high"), ({"log": [0.0, 1.0]}, "above 0"), ({"log2": [0, 31]}, "exponents from 0 to 30"),
+    ({"choice": []}, "one value or more"), ({"choice": [1, 1]}, "each once"),
+    ({"log": [0.1, 1.0], "float": [0.1, 1.0]}, "exactly one of"), ({}, "exactly one of"),
+    ({"uniform": [0, 1]}, "Extra inputs"), ({"float": [0.0, math.inf]}, "finite"),
 ])  # fmt: skip
 def test_bad_forms(form: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):

@@ -22,11 +22,7 @@ def test_all_claims_are_listed_with_what_a_study_requires(capsys: pytest.Capture
     assert (warmup["varies"], warmup["claimed"], warmup["matters"]) == (["schedule.warmup"], [0.005, None], 0.005)
     assert (warmup["repetitions"], warmup["trainings"]) == (26, 52)
     assert run_app(["claims", "ema_per_step"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("ema_per_step\n")
-    needs = "vary accumulation (batch.accumulation), set ema decay (regularization.ema_decay), and measure validation "
-    assert f"    a study has to {needs}accuracy (val_accuracy)\n" in shown
-    assert "difference that matters: 0.50 points; trainings for power 0.8: " in shown
+    assert capsys.readouterr().out.startswith("ema_per_step\n")
 
 
 def test_the_claims_on_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,9 @@ from cli_calls import INLINE, call_sweep
 import sweep.probing.memory
 from sweep import load_frames
 from sweep.cli.app import run_app
-from sweep.cli.cost import format_report, make_size_row
 from sweep.probing.memory import MemoryEstimate
 from sweep.probing.micro_batch_search import MicroBatchSearch, SplitStep, describe_accumulation
 from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS, ProbeRecord
-from sweep.search.single import ProbeReport
 
 TINY = """
 name = "tiny"
@@ -75,7 +73,9 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     }
     assert splits[8]["peak_memory_bytes"] < splits[1]["peak_memory_bytes"]
     assert all(split["global_batch_seconds"] > 0 for split in splits.values())
-    smallest, largest = (next(row for row in probed["tried"] if row["micro_batch"] == size) for size in _ends(probed))
+    fitting = sorted((row["micro_batch"], row) for row in probed["tried"] if row["outcome"] == "complete")
+    (_, smallest), *_, (_, largest) = fitting
+    assert all(row["steps_per_epoch"] == -(-60 // row["micro_batch"]) for row in probed["tried"])
     grown = largest["peak_memory_bytes"] - smallest["peak_memory_bytes"]
     assert probed["bytes_per_sample"] == grown / (largest["micro_batch"] - smallest["micro_batch"])
     assert probed["steps_per_epoch"] == 4  # of 16 of 60 images
@@ -83,41 +83,6 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     assert probed["peak_memory_bytes"] == pytest.approx(probe["peak_memory_bytes"], rel=0.3)
     above = f"worth it for effective batches above {probed['largest_micro_batch']} samples, which do not fit at once"
     assert above in probed["accumulation_text"]
-
-
-def test_each_micro_batch_that_was_tried_has_its_steps(probed: dict[str, Any]) -> None:
-    assert all(row["steps_per_epoch"] == -(-60 // row["micro_batch"]) for row in probed["tried"])
-    fits = ProbeRecord(
-        shape_key="a", device="cpu", micro_batch=16, outcome="complete", images_per_second=1234.5,
-        peak_memory_bytes=2048,
-    )  # fmt: skip
-    refused = ProbeRecord(shape_key="b", device="cpu", micro_batch=64, outcome="not_fitting")
-    assert make_size_row(16, 82, fits) == ("16", "82", "1,234 images/s", "2.00 KiB")
-    assert make_size_row(64, 21, refused) == ("64", "21", "not_fitting", "")
-
-
-def test_the_memory_per_sample_is_printed() -> None:
-    tried = {
-        size: ProbeRecord(
-            shape_key=str(size),
-            device="cpu",
-            micro_batch=size,
-            outcome="complete",
-            peak_memory_bytes=2048 * (10 + size),
-        )
-        for size in (8, 16, 32)
-    }
-    report = ProbeReport(
-        shape="{}", probe=tried[16], memory_limit_bytes=10**9, search=MicroBatchSearch(tried, 32), steps_per_epoch=4,
-    )  # fmt: skip
-    lines = list(format_report(report))
-    assert "memory per sample     2.00 KiB of a micro batch" in lines
-    assert "steps per epoch       4" in lines
-
-
-def _ends(probed: dict[str, Any]) -> tuple[int, int]:
-    fitting = [row["micro_batch"] for row in probed["tried"] if row["outcome"] == "complete"]
-    return min(fitting), max(fitting)
 
 
 @pytest.mark.parametrize(("seconds", "memory", "most", "worth"), [
@@ -303,11 +268,7 @@ def test_the_table_names_categories_and_corners(
     assert run_app(["cost", str(path), "--on", "cuda"]) == 0
     shown = capsys.readouterr().out
     assert all(label in shown for label in MEMORY_LABELS.values())
-    # 64 images, two micro batches and one: an epoch of 1300 images has 21 steps
-    assert "steps per epoch: 21; memory per sample of a micro batch: " in shown
-    row = next(line for line in shown.splitlines() if "batch.micro=64 batch.accumulation=2" in line)
-    assert row.split()[-3] == "11"  # steps per epoch, before the memory and its unit
-    assert "MiB" in shown
+    assert "batch.micro=64 batch.accumulation=2" in shown
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from records_factory import make_spec
 from test_tuner import run
+from training_factory import make_config as config
 
 from sweep.config.study import StudySpec
 from sweep.config.tables import DataFacts, ImageShape
@@ -30,10 +31,6 @@ def law(config: TrialConfig) -> int:
 def gate_with(sizes: list[int], **options: Any) -> MemoryGate:
     """A gate that notes for which micro batches it asks for a prediction."""
     return MemoryGate(LIMIT, lambda config: (sizes.append(config.micro_batch), law(config))[1], **options)
-
-
-def config(**values: Any) -> TrialConfig:
-    return build_config({key.replace("__", "."): value for key, value in values.items()}, "test")
 
 
 def test_the_edge_is_exact_and_every_shape_is_judged_by_its_own_prediction() -> None:

@@ -47,35 +47,27 @@ from tests.traces_factory import (
     with_process,
 )
 
-# The cause, which trace, and how it is contaminated; the random numbers of a trace depend on its position here.
-CONTAMINATED: list[tuple[str, Callable[[int], Trace]]] = [
-    ("other_process", lambda seed: with_process(gpu_trace(seed))),
-    ("other_process", lambda seed: with_process(gpu_trace(seed), 14.0, 15.0)),
-    ("other_process", lambda seed: with_process(gpu_trace(seed), 5.0, 9.0)),
-    ("other_process", lambda seed: with_memory(gpu_trace(seed))),
-    ("other_process", lambda seed: with_memory(gpu_trace(seed))),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "sw_thermal")),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_thermal", 20.0)),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_slowdown", 8.0, 11.0)),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "power_brake", 25.0, 28.0)),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_thermal", 4.0, 7.0)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 1.0 - 0.01 * at)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 0.6 if at > 15 else 1.0)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda _at: 0.7)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 0.75 if at < 12 else 1.0)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda _at: 0.5)),
-    ("busy_host", lambda seed: host_trace(seed, load=0.15)),
-    ("busy_host", lambda seed: host_trace(seed, load=0.3)),
-    ("busy_host", lambda seed: host_trace(seed, load=0.5)),
-    ("busy_host", lambda seed: host_trace(seed, load=0.8)),
-    ("clock_drift", lambda seed: [replace(r, clock_hertz=(2.6 - 0.03 * r.at) * 1e9) for r in host_trace(seed)]),
-]
+# The cause, what happens to the trace of a GPU, and its arguments; the random numbers depend on the position here.
+CONTAMINATED: list[tuple[str, Callable[..., Trace], tuple[Any, ...]]] = [
+    ("other_process", with_process, ()), ("other_process", with_process, (14.0, 15.0)),
+    ("other_process", with_process, (5.0, 9.0)), ("other_process", with_memory, ()), ("other_process", with_memory, ()),
+    ("throttled", slowed, ("sw_thermal",)), ("throttled", slowed, ("hw_thermal", 20.0)),
+    ("throttled", slowed, ("hw_slowdown", 8.0, 11.0)), ("throttled", slowed, ("power_brake", 25.0, 28.0)),
+    ("throttled", slowed, ("hw_thermal", 4.0, 7.0)), ("clock_drift", with_clock, (lambda at: 1.0 - 0.01 * at,)),
+    ("clock_drift", with_clock, (lambda at: 0.6 if at > 15 else 1.0,)),
+    ("clock_drift", with_clock, (lambda _at: 0.7,)),
+    ("clock_drift", with_clock, (lambda at: 0.75 if at < 12 else 1.0,)),
+    ("clock_drift", with_clock, (lambda _at: 0.5,)),
+]  # fmt: skip
 
 
 def test_every_contaminated_trace_is_flagged_with_its_cause() -> None:
-    found = [summarize_readings(make(100 + index), SPANS).flags for index, (_, make) in enumerate(CONTAMINATED)]
-    assert [cause in flags for (cause, _), flags in zip(CONTAMINATED, found, strict=True)] == [True] * 20
-    assert {cause for cause, _ in CONTAMINATED} <= MEANINGS.keys()
+    traces = [(cause, change(gpu_trace(100 + n), *more)) for n, (cause, change, more) in enumerate(CONTAMINATED)]
+    traces += [("busy_host", host_trace(115 + n, load)) for n, load in enumerate((0.15, 0.3, 0.5, 0.8))]
+    slowing = [replace(r, clock_hertz=(2.6 - 0.03 * (r.at or 0.0)) * 1e9) for r in host_trace(119)]
+    found = [cause in summarize_readings(trace, SPANS).flags for cause, trace in [*traces, ("clock_drift", slowing)]]
+    assert found == [True] * 20
+    assert {cause for cause, _ in traces} <= MEANINGS.keys()
 
 
 def test_no_clean_trace_is_flagged() -> None:

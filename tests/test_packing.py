@@ -211,18 +211,11 @@ def test_what_would_measure_more_than_accuracy_is_refused(changes: dict[str, Any
     assert word in str(refused.value)
 
 
-@pytest.mark.parametrize(("file", "arguments", "word"), [
-    ("per_device = 0", [], "per_device"),
-    ('executor = "inline"\nper_device = 2', [], 'belongs to executor = "process"'),
-    ("per_device = 2", ["--set", "trial_timeout=60"], "trial_timeout"),
-])  # fmt: skip
-def test_the_command_refuses_before_anything_runs(
-    file: str, arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "packed.toml").write_text(file)
+def test_the_command_refuses_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "packed.toml").write_text("per_device = 2")
     words = ["run", "quickstart", "--root", str(tmp_path / "runs"), "--on", str(tmp_path / "packed.toml")]
-    assert run_app([*words, *arguments]) == 2
-    assert word in capsys.readouterr().err
+    assert run_app([*words, "--set", "trial_timeout=60"]) == 2
+    assert "trial_timeout" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import await_childless, await_dead, choose_runners, lives, run, task
+from executor_contract import await_childless, await_dead, choose_runners, lives, marked, run, task
 
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
@@ -80,18 +80,6 @@ def start_workers(executor: ProcessExecutor, number: int = 12) -> list[int]:
     told = first_message(executor)
     assert isinstance(told, Progress)
     return [told.step, told.num_steps, int(told.epoch)]
-
-
-def marked(marker: str) -> list[int]:
-    """Every live process whose environment holds ``marker``."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and marker.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return [pid for pid in found if lives(pid) and pid != os.getpid()]
 
 
 # ------------------------------------------------------------------ a trial's process

@@ -106,11 +106,6 @@ def test_mistakes_are_refused(
     assert shown.out == ""
 
 
-def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(["recommend", "nowhere", "--root", str(tmp_path)]) == 2
-    assert "no such study folder" in capsys.readouterr().err
-
-
 def test_an_empty_study_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_store(tmp_path / "study.sqlite").close()
     assert run_app(["recommend", str(tmp_path)]) == 0

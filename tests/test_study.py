@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from studies import shipped_studies, template
+from studies import shipped_studies
 from sweep.config.errors import InputError
 from sweep.config.sections import parse_seconds
 from sweep.config.study_file import CHANGEABLE, apply_changes, build_study, find_differences, load_study
@@ -57,10 +57,6 @@ def test_shipped_studies_load_under_their_file_name(name: str) -> None:
     assert spec.question.endswith("?")
 
 
-def test_the_template_loads(tmp_path: Path) -> None:
-    assert load_study(write(tmp_path, template())).name == "my_study"
-
-
 @pytest.mark.parametrize(("old", "new", "message"), [
     ("trials = 60", "trails = 60", r"study.toml: unknown key 'trails'. Did you mean 'trials'"),
     ("trials = 60", "trials = 0", r"trials: .*greater than or equal to 1 \(given: 0\)"),
@@ -87,11 +83,6 @@ def test_mistakes_are_refused_with_place_and_remedy(tmp_path: Path, old: str, ne
     assert old in EXAMPLE
     with pytest.raises(InputError, match=message):
         load_study(write(tmp_path, EXAMPLE.replace(old, new, 1)))
-
-
-def test_a_missing_file_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"absent.toml: cannot be read: No such file"):
-        load_study(tmp_path / "absent.toml")
 
 
 def test_set_changes_the_study_the_base_and_fixes_what_was_swept(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import final
+from typing import Any, final
 
 import psutil
 import pytest
@@ -111,13 +111,13 @@ def task(number: int = 12, seed: int = 3) -> TrialTask:
     return TrialTask(number=number, config=TrialConfig(seed=seed))
 
 
-def run(executor: Executor, given: TrialTask) -> list[Message]:
+def run(executor: Executor, given: TrialTask) -> list[Any]:
     """All messages of one trial, to its ending."""
     executor.start(given)
     return hear_out(executor, given.number)
 
 
-def hear_out(executor: Executor, trial: int) -> list[Message]:
+def hear_out(executor: Executor, trial: int) -> list[Any]:
     """The further messages of a trial that was started, without signs of life."""
     messages: list[Message] = []
     while not (messages and isinstance(messages[-1], Ending)):
@@ -127,12 +127,12 @@ def hear_out(executor: Executor, trial: int) -> list[Message]:
     return messages
 
 
-def hear_first(executor: Executor) -> Message:
+def hear_first(executor: Executor) -> Any:
     """The next message of the trial that was started, without signs of life; what came with it is passed over."""
     return hear_some(executor)[0]
 
 
-def hear_some(executor: Executor) -> list[Message]:
+def hear_some(executor: Executor) -> list[Any]:
     """The next messages of the trial that was started, without signs of life."""
     return [message for _, message in _poll(executor, "nothing is heard")]
 

@@ -27,13 +27,10 @@ def test_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["recommend", "s", "--root", str(root)]) == 0
     shown = capsys.readouterr()
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
-    assert "probability that nothing tried is better by more than the tolerance (not settled)" in shown.out
     assert "evidence: 3 confirming trials with fresh seeds: 10, 11, 12; compared with all 7" in shown.out
-    assert "7 eligible configurations, 2 of them with 3 fresh seeds or more; standard" in shown.out
     assert f"to increase confidence: sweep run s.toml --set confirm.share=1.0 --root {root}" in shown.out
     command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
     assert command in shown.out
-    assert "Findings: " in shown.out
     assert shown.err == ""
 
 
@@ -42,7 +39,6 @@ def test_the_batch_size_comes_first_with_its_curve(root: Path, capsys: pytest.Ca
     found = json.loads(capsys.readouterr().out)["batch_size"]
     assert run_app(["recommend", "s", "--root", str(root)]) == 0
     shown = capsys.readouterr().out
-    assert "steps, samples and time to the target are those to " in shown
     lines = shown.splitlines()
     first, curve = lines.index("Batch size"), lines.index("The best at each batch size")
     assert first < curve < lines.index("accuracy: the highest validation accuracy")

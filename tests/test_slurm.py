@@ -197,7 +197,9 @@ def test_a_cluster_that_takes_no_jobs_is_asked_again(
 @pytest.mark.wide
 def test_what_the_cluster_refuses_at_first_is_the_users_to_mend(make: Make, cluster: FakeSlurm) -> None:
     cluster.refuse("invalid partition specified: gpuu")
-    with pytest.raises(InputError, match=r"no job was accepted: .*invalid partition specified: gpuu; change the file"):
+    with pytest.raises(
+        InputError, match=r"no job was accepted: .*partition specified: gpuu; change its table \[sbatch\]"
+    ):
         make("complete").describe()
 
 

@@ -1,13 +1,14 @@
 """The executors that keep the contract of ``test_executors.py``, in one table, and helpers of executors' tests."""
 
 import importlib.util
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import final
+from typing import Any, final
 
 import psutil
 import pytest
@@ -76,11 +77,8 @@ def _slurm() -> Iterator[Make]:
 
 # Each entry makes executors as long as it is open, because a cluster and a forkserver take seconds to start.
 EXECUTORS: dict[str, Callable[[], AbstractContextManager[Make]]] = {
-    "inline": _inline,
-    "process": _process,
-    "ray": _ray,
-    "slurm": _slurm,
-}
+    "inline": _inline, "process": _process, "ray": _ray, "slurm": _slurm,
+}  # fmt: skip
 
 
 def program(runner: str) -> WorkerProgram:
@@ -113,13 +111,13 @@ def task(number: int = 12, seed: int = 3) -> TrialTask:
     return TrialTask(number=number, config=TrialConfig(seed=seed))
 
 
-def run(executor: Executor, given: TrialTask) -> list[Message]:
+def run(executor: Executor, given: TrialTask) -> list[Any]:
     """All messages of one trial, to its ending."""
     executor.start(given)
     return hear_out(executor, given.number)
 
 
-def hear_out(executor: Executor, trial: int) -> list[Message]:
+def hear_out(executor: Executor, trial: int) -> list[Any]:
     """The further messages of a trial that was started, without signs of life."""
     messages: list[Message] = []
     while not (messages and isinstance(messages[-1], Ending)):
@@ -129,12 +127,12 @@ def hear_out(executor: Executor, trial: int) -> list[Message]:
     return messages
 
 
-def hear_first(executor: Executor) -> Message:
+def hear_first(executor: Executor) -> Any:
     """The next message of the trial that was started, without signs of life; what came with it is passed over."""
     return hear_some(executor)[0]
 
 
-def hear_some(executor: Executor) -> list[Message]:
+def hear_some(executor: Executor) -> list[Any]:
     """The next messages of the trial that was started, without signs of life."""
     return [message for _, message in _poll(executor, "nothing is heard")]
 
@@ -155,6 +153,18 @@ def lives(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def marked(marker: str) -> list[int]:
+    """Every live process whose environment holds ``marker``."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and marker.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return [pid for pid in found if lives(pid) and pid != os.getpid()]
 
 
 def await_dead(pids: list[int]) -> None:

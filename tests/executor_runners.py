@@ -109,11 +109,9 @@ def uses_gpu(task: TrialTask) -> Iterator[Message]:
     import torch
 
     yield Progress(
-        step=torch.cuda.device_count(),
-        num_steps=1,
-        epoch=float(torch.ones(4, device=task.device).sum()),
+        step=torch.cuda.device_count(), num_steps=1, epoch=float(torch.ones(4, device=task.device).sum()),
         images_per_second=0.0,
-    )
+    )  # fmt: skip
     try:
         torch.empty(1 << 50, dtype=torch.uint8, device=task.device)
     except torch.OutOfMemoryError:

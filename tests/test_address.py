@@ -11,31 +11,21 @@ from sweep.config.errors import InputError
 from sweep.records.address import STORE_VARIABLE, has_password, split_study, store_path
 
 
-@pytest.mark.parametrize(
-    ("place", "parts"),
-    [
-        ("postgresql+psycopg://u:p#x@h/db#s", ("postgresql+psycopg://u:p#x@h/db", "s")),
-        ("postgresql+psycopg://u:p#x@h/db", ("postgresql+psycopg://u:p#x@h/db", None)),
-        ("sqlite:////tmp/a.sqlite#my-study_2", ("sqlite:////tmp/a.sqlite", "my-study_2")),
-        ("runs/a#b", ("runs/a#b", None)),
-    ],
-)
+@pytest.mark.parametrize(("place", "parts"), [
+    ("postgresql+psycopg://u:p#x@h/db#s", ("postgresql+psycopg://u:p#x@h/db", "s")),
+    ("postgresql+psycopg://u:p#x@h/db", ("postgresql+psycopg://u:p#x@h/db", None)),
+    ("sqlite:////tmp/a.sqlite#my-study_2", ("sqlite:////tmp/a.sqlite", "my-study_2")),
+    ("runs/a#b", ("runs/a#b", None)),
+])  # fmt: skip
 def test_a_study_may_be_named_behind_a_url(place: str, parts: tuple[str, str | None]) -> None:
     assert split_study(place) == parts
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("postgresql+psycopg://u:p@h/db", True),
-        ("--store=postgresql+psycopg://u:p@h/db", True),
-        ("postgresql+psycopg://u@h/db?password=p", True),
-        ("postgresql+psycopg://u:p@h:port/db", True),
-        ("postgresql+psycopg://u@h/db", False),
-        ("sqlite:////tmp/a.sqlite", False),
-        ("runs/u:p@h", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("postgresql+psycopg://u:p@h/db", True), ("--store=postgresql+psycopg://u:p@h/db", True),
+    ("postgresql+psycopg://u@h/db?password=p", True), ("postgresql+psycopg://u:p@h:port/db", True),
+    ("postgresql+psycopg://u@h/db", False), ("sqlite:////tmp/a.sqlite", False), ("runs/u:p@h", False),
+])  # fmt: skip
 def test_a_password_is_seen(text: str, expected: bool) -> None:
     assert has_password(text) is expected
 

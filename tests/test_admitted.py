@@ -10,39 +10,27 @@ from sweep.cli.app import run_app
 
 FOLDER = {"data.name": "imagefolder", "data.root": "images", "data.image_size": 8}
 CASES: dict[str, tuple[dict[str, object], str]] = {
-    "a share of a set with its own validation split": (
-        {"data.name": "synthetic", "data.validation_share": 0.3},
-        "data.validation_share = 0.3, but synthetic has a validation split of its own",
-    ),
-    "a share of a folder with its own validation split": (
-        FOLDER | {"data.validation_share": 0.3},
-        "data.validation_share = 0.3, but imagefolder has a validation split of its own",
-    ),
+    "a share of a set with its own validation split": ({"data.name": "synthetic", "data.validation_share": 0.3},
+     "data.validation_share = 0.3, but synthetic has a validation split of its own"),
+    "a share of a folder with its own validation split": (FOLDER | {"data.validation_share": 0.3},
+     "data.validation_share = 0.3, but imagefolder has a validation split of its own"),
     "a size of a set with its own": ({"data.image_size": 9}, "data.image_size = 9 holds for imagefolder and synthetic"),
     "more images than there are": ({"data.subset": 5000}, "the train split of digits has 1300 images"),
     "more images than a folder has": (FOLDER | {"data.subset": 50}, "the train split of imagefolder has 34 images"),
     "a folder of a set that reads none": ({"data.root": "images"}, "the data set 'digits' reads no folder"),
     "no folder": ({"data.name": "imagefolder", "data.root": "nowhere"}, "data.root = 'nowhere' is not a folder"),
-}
+}  # fmt: skip
 COMMANDS = {
-    "train": ["train"],
-    "run": ["run", "study.toml", *INLINE],
-    "dry run": ["run", "study.toml", "--dry-run"],
-    "check": ["check", "study.toml"],
-    "forecast": ["cost"],
-    "measurement": ["cost", "--measure", "--one"],
-}
+    "train": ["train"], "run": ["run", "study.toml", *INLINE], "dry run": ["run", "study.toml", "--dry-run"],
+    "check": ["check", "study.toml"], "forecast": ["cost"], "measurement": ["cost", "--measure", "--one"],
+}  # fmt: skip
 MODELS: dict[str, tuple[dict[str, object], str]] = {
-    "patches that do not divide the images": (
-        {"model.name": "vit_micro", "model.patch_size": 3},
-        "model.patch_size = 3, but the images have 8 pixels a side",
-    ),
-    "images that are too small": (
-        {"model.name": "resnet50", "data.name": "synthetic", "data.image_size": 4},
-        "requires images of 8 or more pixels",
-    ),
+    "patches that do not divide the images": ({"model.name": "vit_micro", "model.patch_size": 3},
+     "model.patch_size = 3, but the images have 8 pixels a side"),
+    "images that are too small": ({"model.name": "resnet50", "data.name": "synthetic", "data.image_size": 4},
+     "requires images of 8 or more pixels"),
     "more stages than there are": ({"model.freeze_stages": 20}, "resnet8 has 3 stages"),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

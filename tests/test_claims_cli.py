@@ -22,11 +22,7 @@ def test_all_claims_are_listed_with_what_a_study_requires(capsys: pytest.Capture
     assert (warmup["varies"], warmup["claimed"], warmup["matters"]) == (["schedule.warmup"], [0.005, None], 0.005)
     assert (warmup["repetitions"], warmup["trainings"]) == (26, 52)
     assert run_app(["claims", "ema_per_step"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("ema_per_step\n")
-    needs = "vary accumulation (batch.accumulation), set ema decay (regularization.ema_decay), and measure validation "
-    assert f"    a study has to {needs}accuracy (val_accuracy)\n" in shown
-    assert "difference that matters: 0.50 points; trainings for power 0.8: " in shown
+    assert capsys.readouterr().out.startswith("ema_per_step\n")
 
 
 def test_the_claims_on_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,21 +100,16 @@ def test_printed_commands_repeat_root_and_plugin(
     assert command == "sweep run claim_warmup_needed.toml --root 'my runs' --plugin 'my plugin.py'"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["warmup", "--plan"], "unknown claim 'warmup'"),
-        (["--plan"], "the name of a claim is required; `sweep claims` lists all of them"),
-        (["warmup_needed", "--data", "digits"], "--data requires --plan"),
-        (["warmup_needed", "--plan", "--out", "plan.txt"], "ends in .toml"),
-        (["warmup_needed", "--plan", "--set", "schedule.warmup=0"], "varies it; leave it out"),
-        (["nothing"], "no such study folder"),
-        (
-            ["warmup_neded"],
-            "no such study folder, here or under runs; `sweep run` makes one. Claims of a similar name: warmup_needed",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["warmup", "--plan"], "unknown claim 'warmup'"),
+    (["--plan"], "the name of a claim is required; `sweep claims` lists all of them"),
+    (["warmup_needed", "--data", "digits"], "--data requires --plan"),
+    (["warmup_needed", "--plan", "--out", "plan.txt"], "ends in .toml"),
+    (["warmup_needed", "--plan", "--set", "schedule.warmup=0"], "varies it; leave it out"),
+    (["nothing"], "no such study folder"),
+    (["warmup_neded"],
+     "no such study folder, here or under runs; `sweep run` makes one. Claims of a similar name: warmup_needed"),
+])  # fmt: skip
 def test_mistakes_are_refused(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

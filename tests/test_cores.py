@@ -41,21 +41,18 @@ ALL = frozenset(range(8))
 
 
 @pytest.mark.usefixtures("two_nodes")
-@pytest.mark.parametrize(
-    ("devices", "allowed", "expected"),
-    [
-        (["cpu"], ALL, []),  # one has everything
-        (["cpu"] * 3, frozenset({0, 1}), []),  # fewer cores than slots
-        (["cpu"] * 2, ALL, [(0, 4, 1, 5), (2, 6, 3, 7)]),  # a node each
-        (["cpu"] * 4, ALL, [(0, 4), (1, 5), (2, 6), (3, 7)]),  # a core with its two threads each
-        (["cpu"] * 3, ALL, [(0, 4), (1, 5, 2), (6, 3, 7)]),  # nothing is left over
-        (["cuda:0", "cuda:1"], ALL, [(2, 6, 3, 7), (0, 4, 1, 5)]),  # each on the node of its GPU
-        (["cuda:0", "cuda:1"] * 2, ALL, [(2, 6), (0, 4), (3, 7), (1, 5)]),
-        (["cuda:0", "cuda:1"], frozenset({0, 1, 2}), [(2,), (0, 1)]),
-        (["cuda:0", "cuda:1"] * 2, frozenset({0, 1, 2, 4}), [(0,), (4,), (1,), (2,)]),  # too few near the first
-        (["cuda:0", "cuda:7"], ALL, [(0, 4, 1, 5), (2, 6, 3, 7)]),  # nobody knows where the second is
-    ],
-)
+@pytest.mark.parametrize(("devices", "allowed", "expected"), [
+    (["cpu"], ALL, []),  # one has everything
+    (["cpu"] * 3, frozenset({0, 1}), []),  # fewer cores than slots
+    (["cpu"] * 2, ALL, [(0, 4, 1, 5), (2, 6, 3, 7)]),  # a node each
+    (["cpu"] * 4, ALL, [(0, 4), (1, 5), (2, 6), (3, 7)]),  # a core with its two threads each
+    (["cpu"] * 3, ALL, [(0, 4), (1, 5, 2), (6, 3, 7)]),  # nothing is left over
+    (["cuda:0", "cuda:1"], ALL, [(2, 6, 3, 7), (0, 4, 1, 5)]),  # each on the node of its GPU
+    (["cuda:0", "cuda:1"] * 2, ALL, [(2, 6), (0, 4), (3, 7), (1, 5)]),
+    (["cuda:0", "cuda:1"], frozenset({0, 1, 2}), [(2,), (0, 1)]),
+    (["cuda:0", "cuda:1"] * 2, frozenset({0, 1, 2, 4}), [(0,), (4,), (1,), (2,)]),  # too few near the first
+    (["cuda:0", "cuda:7"], ALL, [(0, 4, 1, 5), (2, 6, 3, 7)]),  # nobody knows where the second is
+])  # fmt: skip
 def test_cores_are_divided(devices: list[str], allowed: frozenset[int], expected: list[tuple[int, ...]]) -> None:
     assert divide_cores(devices, allowed) == expected
 

@@ -10,11 +10,9 @@ from cli_calls import INLINE, call_sweep
 import sweep.probing.memory
 from sweep import load_frames
 from sweep.cli.app import run_app
-from sweep.cli.cost import format_report, make_size_row
 from sweep.probing.memory import MemoryEstimate
 from sweep.probing.micro_batch_search import MicroBatchSearch, SplitStep, describe_accumulation
 from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS, ProbeRecord
-from sweep.search.single import ProbeReport
 
 TINY = """
 name = "tiny"
@@ -75,7 +73,9 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     }
     assert splits[8]["peak_memory_bytes"] < splits[1]["peak_memory_bytes"]
     assert all(split["global_batch_seconds"] > 0 for split in splits.values())
-    smallest, largest = (next(row for row in probed["tried"] if row["micro_batch"] == size) for size in _ends(probed))
+    fitting = sorted((row["micro_batch"], row) for row in probed["tried"] if row["outcome"] == "complete")
+    (_, smallest), *_, (_, largest) = fitting
+    assert all(row["steps_per_epoch"] == -(-60 // row["micro_batch"]) for row in probed["tried"])
     grown = largest["peak_memory_bytes"] - smallest["peak_memory_bytes"]
     assert probed["bytes_per_sample"] == grown / (largest["micro_batch"] - smallest["micro_batch"])
     assert probed["steps_per_epoch"] == 4  # of 16 of 60 images
@@ -85,63 +85,12 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     assert above in probed["accumulation_text"]
 
 
-def test_each_micro_batch_that_was_tried_has_its_steps(probed: dict[str, Any]) -> None:
-    assert all(row["steps_per_epoch"] == -(-60 // row["micro_batch"]) for row in probed["tried"])
-    fits = ProbeRecord(
-        shape_key="a",
-        device="cpu",
-        micro_batch=16,
-        outcome="complete",
-        images_per_second=1234.5,
-        peak_memory_bytes=2048,
-    )
-    refused = ProbeRecord(shape_key="b", device="cpu", micro_batch=64, outcome="not_fitting")
-    assert make_size_row(16, 82, fits) == ("16", "82", "1,234 images/s", "2.00 KiB")
-    assert make_size_row(64, 21, refused) == ("64", "21", "not_fitting", "")
-
-
-def test_the_memory_per_sample_is_printed() -> None:
-    tried = {
-        size: ProbeRecord(
-            shape_key=str(size),
-            device="cpu",
-            micro_batch=size,
-            outcome="complete",
-            peak_memory_bytes=2048 * (10 + size),
-        )
-        for size in (8, 16, 32)
-    }
-    report = ProbeReport(
-        shape="{}",
-        probe=tried[16],
-        memory_limit_bytes=10**9,
-        search=MicroBatchSearch(tried, 32),
-        steps_per_epoch=4,
-    )
-    lines = list(format_report(report))
-    assert "memory per sample     2.00 KiB of a micro batch" in lines
-    assert "steps per epoch       4" in lines
-
-
-def _ends(probed: dict[str, Any]) -> tuple[int, int]:
-    fitting = [row["micro_batch"] for row in probed["tried"] if row["outcome"] == "complete"]
-    return min(fitting), max(fitting)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "memory", "most", "worth"),
-    [
-        (
-            2.0,
-            300,
-            64,
-            "worth it for effective batches above 32 samples, which do not fit at once; otherwise only where",
-        ),
-        (1.04, 300, 64, "which do not fit at once; otherwise it saves memory and takes no more time."),
-        (2.0, 300, 32, "not necessary, because all training images fit at once; otherwise only where memory counts"),
-        (2.0, 990, 32, "not necessary, because all training images fit at once; it saves no memory otherwise."),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "memory", "most", "worth"), [
+    (2.0, 300, 64, "worth it for effective batches above 32 samples, which do not fit at once; otherwise only where"),
+    (1.04, 300, 64, "which do not fit at once; otherwise it saves memory and takes no more time."),
+    (2.0, 300, 32, "not necessary, because all training images fit at once; otherwise only where memory counts"),
+    (2.0, 990, 32, "not necessary, because all training images fit at once; it saves no memory otherwise."),
+])  # fmt: skip
 def test_where_accumulation_is_worth_it(seconds: float, memory: int, most: int, worth: str) -> None:
     def probe(size: int) -> ProbeRecord:
         outcome = "complete" if size <= 32 else "out_of_memory"
@@ -168,43 +117,28 @@ def test_probes_are_records_under_the_root(folder: Path, probed: dict[str, Any])
 
 def test_one_shape_is_printed_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = [
-        "cost",
-        "--measure",
-        "--one",
-        "--set",
-        "data.subset=60",
-        "--set",
-        "batch.micro=8",
-        "--root",
+        "cost", "--measure", "--one", "--set", "data.subset=60", "--set", "batch.micro=8", "--root",
         str(folder / "one"),
-    ]
+    ]  # fmt: skip
     assert run_app(one) == 0
     printed = capsys.readouterr().out
     words = (
-        "device",
-        "micro batch           8",
-        "median of",
-        "data alone",
-        "peak memory",
-        "steps per epoch",
+        "device", "micro batch           8", "median of", "data alone", "peak memory", "steps per epoch",
         "optimizer state",
-    )
+    )  # fmt: skip
     for word in words:
         assert word in printed
     assert run_app([*one, "--memory", "1kB"]) == 1
     assert "above the limit of 1000" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("--memory", "lots"), "--memory lots"),
-        (("--set", "distributed.world_size=2"), "a probe is of one rank"),
-        (("--set", "data.name=imagefolder"), "data"),
-        (("--on", "cuda:7"), "unknown device"),
-        (("no_such_study",), "unknown study"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "reason"), [
+    (("--memory", "lots"), "--memory lots"),
+    (("--set", "distributed.world_size=2"), "a probe is of one rank"),
+    (("--set", "data.name=imagefolder"), "data"),
+    (("--on", "cuda:7"), "unknown device"),
+    (("no_such_study",), "unknown study"),
+])  # fmt: skip
 def test_what_cannot_be_probed_is_refused(
     tmp_path: Path, arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,24 +268,17 @@ def test_the_table_names_categories_and_corners(
     assert run_app(["cost", str(path), "--on", "cuda"]) == 0
     shown = capsys.readouterr().out
     assert all(label in shown for label in MEMORY_LABELS.values())
-    # 64 images, two micro batches and one: an epoch of 1300 images has 21 steps
-    assert "steps per epoch: 21; memory per sample of a micro batch: " in shown
-    row = next(line for line in shown.splitlines() if "batch.micro=64 batch.accumulation=2" in line)
-    assert row.split()[-3] == "11"  # steps per epoch, before the memory and its unit
-    assert "MiB" in shown
+    assert "batch.micro=64 batch.accumulation=2" in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--on", "tpu"], "--on tpu"),
-        (["--set", "precision.dtype=tf32", "--on", "cpu"], "tf32"),
-        (["--set", "batch.micro=0"], "batch.micro"),
-        (["--set", "data.name=imagefolder", "--set", "data.root=nowhere"], "data.root = 'nowhere'"),
-        (["no_such_study"], "no_such_study"),
-        (["--memory", "8GiB"], "--memory requires --measure"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--on", "tpu"], "--on tpu"),
+    (["--set", "precision.dtype=tf32", "--on", "cpu"], "tf32"),
+    (["--set", "batch.micro=0"], "batch.micro"),
+    (["--set", "data.name=imagefolder", "--set", "data.root=nowhere"], "data.root = 'nowhere'"),
+    (["no_such_study"], "no_such_study"),
+    (["--memory", "8GiB"], "--memory requires --measure"),
+])  # fmt: skip
 def test_what_cannot_be_forecast_is_refused(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:

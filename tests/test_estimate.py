@@ -200,24 +200,20 @@ def test_operations_that_could_not_be_measured_are_counted(monkeypatch: pytest.M
 # against the allocator
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"batch.micro": 32},
-        {"batch.micro": 1},
-        {"batch.micro": 32, "batch.accumulation": 3, "optimizer.name": "adamw", "optimizer.weight_decay": 0.1},
-        {"batch.micro": 16, "precision.checkpointing": True, "optimizer.name": "lars"},
-        {"batch.micro": 16, "precision.channels_last": True, "precision.dtype": "bf16"},
-        {"batch.micro": 32, "precision.dtype": "fp64", "regularization.ema_decay": 0.9, "model.norm": "ghost"},
-        {"batch.micro": 32, "batch.global": 50, "batch.schedule": "noise_scale", "model.norm": "group"},
-        {"batch.micro": 32, "diagnostics.noise_scale": True, "model.freeze_stages": 1},
-        {"model.name": "vit_micro", "batch.micro": 16, "precision.dtype": "bf16", "optimizer.name": "rmsprop"},
-        {"model.name": "vit_micro", "batch.micro": 1, "precision.dtype": "fp16", "optimizer.name": "lamb"},
-        {"data.augment": "crop_flip", "regularization.mixup": 0.2, "model.stochastic_depth": 0.1},
-        {"data.augment": "random_resized_crop", "batch.micro": 32, "batch.accumulation": 2},
-    ],
-    ids=lambda values: " ".join(f"{key}={value}" for key, value in values.items()),
-)
+@pytest.mark.parametrize("values", [
+    {"batch.micro": 32},
+    {"batch.micro": 1},
+    {"batch.micro": 32, "batch.accumulation": 3, "optimizer.name": "adamw", "optimizer.weight_decay": 0.1},
+    {"batch.micro": 16, "precision.checkpointing": True, "optimizer.name": "lars"},
+    {"batch.micro": 16, "precision.channels_last": True, "precision.dtype": "bf16"},
+    {"batch.micro": 32, "precision.dtype": "fp64", "regularization.ema_decay": 0.9, "model.norm": "ghost"},
+    {"batch.micro": 32, "batch.global": 50, "batch.schedule": "noise_scale", "model.norm": "group"},
+    {"batch.micro": 32, "diagnostics.noise_scale": True, "model.freeze_stages": 1},
+    {"model.name": "vit_micro", "batch.micro": 16, "precision.dtype": "bf16", "optimizer.name": "rmsprop"},
+    {"model.name": "vit_micro", "batch.micro": 1, "precision.dtype": "fp16", "optimizer.name": "lamb"},
+    {"data.augment": "crop_flip", "regularization.mixup": 0.2, "model.stochastic_depth": 0.1},
+    {"data.augment": "random_resized_crop", "batch.micro": 32, "batch.accumulation": 2},
+], ids=lambda values: " ".join(f"{key}={value}" for key, value in values.items()))  # fmt: skip
 def test_the_forecast_is_what_a_trial_records(values: dict[str, object]) -> None:
     assert estimate(**values).peak_memory_bytes == pytest.approx(recorded(**values), rel=0.03)
 
@@ -373,20 +369,17 @@ def test_sets_that_are_not_here_are_known() -> None:
         estimate(data__name="imagefolder", data__root="/nowhere", data__image_size=8)
 
 
-@pytest.mark.parametrize(
-    ("values", "plain", "with_statistics"),
-    [
-        ({"batch.micro": 64}, (64,), (64,)),
-        ({"batch.micro": 64, "batch.accumulation": 8}, (64, 64), (64, 64)),
-        ({"batch.micro": 64, "batch.global": 100}, (64, 36), (64, 36)),
-        ({"batch.micro": 64, "batch.global": 65}, (64, 1), (65,)),
-        ({"batch.micro": 512}, (200,), (200,)),  # more than there are
-        ({"batch.micro": 199}, (199,), (200,)),
-        ({"batch.micro": "auto", "batch.global": 150}, (150,), (150,)),
-        ({"batch.micro": 16, "batch.schedule": "linear", "batch.schedule_factor": 4.0}, (16, 16), (16, 16)),
-        ({"batch.micro": 10, "distributed.world_size": 4, "batch.global": 43}, (10, 1), (11,)),
-    ],
-)
+@pytest.mark.parametrize(("values", "plain", "with_statistics"), [
+    ({"batch.micro": 64}, (64,), (64,)),
+    ({"batch.micro": 64, "batch.accumulation": 8}, (64, 64), (64, 64)),
+    ({"batch.micro": 64, "batch.global": 100}, (64, 36), (64, 36)),
+    ({"batch.micro": 64, "batch.global": 65}, (64, 1), (65,)),
+    ({"batch.micro": 512}, (200,), (200,)),  # more than there are
+    ({"batch.micro": 199}, (199,), (200,)),
+    ({"batch.micro": "auto", "batch.global": 150}, (150,), (150,)),
+    ({"batch.micro": 16, "batch.schedule": "linear", "batch.schedule_factor": 4.0}, (16, 16), (16, 16)),
+    ({"batch.micro": 10, "distributed.world_size": 4, "batch.global": 43}, (10, 1), (11,)),
+])  # fmt: skip
 def test_micro_batches_of_the_largest_window(
     values: dict[str, object], plain: tuple[int, ...], with_statistics: tuple[int, ...]
 ) -> None:

@@ -30,11 +30,8 @@ def _odd_store(path: Path) -> Store:
         store.add_evaluation("s", number, attempt, make_evaluation(1, train_loss=math.nan, val_loss=math.inf))
         store.end_attempt("s", number, attempt, text, 0.1 + 0.2)
         measurements = {
-            "val_accuracy": 1 / 3,
-            "train_seconds": 5e-324,
-            "val_loss": math.nan,
-            "peak_memory_bytes": 2**62,
-        }
+            "val_accuracy": 1 / 3, "train_seconds": 5e-324, "val_loss": math.nan, "peak_memory_bytes": 2**62,
+        }  # fmt: skip
         ending = make_ending(number, "crashed", measurements=measurements, error=text, environment={"t": text})
         store.finish_trial("s", number, ending)
     return store

@@ -21,20 +21,11 @@ from sweep.executors.devices import (
 from sweep.measurement.monitor import find_gpu
 
 
-@pytest.mark.parametrize(
-    ("visible", "num_gpus", "found"),
-    [
-        (None, 0, ["cpu"]),
-        (None, 2, ["cuda:0", "cuda:1"]),
-        ("1", 2, ["cuda:0"]),
-        ("1,0", 2, ["cuda:0", "cuda:1"]),
-        ("GPU-1f2e, MIG-77", 2, ["cuda:0", "cuda:1"]),
-        ("", 2, ["cpu"]),
-        ("-1", 2, ["cpu"]),
-        ("0,-1,1", 2, ["cuda:0"]),
-        ("0", 0, ["cpu"]),
-    ],
-)
+@pytest.mark.parametrize(("visible", "num_gpus", "found"), [
+    (None, 0, ["cpu"]), (None, 2, ["cuda:0", "cuda:1"]), ("1", 2, ["cuda:0"]), ("1,0", 2, ["cuda:0", "cuda:1"]),
+    ("GPU-1f2e, MIG-77", 2, ["cuda:0", "cuda:1"]), ("", 2, ["cpu"]), ("-1", 2, ["cpu"]), ("0,-1,1", 2, ["cuda:0"]),
+    ("0", 0, ["cpu"]),
+])  # fmt: skip
 def test_devices_are_numbered_as_cuda_would(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, num_gpus: int, found: list[str]
 ) -> None:
@@ -95,17 +86,14 @@ def fake_driver() -> SimpleNamespace:
     )
 
 
-@pytest.mark.parametrize(
-    ("entry", "found"),
-    [
-        ("1", UUIDS[1]),
-        (UUIDS[0], UUIDS[0]),
-        ("GPU-1f7", UUIDS[1]),
-        ("MIG-bb00-02", PARTS[1]),
-        ("MIG-b", PARTS[1]),
-        ("GPU-aa00-01", PARTS[0]),  # torch's name of a part
-    ],
-)
+@pytest.mark.parametrize(("entry", "found"), [
+    ("1", UUIDS[1]),
+    (UUIDS[0], UUIDS[0]),
+    ("GPU-1f7", UUIDS[1]),
+    ("MIG-bb00-02", PARTS[1]),
+    ("MIG-b", PARTS[1]),
+    ("GPU-aa00-01", PARTS[0]),  # torch's name of a part
+])  # fmt: skip
 def test_a_gpu_is_found_by_what_cuda_accepts(entry: str, found: str) -> None:
     assert find_gpu(fake_driver(), entry) == found
 
@@ -116,25 +104,18 @@ def test_a_name_of_several_gpus_or_of_none_is_refused(entry: str) -> None:
         find_gpu(fake_driver(), entry)
 
 
-@pytest.mark.parametrize(
-    ("visible", "order", "shared", "names", "address"),
-    [
-        (None, None, f"{UUIDS[1]}", ["1"], "0000:3c:00.0"),
-        ("1,0", "PCI_BUS_ID", f"{UUIDS[0]}", ["0"], "0000:3b:00.0"),
-        ("1,0", None, "0", ["0", "1"], None),  # which one is CUDA's first is not known
-        ("1,0", "FASTEST_FIRST", "0", ["0", "1"], None),
-        ("GPU-1f2e,GPU-1f7", None, UUIDS[1], ["GPU-1f7"], "0000:3c:00.0"),
-        ("0,MIG-bb", None, PARTS[1], ["MIG-bb"], None),
-    ],
-)
+@pytest.mark.parametrize(("visible", "order", "shared", "names", "address"), [
+    (None, None, f"{UUIDS[1]}", ["1"], "0000:3c:00.0"),
+    ("1,0", "PCI_BUS_ID", f"{UUIDS[0]}", ["0"], "0000:3b:00.0"),
+    ("1,0", None, "0", ["0", "1"], None),  # which one is CUDA's first is not known
+    ("1,0", "FASTEST_FIRST", "0", ["0", "1"], None),
+    ("GPU-1f2e,GPU-1f7", None, UUIDS[1], ["GPU-1f7"], "0000:3c:00.0"),
+    ("0,MIG-bb", None, PARTS[1], ["MIG-bb"], None),
+])  # fmt: skip
 def test_gpus_that_are_shared_are_named_by_uuid_where_their_order_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-    visible: str | None,
-    order: str | None,
-    shared: str,
-    names: list[str],
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, order: str | None, shared: str, names: list[str],
     address: str | None,
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.setitem(sys.modules, "pynvml", fake_driver())
     for name, value in (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_DEVICE_ORDER", order)):
         monkeypatch.delenv(name, raising=False)
@@ -172,18 +153,10 @@ def test_idle_threads_spin_briefly_unless_the_user_chose(
     assert os.environ.get("GOMP_SPINCOUNT") == spin_count
 
 
-@pytest.mark.parametrize(
-    ("device", "world_size", "expected"),
-    [
-        ("auto", 1, ["cuda:0", "cuda:1", "cuda:2"]),
-        ("auto", 2, ["cuda:0,cuda:1"]),
-        ("auto", 3, ["cuda:0,cuda:1,cuda:2"]),
-        ("cuda", 1, ["cuda:0"]),
-        ("cuda", 2, ["cuda:0,cuda:1"]),
-        ("cuda:2", 1, ["cuda:2"]),
-        ("cpu", 4, ["cpu"]),
-    ],
-)
+@pytest.mark.parametrize(("device", "world_size", "expected"), [
+    ("auto", 1, ["cuda:0", "cuda:1", "cuda:2"]), ("auto", 2, ["cuda:0,cuda:1"]), ("auto", 3, ["cuda:0,cuda:1,cuda:2"]),
+    ("cuda", 1, ["cuda:0"]), ("cuda", 2, ["cuda:0,cuda:1"]), ("cuda:2", 1, ["cuda:2"]), ("cpu", 4, ["cpu"]),
+])  # fmt: skip
 def test_a_trial_of_several_ranks_has_as_many_gpus(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, world_size: int, expected: list[str]
 ) -> None:

@@ -51,25 +51,22 @@ def drop(text: str, *names: str) -> str:
     return "\n".join(line for line in text.splitlines() if not any(line.startswith(name) for name in names))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"bs"', '"batchsize"', "unknown column 'batchsize'."),
-        ('"batch.global" = "bs"', "", "no column for the batch size: batch.global where it is the effective"),
-        ("val_accuracy", "val_loss", "no choice of units"),
-        ("val_accuracy", "val_acuracy", "unknown quantity 'val_acuracy'. Did you mean 'val_accuracy'?"),
-        ('{ column = "acc", unit = "fraction" }', '"acc"', "the unit of column 'acc' is not given"),
-        ('{ column = "acc", unit = "fraction" }', '"acc"', "fraction or percent"),
-        ('unit = "seconds"', 'unit = "s"', "choose one of milliseconds, seconds, minutes, hours"),
-        ('unit = "fraction"', 'unit = "?"', "its unit is open"),
-        ('unit = "fraction"', 'unit = "fraction", take = "max"', "column 'acc' has one value per run"),
-        ("[columns]", "[constants]\n\"seed\" = 1\n[columns]", "unknown key 'seed'"),
-        ("[columns]", "[constants]\ndevice = \"B200\"\n[columns]", "device: it is a column and a constant"),
-        ("[columns]", "own_seeds = true\n[columns]", "the seeds are in a column"),
-        ("[columns]", "nmae = 1\n[columns]", "unknown key 'nmae'"),
-        ("[columns]", "[outcomes]\nok = \"fine\"\n[columns]", "unknown outcome 'fine'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('"bs"', '"batchsize"', "unknown column 'batchsize'."),
+    ('"batch.global" = "bs"', "", "no column for the batch size: batch.global where it is the effective"),
+    ("val_accuracy", "val_loss", "no choice of units"),
+    ("val_accuracy", "val_acuracy", "unknown quantity 'val_acuracy'. Did you mean 'val_accuracy'?"),
+    ('{ column = "acc", unit = "fraction" }', '"acc"', "the unit of column 'acc' is not given"),
+    ('{ column = "acc", unit = "fraction" }', '"acc"', "fraction or percent"),
+    ('unit = "seconds"', 'unit = "s"', "choose one of milliseconds, seconds, minutes, hours"),
+    ('unit = "fraction"', 'unit = "?"', "its unit is open"),
+    ('unit = "fraction"', 'unit = "fraction", take = "max"', "column 'acc' has one value per run"),
+    ("[columns]", "[constants]\n\"seed\" = 1\n[columns]", "unknown key 'seed'"),
+    ("[columns]", "[constants]\ndevice = \"B200\"\n[columns]", "device: it is a column and a constant"),
+    ("[columns]", "own_seeds = true\n[columns]", "the seeds are in a column"),
+    ("[columns]", "nmae = 1\n[columns]", "unknown key 'nmae'"),
+    ("[columns]", "[outcomes]\nok = \"fine\"\n[columns]", "unknown outcome 'fine'"),
+])  # fmt: skip
 def test_a_map_that_does_not_fit_is_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
     assert old in MAP
     with pytest.raises(InputError) as caught:
@@ -77,20 +74,17 @@ def test_a_map_that_does_not_fit_is_refused(old: str, new: str, message: str, tm
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        (0, "many", "column 'bs', run 2: 'many' is no batch.global: Input should be a valid integer"),
-        (0, "32.5", "column 'bs', run 2: '32.5' is no batch.global: Input should be a valid integer"),
-        (3, "93.1", "run 2: val_accuracy: 93.1 fraction is no share between 0 and 1; is it unit = \"percent\"?"),
-        (3, "-0.1", "val_accuracy: -0.1 fraction is no share between 0 and 1"),
-        (4, "-5", "train_seconds: -5.0 is below 0"),
-        (0, "0", "'0' is no batch.global: Input should be greater than or equal to 1"),
-        (1, "inf", "'inf' is no optimizer.lr: Input should be less than or equal to 10000"),
-        (4, "1:30", "'1:30' is no train_seconds: Input should be a valid number"),
-        (2, 0, "runs 1 and 2 have equal settings and seed"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("place", "value", "message"), [
+    (0, "many", "column 'bs', run 2: 'many' is no batch.global: Input should be a valid integer"),
+    (0, "32.5", "column 'bs', run 2: '32.5' is no batch.global: Input should be a valid integer"),
+    (3, "93.1", "run 2: val_accuracy: 93.1 fraction is no share between 0 and 1; is it unit = \"percent\"?"),
+    (3, "-0.1", "val_accuracy: -0.1 fraction is no share between 0 and 1"),
+    (4, "-5", "train_seconds: -5.0 is below 0"),
+    (0, "0", "'0' is no batch.global: Input should be greater than or equal to 1"),
+    (1, "inf", "'inf' is no optimizer.lr: Input should be less than or equal to 10000"),
+    (4, "1:30", "'1:30' is no train_seconds: Input should be a valid number"),
+    (2, 0, "runs 1 and 2 have equal settings and seed"),
+])  # fmt: skip
 def test_a_cell_that_is_none_of_its_quantity_is_refused(place: int, value: Any, message: str, tmp_path: Path) -> None:
     rows = [list(row) for row in ROWS]
     rows[1][place] = value
@@ -141,14 +135,11 @@ val_accuracy = { column = "metrics.val/acc", unit = "fraction" }
     assert "These tell configurations apart under their own names: params.lr." in limits_of(frames)
 
 
-@pytest.mark.parametrize(
-    ("added", "num_rows", "phases"),
-    [
-        ("", 6, ["confirm"] * 6),  # equal seeds everywhere: nothing was chosen
-        ("", 4, ["search", "confirm", "confirm", "search"]),
-        ("search_seed = 1\n", 6, ["confirm", "search", "confirm"] * 2),
-    ],
-)
+@pytest.mark.parametrize(("added", "num_rows", "phases"), [
+    ("", 6, ["confirm"] * 6),  # equal seeds everywhere: nothing was chosen
+    ("", 4, ["search", "confirm", "confirm", "search"]),
+    ("search_seed = 1\n", 6, ["confirm", "search", "confirm"] * 2),
+])  # fmt: skip
 def test_seeds_that_did_not_choose_are_fresh(added: str, num_rows: int, phases: list[str], tmp_path: Path) -> None:
     assert load(tmp_path, added + MAP, ROWS[:num_rows]).trials["phase"].tolist() == phases
 
@@ -265,19 +256,16 @@ def test_an_imported_table_is_a_study_that_states_its_origin(files: Path, capsys
 
 
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["import", "runs.csv"], "is not guessed"),
-        (["import", "absent.csv"], "nothing is there"),
-        (["import", "runs.csv", "--study", "a"], "--study requires --draft"),
-        (["import", "runs.csv", "--draft", "map.toml"], "map.toml exists already"),
-        (["import", "runs.csv", "--columns", "map.toml"], "holds a study already"),
-        (["run", "quickstart", "--set", "name=runs"], "runs/runs: it holds records of another program"),
-        (["report", "runs", "--live"], "--live follows a study of this program"),
-        (["recommend", "damaged"], "imported.json"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["import", "runs.csv"], "is not guessed"),
+    (["import", "absent.csv"], "nothing is there"),
+    (["import", "runs.csv", "--study", "a"], "--study requires --draft"),
+    (["import", "runs.csv", "--draft", "map.toml"], "map.toml exists already"),
+    (["import", "runs.csv", "--columns", "map.toml"], "holds a study already"),
+    (["run", "quickstart", "--set", "name=runs"], "runs/runs: it holds records of another program"),
+    (["report", "runs", "--live"], "--live follows a study of this program"),
+    (["recommend", "damaged"], "imported.json"),
+])  # fmt: skip
 def test_imports_that_cannot_be_are_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -300,19 +300,16 @@ def test_a_journal_is_never_unpickled(tmp_path: Path, monkeypatch: pytest.Monkey
 # ---------------------------------------------------------------------- tables, and what is none
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "cells"),
-    [
-        ("no_last_newline.csv", "a,b\n1,2", {"a": ["1"], "b": ["2"]}),
-        ("upper.CSV", "a,b\n1,2\n", {"a": ["1"], "b": ["2"]}),
-        ("semicolons.csv", "a;b\n1;2,5\n", {"a": ["1"], "b": ["2,5"]}),
-        ("tabs.tsv", "a\tb\n1\t2\n", {"a": ["1"], "b": ["2"]}),
-        ("index.csv", ",b\n0,2\n", {"column 1": ["0"], "b": ["2"]}),
-        ("nothing.csv", "a,b\nNaN, - \n", {"a": [None], "b": [None]}),
-        ("separators.csv", "a,b\nx\u2028y,p\x0cq\n", {"a": ["x\u2028y"], "b": ["p\x0cq"]}),
-        ("quoted.csv", 'a,b\n"1\n,",007\n', {"a": ["1\n,"], "b": ["007"]}),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "cells"), [
+    ("no_last_newline.csv", "a,b\n1,2", {"a": ["1"], "b": ["2"]}),
+    ("upper.CSV", "a,b\n1,2\n", {"a": ["1"], "b": ["2"]}),
+    ("semicolons.csv", "a;b\n1;2,5\n", {"a": ["1"], "b": ["2,5"]}),
+    ("tabs.tsv", "a\tb\n1\t2\n", {"a": ["1"], "b": ["2"]}),
+    ("index.csv", ",b\n0,2\n", {"column 1": ["0"], "b": ["2"]}),
+    ("nothing.csv", "a,b\nNaN, - \n", {"a": [None], "b": [None]}),
+    ("separators.csv", "a,b\nx\u2028y,p\x0cq\n", {"a": ["x\u2028y"], "b": ["p\x0cq"]}),
+    ("quoted.csv", 'a,b\n"1\n,",007\n', {"a": ["1\n,"], "b": ["007"]}),
+])  # fmt: skip
 def test_a_table_is_read_as_it_stands(name: str, content: str, cells: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     assert read_foreign_table(tmp_path / name).cells.to_dict("list") == cells
@@ -325,22 +322,19 @@ def test_cells_of_a_frame_are_values() -> None:
     assert table.notes == ("Columns whose cells are no single values were not read: many.",)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", "a,a\n1,2\n", "column 'a' occurs twice"),
-        ("a.csv", "a,b\n1,2\n3\n", "a.csv:3: 1 cells, the header has 2"),
-        ("a.csv", "a,b\n1,2,3\n", "a.csv:2: 3 cells, the header has 2"),
-        ("a.csv", 'a,b\n1,"2\n', "cannot be read as CSV: unexpected end of data"),
-        ("a.csv", "a,b\n1,\udcff\n", "cannot be read as CSV: 'utf-8' codec"),
-        ("a.csv", "a\n1\n", "its first line has no comma"),
-        ("a.csv", "a,b\n", "it holds no run"),
-        ("a.parquet", "PAR1", "cannot be read as Parquet"),
-        ("a.db", "SQLite format 3\0 and no more", "cannot be read as an SQLite database"),
-        ("a.log", '{"op_code": 0, "worker_id": "w"}\n', "cannot be read as Optuna"),
-        ("a.txt", "hello\n", "what wrote it is not known"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("a.csv", "a,a\n1,2\n", "column 'a' occurs twice"),
+    ("a.csv", "a,b\n1,2\n3\n", "a.csv:3: 1 cells, the header has 2"),
+    ("a.csv", "a,b\n1,2,3\n", "a.csv:2: 3 cells, the header has 2"),
+    ("a.csv", 'a,b\n1,"2\n', "cannot be read as CSV: unexpected end of data"),
+    ("a.csv", "a,b\n1,\udcff\n", "cannot be read as CSV: 'utf-8' codec"),
+    ("a.csv", "a\n1\n", "its first line has no comma"),
+    ("a.csv", "a,b\n", "it holds no run"),
+    ("a.parquet", "PAR1", "cannot be read as Parquet"),
+    ("a.db", "SQLite format 3\0 and no more", "cannot be read as an SQLite database"),
+    ("a.log", '{"op_code": 0, "worker_id": "w"}\n', "cannot be read as Optuna"),
+    ("a.txt", "hello\n", "what wrote it is not known"),
+])  # fmt: skip
 def test_what_is_no_table_of_runs_is_refused(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError) as caught:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from records_factory import make_spec
 from test_tuner import run
+from training_factory import make_config as config
 
 from sweep.config.study import StudySpec
 from sweep.config.tables import DataFacts, ImageShape
@@ -30,10 +31,6 @@ def law(config: TrialConfig) -> int:
 def gate_with(sizes: list[int], **options: Any) -> MemoryGate:
     """A gate that notes for which micro batches it asks for a prediction."""
     return MemoryGate(LIMIT, lambda config: (sizes.append(config.micro_batch), law(config))[1], **options)
-
-
-def config(**values: Any) -> TrialConfig:
-    return build_config({key.replace("__", "."): value for key, value in values.items()}, "test")
 
 
 def test_the_edge_is_exact_and_every_shape_is_judged_by_its_own_prediction() -> None:
@@ -80,18 +77,15 @@ def test_nothing_is_held_back_where_nothing_can_be_said() -> None:
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize(
-    ("machine", "limit", "reserved", "count"),
-    [
-        # others hold 20 GiB of 80, this process 1: 59 are free for tensors
-        ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 59 * GIB, "process_bytes": GIB}, 53.1, 10 * GIB, 4),
-        ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 79 * GIB, "process_bytes": GIB}, 71.1, 10 * GIB, 6),
-        ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 79 * GIB, "process_bytes": GIB}, 71.1, 79 * GIB, 0),
-        # not measured: a context of 600 MiB is taken to be there
-        ({"device_memory_bytes": 8 * GIB}, 0.9 * (8 - 600 / 1024), GIB, 4),
-        ({"device_memory_bytes": 8 * GIB, "device_free_bytes": 2 * GIB, "process_bytes": 0}, 1.8, GIB, 1),
-    ],
-)
+@pytest.mark.parametrize(("machine", "limit", "reserved", "count"), [
+    # others hold 20 GiB of 80, this process 1: 59 are free for tensors
+    ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 59 * GIB, "process_bytes": GIB}, 53.1, 10 * GIB, 4),
+    ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 79 * GIB, "process_bytes": GIB}, 71.1, 10 * GIB, 6),
+    ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 79 * GIB, "process_bytes": GIB}, 71.1, 79 * GIB, 0),
+    # not measured: a context of 600 MiB is taken to be there
+    ({"device_memory_bytes": 8 * GIB}, 0.9 * (8 - 600 / 1024), GIB, 4),
+    ({"device_memory_bytes": 8 * GIB, "device_free_bytes": 2 * GIB, "process_bytes": 0}, 1.8, GIB, 1),
+])  # fmt: skip
 def test_the_room_is_without_contexts_and_what_others_hold(
     machine: dict[str, int], limit: float, reserved: int, count: int
 ) -> None:
@@ -214,20 +208,17 @@ def test_a_study_of_which_nothing_fits_ends_with_the_reason(store: Store) -> Non
 HOT = [0.5 + 0.01 * index for index in range(15)]  # learning rates of 0.001 to 1: the middle of the logarithm is 0.03
 
 
-@pytest.mark.parametrize(
-    ("key", "values", "outcome", "reason"),
-    [
-        ("optimizer.lr", [0.5, 0.9, 0.02, 0.3, 0.7], "diverged", "5 trials in a row diverged, optimizer.lr from 0.02 "
-         "to 0.9, and none is complete: lower optimizer.lr"),
-        ("optimizer.lr", [0.5, 0.9, 0.02, 0.3], "diverged", None),
-        ("optimizer.lr", [0.5, 0.9, 0.2, 0.3, 0.7], "diverged", None),  # hot points alone do not stop a study soon
-        ("optimizer.lr", HOT[:14], "diverged", None),
-        ("optimizer.lr", HOT, "diverged", "15 trials in a row diverged"),
-        ("batch.micro", [1024, 512, 64, 256, 128], "out_of_memory", "5 trials in a row ran out of memory, batch.micro "
-         "from 64 to 1024, and none is complete"),
-        ("batch.micro", [1024, 512, 512, 1024, 1024], "out_of_memory", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("key", "values", "outcome", "reason"), [
+    ("optimizer.lr", [0.5, 0.9, 0.02, 0.3, 0.7], "diverged", "5 trials in a row diverged, optimizer.lr from 0.02 "
+     "to 0.9, and none is complete: lower optimizer.lr"),
+    ("optimizer.lr", [0.5, 0.9, 0.02, 0.3], "diverged", None),
+    ("optimizer.lr", [0.5, 0.9, 0.2, 0.3, 0.7], "diverged", None),  # hot points alone do not stop a study soon
+    ("optimizer.lr", HOT[:14], "diverged", None),
+    ("optimizer.lr", HOT, "diverged", "15 trials in a row diverged"),
+    ("batch.micro", [1024, 512, 64, 256, 128], "out_of_memory", "5 trials in a row ran out of memory, batch.micro "
+     "from 64 to 1024, and none is complete"),
+    ("batch.micro", [1024, 512, 512, 1024, 1024], "out_of_memory", None),
+])  # fmt: skip
 def test_failures_with_gentle_values_among_them_stop_a_study_that_has_nothing(
     key: str, values: list[float], outcome: Outcome, reason: str | None
 ) -> None:

@@ -21,13 +21,10 @@ __all__ = ["postgres"]
 
 # Replaced before a block runs: what is done already, and what would take minutes.
 _REPLACED = {
-    "make setup": ":",
-    ". .venv/bin/activate": ":",
-    "pip install": ": pip install",
-    "trials = 12": "trials = 2",
+    "make setup": ":", ". .venv/bin/activate": ":", "pip install": ": pip install", "trials = 12": "trials = 2",
     "budget.epochs = 5": "budget.epochs = 1\ndata.subset = 200",
     "--set confirm.share=1.6": "--set confirm.share=1.6 --timeout 5s",
-}
+}  # fmt: skip
 _SMALL = (
     "--set data.subset=200 --set budget.epochs=1 --set confirm.seeds=3 --set confirm.max_configurations=1 --trials 2"
 )

@@ -136,13 +136,10 @@ def test_a_probe_depends_on_what_measures_it(copied: Path) -> None:
 def test_a_plug_in_with_what_it_imports_from_its_folder(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     files = {
-        "mine.py": "import numpy\nfrom parts import model\nimport helper\n",
-        "helper.py": "X = 1\n",
-        "parts/__init__.py": "X = 0\n",
-        "parts/model.py": "from parts.inner import Y\n",
-        "parts/inner.py": "Y = 2\n",
+        "mine.py": "import numpy\nfrom parts import model\nimport helper\n", "helper.py": "X = 1\n",
+        "parts/__init__.py": "X = 0\n", "parts/model.py": "from parts.inner import Y\n", "parts/inner.py": "Y = 2\n",
         "stranger.py": "Z = 3\n",
-    }
+    }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     before = digest_plugin(str(tmp_path / "mine.py"))
@@ -157,17 +154,14 @@ def test_a_plug_in_with_what_it_imports_from_its_folder(tmp_path: Path) -> None:
         (tmp_path / name).write_text(files[name])
 
 
-@pytest.mark.parametrize(
-    ("changed", "kept"),
-    [
-        ({}, {"val_accuracy", "train_seconds", "peak_memory_bytes"}),
-        ({"driver": "581"}, {"val_accuracy"}),
-        ({"cuda": "13.1"}, {"val_accuracy"}),
-        ({"power_limit_watts": 300.0}, {"val_accuracy"}),
-        ({"device": "cuda: another"}, {"val_accuracy"}),
-        ({"python": "3.12"}, {"val_accuracy", "train_seconds", "peak_memory_bytes"}),
-    ],
-)
+@pytest.mark.parametrize(("changed", "kept"), [
+    ({}, {"val_accuracy", "train_seconds", "peak_memory_bytes"}),
+    ({"driver": "581"}, {"val_accuracy"}),
+    ({"cuda": "13.1"}, {"val_accuracy"}),
+    ({"power_limit_watts": 300.0}, {"val_accuracy"}),
+    ({"device": "cuda: another"}, {"val_accuracy"}),
+    ({"python": "3.12"}, {"val_accuracy", "train_seconds", "peak_memory_bytes"}),
+])  # fmt: skip
 def test_times_and_memory_hold_on_an_equal_machine_alone(changed: dict[str, Any], kept: set[str]) -> None:
     machine = {"device": "cuda: one", "driver": "580", "cuda": "13.0", "power_limit_watts": 700.0, "python": "3.11"}
     measured = {"val_accuracy": 0.9, "train_seconds": 5.0, "peak_memory_bytes": 7}

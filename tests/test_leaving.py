@@ -36,12 +36,8 @@ NEVER = 1e9
 
 def task(weights: Path, checkpoints: Path | None = None, **values: Any) -> TrialTask:
     settings: dict[str, Any] = {
-        "data.subset": 300,
-        "budget.epochs": 3.0,
-        "seed": 3,
-        "optimizer.lr": 0.02,
-        "model.dropout": 0.1,
-    }
+        "data.subset": 300, "budget.epochs": 3.0, "seed": 3, "optimizer.lr": 0.02, "model.dropout": 0.1,
+    }  # fmt: skip
     settings |= {key.replace("__", "."): value for key, value in values.items()}
     folder = str(checkpoints) if checkpoints else None
     task = TrialTask(
@@ -243,24 +239,6 @@ def start(tmp_path: Path) -> Iterator[Any]:
     for process in made:
         process.kill()
         process.communicate()
-
-
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGTERM, 143),
-        pytest.param(signal.SIGINT, -2, marks=pytest.mark.wide),
-        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.wide),
-    ],
-)
-def test_a_program_leaves_with_the_exit_code_of_the_signal(start: Any, tmp_path: Path, number: int, code: int) -> None:
-    supervisor = start("leaving", 30.0)
-    os.kill(supervisor.pid, number)
-    _, errors = supervisor.communicate(timeout=120)
-    assert supervisor.returncode == code, errors  # an interpreter that Ctrl-C ends, ends by it
-    with closing(open_store(tmp_path / "study.sqlite")) as opened:
-        assert opened.trial_records("s")[0].outcome is None
-        assert causes(opened) == [{-2: "interrupted", 143: "terminated", 75: "preempted"}[code]]
 
 
 def test_a_second_signal_does_not_wait(start: Any, tmp_path: Path) -> None:

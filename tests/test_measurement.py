@@ -17,7 +17,6 @@ from sweep.measurement.clock import Ledger
 from sweep.measurement.device import describe_environment, name_device_class, read_cpu_model, resolve_device
 from sweep.measurement.host_memory import name_storage
 from sweep.measurement.memory import MemoryPeak, count_held_bytes, measure_step_peak
-from sweep.measurement.monitor import read_driver_version
 from sweep.records.inputs import environment_digest
 
 CPU = torch.device("cpu")
@@ -164,10 +163,3 @@ def test_storage_is_named_by_the_kernel(tmp_path: Path) -> None:
 def test_device_class_names_processor_and_threads() -> None:
     assert name_device_class(CPU) == f"CPU {read_cpu_model()} x{torch.get_num_threads()} threads"
     assert read_cpu_model()
-
-
-def test_missing_driver_leaves_the_field_empty() -> None:
-    if torch.cuda.is_available():
-        assert read_driver_version()[0].isdigit()
-    else:
-        assert read_driver_version() == ""

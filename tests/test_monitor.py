@@ -47,35 +47,27 @@ from tests.traces_factory import (
     with_process,
 )
 
-# The cause, which trace, and how it is contaminated; the random numbers of a trace depend on its position here.
-CONTAMINATED: list[tuple[str, Callable[[int], Trace]]] = [
-    ("other_process", lambda seed: with_process(gpu_trace(seed))),
-    ("other_process", lambda seed: with_process(gpu_trace(seed), 14.0, 15.0)),
-    ("other_process", lambda seed: with_process(gpu_trace(seed), 5.0, 9.0)),
-    ("other_process", lambda seed: with_memory(gpu_trace(seed))),
-    ("other_process", lambda seed: with_memory(gpu_trace(seed))),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "sw_thermal")),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_thermal", 20.0)),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_slowdown", 8.0, 11.0)),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "power_brake", 25.0, 28.0)),
-    ("throttled", lambda seed: slowed(gpu_trace(seed), "hw_thermal", 4.0, 7.0)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 1.0 - 0.01 * at)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 0.6 if at > 15 else 1.0)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda _at: 0.7)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda at: 0.75 if at < 12 else 1.0)),
-    ("clock_drift", lambda seed: with_clock(gpu_trace(seed), lambda _at: 0.5)),
-    ("busy_host", lambda seed: host_trace(seed, load=0.15)),
-    ("busy_host", lambda seed: host_trace(seed, load=0.3)),
-    ("busy_host", lambda seed: host_trace(seed, load=0.5)),
-    ("busy_host", lambda seed: host_trace(seed, load=0.8)),
-    ("clock_drift", lambda seed: [replace(r, clock_hertz=(2.6 - 0.03 * r.at) * 1e9) for r in host_trace(seed)]),
-]
+# The cause, what happens to the trace of a GPU, and its arguments; the random numbers depend on the position here.
+CONTAMINATED: list[tuple[str, Callable[..., Trace], tuple[Any, ...]]] = [
+    ("other_process", with_process, ()), ("other_process", with_process, (14.0, 15.0)),
+    ("other_process", with_process, (5.0, 9.0)), ("other_process", with_memory, ()), ("other_process", with_memory, ()),
+    ("throttled", slowed, ("sw_thermal",)), ("throttled", slowed, ("hw_thermal", 20.0)),
+    ("throttled", slowed, ("hw_slowdown", 8.0, 11.0)), ("throttled", slowed, ("power_brake", 25.0, 28.0)),
+    ("throttled", slowed, ("hw_thermal", 4.0, 7.0)), ("clock_drift", with_clock, (lambda at: 1.0 - 0.01 * at,)),
+    ("clock_drift", with_clock, (lambda at: 0.6 if at > 15 else 1.0,)),
+    ("clock_drift", with_clock, (lambda _at: 0.7,)),
+    ("clock_drift", with_clock, (lambda at: 0.75 if at < 12 else 1.0,)),
+    ("clock_drift", with_clock, (lambda _at: 0.5,)),
+]  # fmt: skip
 
 
 def test_every_contaminated_trace_is_flagged_with_its_cause() -> None:
-    found = [summarize_readings(make(100 + index), SPANS).flags for index, (_, make) in enumerate(CONTAMINATED)]
-    assert [cause in flags for (cause, _), flags in zip(CONTAMINATED, found, strict=True)] == [True] * 20
-    assert {cause for cause, _ in CONTAMINATED} <= MEANINGS.keys()
+    traces = [(cause, change(gpu_trace(100 + n), *more)) for n, (cause, change, more) in enumerate(CONTAMINATED)]
+    traces += [("busy_host", host_trace(115 + n, load)) for n, load in enumerate((0.15, 0.3, 0.5, 0.8))]
+    slowing = [replace(r, clock_hertz=(2.6 - 0.03 * (r.at or 0.0)) * 1e9) for r in host_trace(119)]
+    found = [cause in summarize_readings(trace, SPANS).flags for cause, trace in [*traces, ("clock_drift", slowing)]]
+    assert found == [True] * 20
+    assert {cause for cause, _ in traces} <= MEANINGS.keys()
 
 
 def test_no_clean_trace_is_flagged() -> None:
@@ -141,20 +133,17 @@ def fake_nvml(*broken: str, error: Exception | None = None, processes: Sequence[
     """NVIDIA's library with one GPU, on which ``processes`` (id, bytes) compute; ``broken`` calls raise."""
     listed = [SimpleNamespace(pid=pid, usedGpuMemory=held) for pid, held in processes]
     calls: dict[str, Callable[..., Any]] = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetHandleByIndex": lambda index: f"device {index}",
-        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
+        "nvmlInit": lambda: None, "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetHandleByIndex": lambda index: f"device {index}", "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
         "nvmlDeviceGetMemoryInfo": lambda _device: SimpleNamespace(used=10 * 2**30),
         "nvmlDeviceGetUtilizationRates": lambda _device: SimpleNamespace(gpu=87),
         "nvmlDeviceGetPowerUsage": lambda _device: 345_600,
         "nvmlDeviceGetTotalEnergyConsumption": lambda _device: 123_456_000,
-        "nvmlDeviceGetTemperature": lambda _device, _sensor: 61,
-        "nvmlDeviceGetClockInfo": lambda _device, _kind: 1755,
+        "nvmlDeviceGetTemperature": lambda _device, _sensor: 61, "nvmlDeviceGetClockInfo": lambda _device, _kind: 1755,
         "nvmlDeviceGetMaxClockInfo": lambda _device, _kind: 1980,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _device: 0x4 | 0x20,
         "nvmlDeviceGetComputeRunningProcesses": lambda _device: listed,
-    }
+    }  # fmt: skip
 
     def fail(*_arguments: object) -> None:
         raise error or RuntimeError("Not Supported")
@@ -166,17 +155,10 @@ def test_a_gpu_is_read_in_our_units() -> None:
     library = fake_nvml(processes=((11, 7 * 2**30), (99, 2**30)))
     reading = replace(NvmlSource("0", library, ours=lambda: {11, 12}).read(), at=0.0)
     assert reading == SensorReading(
-        at=0.0,
-        utilization=0.87,
-        power_watts=345.6,
-        energy_joules=123_456.0,
-        temperature_celsius=61.0,
-        clock_hertz=1755e6,
-        max_clock_hertz=1980e6,
-        slow_reasons=frozenset({"power_cap", "sw_thermal"}),
-        num_others=1,
+        at=0.0, utilization=0.87, power_watts=345.6, energy_joules=123_456.0, temperature_celsius=61.0,
+        clock_hertz=1755e6, max_clock_hertz=1980e6, slow_reasons=frozenset({"power_cap", "sw_thermal"}), num_others=1,
         other_memory_bytes=3 * 2**30,
-    )
+    )  # fmt: skip
 
 
 def test_in_a_container_one_unknown_process_is_taken_to_be_ours() -> None:
@@ -388,13 +370,9 @@ def trains_for_a_moment(task: TrialTask) -> Iterator[Message]:
         "val_accuracy": 0.5, "reference_seconds": (task.config.seed or 10) / 1000, "train_seconds": 3 * (end - began)
     }  # fmt: skip
     yield Ending(
-        outcome="complete",
-        measurements=measured,
-        device="a machine",
-        environment={"device": "a machine"},
-        quality_flags=("few_steps",),
-        training_spans=((began, end),),
-    )
+        outcome="complete", measurements=measured, device="a machine", environment={"device": "a machine"},
+        quality_flags=("few_steps",), training_spans=((began, end),),
+    )  # fmt: skip
 
 
 def train(executor: MonitoredExecutor, number: int, seed: int = 0) -> tuple[Progress, Ending]:

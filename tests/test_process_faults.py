@@ -12,13 +12,13 @@ from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import await_childless, await_dead, choose_runners, lives, run, task
+from executor_contract import await_childless, await_dead, choose_runners, lives, marked, run, task
 
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
 from sweep.executors.devices import list_devices
 from sweep.executors.process import ProcessExecutor
-from sweep.records.messages import Ending, Message, Progress, TrialTask
+from sweep.records.messages import Ending, Progress, TrialTask
 
 Use = Callable[[str], ProcessExecutor]
 Make = Callable[..., ProcessExecutor]
@@ -69,7 +69,7 @@ def read_log(shared: tuple[ProcessExecutor, Path]) -> Path:
     return log_dir / "trial-00012.log"
 
 
-def first_message(executor: ProcessExecutor) -> Message:
+def first_message(executor: ProcessExecutor) -> Any:
     (_, message), *_ = executor.poll(30.0)
     return message
 
@@ -78,33 +78,17 @@ def start_workers(executor: ProcessExecutor, number: int = 12) -> list[int]:
     """Starts a trial that has workers; the process ids of the trial, its worker and the worker's worker."""
     executor.start(task(number=number))
     told = first_message(executor)
-    assert isinstance(told, Progress)
     return [told.step, told.num_steps, int(told.epoch)]
-
-
-def marked(marker: str) -> list[int]:
-    """Every live process whose environment holds ``marker``."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and marker.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return [pid for pid in found if lives(pid) and pid != os.getpid()]
 
 
 # ------------------------------------------------------------------ a trial's process
 
 
-@pytest.mark.parametrize(
-    ("runner", "error"),
-    [
-        ("sigkill", r"killed by SIGKILL.*out of memory.*\n(?s:.*)these were the last words$"),
-        ("segfault", r"killed by SIGSEGV(?s:.*)in segfault"),
-        ("exit_code", r"exit code 42(?s:.*)unflushed words"),
-    ],
-)
+@pytest.mark.parametrize(("runner", "error"), [
+    ("sigkill", r"killed by SIGKILL.*out of memory.*\n(?s:.*)these were the last words$"),
+    ("segfault", r"killed by SIGSEGV(?s:.*)in segfault"),
+    ("exit_code", r"exit code 42(?s:.*)unflushed words"),
+])  # fmt: skip
 def test_how_a_child_ended_is_told_with_its_last_words(
     use: Use, shared: tuple[ProcessExecutor, Path], runner: str, error: str
 ) -> None:
@@ -112,7 +96,6 @@ def test_how_a_child_ended_is_told_with_its_last_words(
     log.write_text("from an earlier attempt\n")
     *before, ending = run(use(runner), task(number=12, seed=42))
     assert before == [executor_runners.evaluation(1)]
-    assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
     assert re.match(error, ending.error)
     assert "earlier attempt" not in ending.error
@@ -122,7 +105,6 @@ def test_how_a_child_ended_is_told_with_its_last_words(
 
 def test_without_a_log_folder_the_last_words_are_kept_too(make: Make) -> None:
     ending = run(make("sigkill", log_dir=None), task())[-1]
-    assert isinstance(ending, Ending)
     assert "last words" in ending.error
 
 
@@ -150,7 +132,6 @@ def test_stopping_ends_the_workers_too(use: Use) -> None:
 
 def test_workers_that_a_trial_leaves_behind_are_ended_before_its_ending_is_told(use: Use) -> None:
     told, ending = run(use("ends_with_workers"), task())
-    assert isinstance(told, Progress)
     assert ending == Ending(outcome="complete")
     await_dead([told.step, told.num_steps, int(told.epoch)])
 
@@ -164,14 +145,12 @@ def test_killing_a_child_alone_ends_its_workers(use: Use) -> None:
 def test_a_burst_of_messages_arrives_whole_and_in_order(use: Use) -> None:
     *before, ending = run(use("burst"), task())
     assert [message.step for message in before if isinstance(message, Progress)] == list(range(20_000))
-    assert isinstance(ending, Ending)
     assert len(ending.error) == 1_000_000
 
 
 def test_a_child_that_sends_nonsense_is_ended(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.executors.process._EXIT_SECONDS", 0.1)
     *_, ending = run(use("nonsense"), task())
-    assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
     assert "rumour" in ending.error
 
@@ -194,7 +173,6 @@ def test_fifty_trials_leave_no_process_and_no_descriptor(use: Use) -> None:
 def test_a_child_stands_alone(use: Use) -> None:
     executor = use("echo_environment")
     (ending,) = run(executor, task())
-    assert isinstance(ending, Ending)
     seen = ending.environment
     assert seen["ppid"] == executor.forkserver_pid
     assert seen["pgid"] == seen["pid"]
@@ -229,8 +207,6 @@ def test_every_gpu_serves_trials_one_after_the_other(make: Make) -> None:
     executor = make("uses_gpu", devices=devices, modules=("torch",))
     for number in range(2):
         told, ending = run(executor, task(number=number))
-        assert isinstance(told, Progress)
-        assert isinstance(ending, Ending)
         assert (told.step, told.epoch, ending.outcome) == (1, 4.0, "out_of_memory")
 
 
@@ -238,18 +214,15 @@ def test_cores_are_shared_out_between_the_slots(make: Make, monkeypatch: pytest.
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     executor = make("echo_task", devices=["cpu", "cpu"])
     (ending,) = run(executor, task())
-    assert isinstance(ending, Ending)
     assert ending.measurements["threads"] == 3
     assert executor.describe()["threads"] == 3
     (alone,) = run(make("echo_task"), task())
-    assert isinstance(alone, Ending)
     assert alone.measurements["threads"] == 0, "torch's own choice"
 
 
 def test_a_forked_child_multiplies_on_all_its_threads(make: Make) -> None:
     executor = make("threads", modules=("torch",))
     (ending,) = run(executor, TrialTask(number=1, config=TrialConfig(), threads=2))
-    assert isinstance(ending, Ending)
     assert ending.measurements["num_threads"] >= 2
     assert ending.measurements["cores"] > 0.1, "it worked and did not wait"
 
@@ -330,13 +303,9 @@ def supervisor(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, lis
     marker = f"SWEEP_TEST_MARKER={tmp_path.name}-{os.getpid()}"
     name, _, value = marker.partition("=")
     process = subprocess.Popen(
-        [sys.executable, "-c", SUPERVISOR],
-        cwd=Path(__file__).parent,
-        env=os.environ | {name: value},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+        [sys.executable, "-c", SUPERVISOR], cwd=Path(__file__).parent, env=os.environ | {name: value},
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
     assert process.stdout is not None
     with process, process.stdout:
         told = [int(word) for word in process.stdout.readline().split()]
@@ -361,12 +330,9 @@ def test_nothing_outlives_a_supervisor_killed_at_once(tmp_path: Path) -> None:
     name, _, value = marker.partition("=")
     for delay in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
         process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR],
-            cwd=Path(__file__).parent,
-            env=os.environ | {name: value},
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+            [sys.executable, "-c", SUPERVISOR], cwd=Path(__file__).parent, env=os.environ | {name: value},
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         time.sleep(delay)
         process.kill()
         process.wait()

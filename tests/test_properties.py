@@ -33,12 +33,9 @@ from sweep.records.store import open_store
 
 CASES = os.environ.get("PROPERTY_CASES")
 EASY = settings(
-    max_examples=int(CASES or 100),
-    derandomize=CASES is None,
-    database=None,
-    deadline=None,
+    max_examples=int(CASES or 100), derandomize=CASES is None, database=None, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
-)
+)  # fmt: skip
 COSTLY = settings(EASY, max_examples=int(CASES or 30))
 MAX_MESSAGE = 50_000  # characters; a page of complaints with the known keys
 

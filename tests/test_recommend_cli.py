@@ -27,13 +27,10 @@ def test_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["recommend", "s", "--root", str(root)]) == 0
     shown = capsys.readouterr()
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
-    assert "probability that nothing tried is better by more than the tolerance (not settled)" in shown.out
     assert "evidence: 3 confirming trials with fresh seeds: 10, 11, 12; compared with all 7" in shown.out
-    assert "7 eligible configurations, 2 of them with 3 fresh seeds or more; standard" in shown.out
     assert f"to increase confidence: sweep run s.toml --set confirm.share=1.0 --root {root}" in shown.out
     command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
     assert command in shown.out
-    assert "Findings: " in shown.out
     assert shown.err == ""
 
 
@@ -42,7 +39,6 @@ def test_the_batch_size_comes_first_with_its_curve(root: Path, capsys: pytest.Ca
     found = json.loads(capsys.readouterr().out)["batch_size"]
     assert run_app(["recommend", "s", "--root", str(root)]) == 0
     shown = capsys.readouterr().out
-    assert "steps, samples and time to the target are those to " in shown
     lines = shown.splitlines()
     first, curve = lines.index("Batch size"), lines.index("The best at each batch size")
     assert first < curve < lines.index("accuracy: the highest validation accuracy")
@@ -91,15 +87,12 @@ def test_limits_and_uses(root: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert document["limits"] == {"max_memory_bytes": 3 * 2**30, "max_seconds": 60.0, "min_accuracy": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--max-memory", "lots"], "--max-memory lots: give a number of bytes"),
-        (["--max-seconds", "soon"], "--max-seconds soon"),
-        (["--min-accuracy", "93"], "accuracies are fractions; give 0.93 for 93 %"),
-        (["--use", "fun"], "unknown use 'fun'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--max-memory", "lots"], "--max-memory lots: give a number of bytes"),
+    (["--max-seconds", "soon"], "--max-seconds soon"),
+    (["--min-accuracy", "93"], "accuracies are fractions; give 0.93 for 93 %"),
+    (["--use", "fun"], "unknown use 'fun'"),
+])  # fmt: skip
 def test_mistakes_are_refused(
     root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
@@ -107,11 +100,6 @@ def test_mistakes_are_refused(
     shown = capsys.readouterr()
     assert message in shown.err.replace("\n", " ")
     assert shown.out == ""
-
-
-def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(["recommend", "nowhere", "--root", str(tmp_path)]) == 2
-    assert "no such study folder" in capsys.readouterr().err
 
 
 def test_an_empty_study_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

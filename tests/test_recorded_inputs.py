@@ -117,14 +117,12 @@ def test_a_summary_of_a_later_version_is_read() -> None:
 
 
 DAMAGED = {
-    "no JSON": "{",
-    "no object": "[1]",
+    "no JSON": "{", "no object": "[1]",
     "a count that is none": json.dumps({"data": {"name": "x", "num_train": "<b>many</b>"}}),
     "a class that is none": json.dumps({"data": {"name": "x", "classes": {"a": 3}}}),
     "a plug-in that is none": json.dumps({"plugin": ["mine.py"]}),
-    "a name that is none": json.dumps({"data": {"name": {"a": "b"}}}),
-    "too deep": '{"data":' * 90_000,
-}
+    "a name that is none": json.dumps({"data": {"name": {"a": "b"}}}), "too deep": '{"data":' * 90_000,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGED)

@@ -19,27 +19,20 @@ from sweep.search.session import Options
 __all__ = ["postgres"]
 
 URLS = [
-    "postgresql+psycopg://u:canary@127.0.0.1:1/x",
-    "postgresql+psycopg://127.0.0.1:1/x?user=u&password=canary",
-    "postgresql+psycopg://u:canary@127.0.0.1:port/x",
-    "postgresql+psycopg://u:p@canary@127.0.0.1:1/x",
-    "postgresql+psycopg://u:canary@[::1/x",
-    "postgresql+psycopg://u:canary@127.0.0.1:1/x?sslmode=nonsense",
-    "nonsense://u:canary@127.0.0.1/x",
-    "u:canary@127.0.0.1/x",
-]
+    "postgresql+psycopg://u:canary@127.0.0.1:1/x", "postgresql+psycopg://127.0.0.1:1/x?user=u&password=canary",
+    "postgresql+psycopg://u:canary@127.0.0.1:port/x", "postgresql+psycopg://u:p@canary@127.0.0.1:1/x",
+    "postgresql+psycopg://u:canary@[::1/x", "postgresql+psycopg://u:canary@127.0.0.1:1/x?sslmode=nonsense",
+    "nonsense://u:canary@127.0.0.1/x", "u:canary@127.0.0.1/x",
+]  # fmt: skip
 COMMANDS = ("run quickstart --store", "run quickstart --warm-start", "report --out out", "export --to csv out",
             "recommend", "check", "compare .", "dashboard")  # fmt: skip
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_refusal_repeats_a_password(
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     for url in URLS if command == "recommend" else URLS[:3]:
         first, *rest = command.split()

@@ -11,11 +11,9 @@ from pydantic import ValidationError
 from sweep.config.space import Parameter, count_grid_points, draw_point, pick_grid_point
 
 SPACE = {
-    "batch.micro": Parameter(log2=(5, 10)),
-    "batch.accumulation": Parameter(choice=(1, 2, 4)),
-    "optimizer.momentum": Parameter(float_=(0.5, 0.9)),
-    "optimizer.lr": Parameter(log=(1e-3, 1.0)),
-}
+    "batch.micro": Parameter(log2=(5, 10)), "batch.accumulation": Parameter(choice=(1, 2, 4)),
+    "optimizer.momentum": Parameter(float_=(0.5, 0.9)), "optimizer.lr": Parameter(log=(1e-3, 1.0)),
+}  # fmt: skip
 
 
 def test_log2_holds_both_ends() -> None:
@@ -40,20 +38,12 @@ def test_share_inverts_at(u: float, path: str) -> None:
         assert parameter.at(back) == value
 
 
-@pytest.mark.parametrize(
-    ("form", "message"),
-    [
-        ({"log2": [5, 5]}, "low < high"),
-        ({"log": [0.0, 1.0]}, "above 0"),
-        ({"log2": [0, 31]}, "exponents from 0 to 30"),
-        ({"choice": []}, "one value or more"),
-        ({"choice": [1, 1]}, "each once"),
-        ({"log": [0.1, 1.0], "float": [0.1, 1.0]}, "exactly one of"),
-        ({}, "exactly one of"),
-        ({"uniform": [0, 1]}, "Extra inputs"),
-        ({"float": [0.0, math.inf]}, "finite"),
-    ],
-)
+@pytest.mark.parametrize(("form", "message"), [
+    ({"log2": [5, 5]}, "low < high"), ({"log": [0.0, 1.0]}, "above 0"), ({"log2": [0, 31]}, "exponents from 0 to 30"),
+    ({"choice": []}, "one value or more"), ({"choice": [1, 1]}, "each once"),
+    ({"log": [0.1, 1.0], "float": [0.1, 1.0]}, "exactly one of"), ({}, "exactly one of"),
+    ({"uniform": [0, 1]}, "Extra inputs"), ({"float": [0.0, math.inf]}, "finite"),
+])  # fmt: skip
 def test_bad_forms(form: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Parameter.model_validate(form)

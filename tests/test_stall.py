@@ -36,11 +36,6 @@ def test_a_silent_trial_is_stopped_and_tried_again(
     assert causes(store) == ["stalled", ""]
 
 
-def test_a_trial_that_beats_is_not_stopped(store: Store, tmp_path: Path) -> None:
-    run(store, small(stall_timeout=1.0), "beating", tmp_path)
-    assert causes(store) == [""]
-
-
 SUPERVISOR = """
 import sys
 from contextlib import closing

@@ -155,14 +155,11 @@ def test_other_databases_and_other_versions_are_refused(tmp_path: Path) -> None:
         assert "canary" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ("ALTER TABLE sweep_trials DROP COLUMN bottleneck", "bottleneck"),
-        ('ALTER TABLE sweep_trials ADD COLUMN "config.optimizer.magic" TEXT', "config.optimizer.magic"),
-        ("DROP TABLE sweep_queue", "point"),
-    ],
-)
+@pytest.mark.parametrize(("change", "name"), [
+    ("ALTER TABLE sweep_trials DROP COLUMN bottleneck", "bottleneck"),
+    ('ALTER TABLE sweep_trials ADD COLUMN "config.optimizer.magic" TEXT', "config.optimizer.magic"),
+    ("DROP TABLE sweep_queue", "point"),
+])  # fmt: skip
 def test_tables_of_another_version_are_refused_and_stay_what_they_are(tmp_path: Path, change: str, name: str) -> None:
     path = tmp_path / "study.sqlite"
     make_store(path).close()

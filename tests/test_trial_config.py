@@ -16,15 +16,12 @@ def test_defaults_are_valid_and_flatten_to_every_key() -> None:
     assert build_config(flat, "round trip") == TrialConfig()
 
 
-@pytest.mark.parametrize(
-    ("values", "global_batch", "accumulation"),
-    [
-        ({"batch.micro": 32, "batch.accumulation": 4}, 128, 4),
-        ({"batch.micro": 32, "batch.global": 80}, 80, 3),
-        ({"batch.micro": 64, "batch.global": 64}, 64, 1),
-        ({"batch.micro": 256, "batch.global": 100}, 100, 1),
-    ],
-)
+@pytest.mark.parametrize(("values", "global_batch", "accumulation"), [
+    ({"batch.micro": 32, "batch.accumulation": 4}, 128, 4),
+    ({"batch.micro": 32, "batch.global": 80}, 80, 3),
+    ({"batch.micro": 64, "batch.global": 64}, 64, 1),
+    ({"batch.micro": 256, "batch.global": 100}, 100, 1),
+])  # fmt: skip
 def test_global_batch(values: dict[str, int], global_batch: int, accumulation: int) -> None:
     config = build_config(values, "test")
     assert config.global_batch_size == global_batch
@@ -43,19 +40,16 @@ def test_two_budgets_are_refused() -> None:
         build_config({"budget.epochs": 3.0, "budget.steps": 7}, "here")
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"batch.micr": 3}, r"here: unknown key 'batch.micr'. Did you mean 'batch.micro'"),
-        ({"batch.micro": 0}, r"here: batch.micro: .*greater than or equal to 1 \(given: 0\)"),
-        ({"batch.micro": "64"}, r"batch.micro: .*valid integer"),
-        ({"batch.micro": True}, r"batch.micro: .*valid integer"),
-        ({"optimizer.lr": float("nan")}, r"optimizer.lr: .*finite"),
-        ({"optimizer.lr": 0.0}, r"optimizer.lr: .*greater than 0"),
-        ({"model.name": "resnet9"}, r"model.name: unknown model 'resnet9'. Did you mean 'resnet8'\?"),
-        ({"precision.dtype": "int8"}, r"precision.dtype: .*'fp32'"),
-    ],
-)
+@pytest.mark.parametrize(("values", "message"), [
+    ({"batch.micr": 3}, r"here: unknown key 'batch.micr'. Did you mean 'batch.micro'"),
+    ({"batch.micro": 0}, r"here: batch.micro: .*greater than or equal to 1 \(given: 0\)"),
+    ({"batch.micro": "64"}, r"batch.micro: .*valid integer"),
+    ({"batch.micro": True}, r"batch.micro: .*valid integer"),
+    ({"optimizer.lr": float("nan")}, r"optimizer.lr: .*finite"),
+    ({"optimizer.lr": 0.0}, r"optimizer.lr: .*greater than 0"),
+    ({"model.name": "resnet9"}, r"model.name: unknown model 'resnet9'. Did you mean 'resnet8'\?"),
+    ({"precision.dtype": "int8"}, r"precision.dtype: .*'fp32'"),
+])  # fmt: skip
 def test_bad_values_name_place_key_value_and_rule(values: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_config(values, "here")

@@ -101,16 +101,13 @@ def test_a_kill_leaves_the_point_waiting_or_with_its_trial(tmp_path: Path) -> No
         assert len(list_waiting(store.database, "s")) == 1
 
 
-@pytest.mark.parametrize(
-    ("point", "message"),
-    [
-        ({}, "the point is empty; give a value for one or more of batch.micro, optimizer.lr"),
-        ({"batch.micro": 48}, r"batch.micro = 48 is outside its range, .* run a study of another name"),
-        ({"optimizer.lrr": 0.5}, "unknown key 'optimizer.lrr'. Did you mean 'optimizer.lr'"),
-        ({"optimizer.momentum": 0.5}, "optimizer.momentum does not vary"),
-        ({"batch.micro": 16, "optimizer.lr": 0.001}, "trial 0 has this configuration and seed already"),
-    ],
-)
+@pytest.mark.parametrize(("point", "message"), [
+    ({}, "the point is empty; give a value for one or more of batch.micro, optimizer.lr"),
+    ({"batch.micro": 48}, r"batch.micro = 48 is outside its range, .* run a study of another name"),
+    ({"optimizer.lrr": 0.5}, "unknown key 'optimizer.lrr'. Did you mean 'optimizer.lr'"),
+    ({"optimizer.momentum": 0.5}, "optimizer.momentum does not vary"),
+    ({"batch.micro": 16, "optimizer.lr": 0.001}, "trial 0 has this configuration and seed already"),
+])  # fmt: skip
 def test_what_cannot_be_a_trial_is_refused_at_once(tmp_path: Path, point: dict[str, object], message: str) -> None:
     store, _ = make_study(tmp_path, trials=2)
     with closing(store):

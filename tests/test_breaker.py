@@ -227,14 +227,11 @@ STUDY = {
     "sampler": "random",
     "confirm": {"max_configurations": 1, "seeds": 1},
     "base": {
-        "model.name": "perceptron",
-        "data.name": "digits",
-        "data.subset": 128,
-        "budget.epochs": 1,
+        "model.name": "perceptron", "data.name": "digits", "data.subset": 128, "budget.epochs": 1,
         "schedule.warmup": 0.0,
     },
     "space": {"optimizer.lr": {"log": [0.001, 0.01]}},
-}
+}  # fmt: skip
 
 
 @pytest.mark.wide

@@ -140,12 +140,9 @@ def encoding(**fields: Any) -> Encoding:
 
 def point(model: str, micro: int, accumulation: int, lr: float = 0.1, decay: float = 0.0) -> dict[str, Any]:
     return {
-        "model.name": model,
-        "batch.micro": micro,
-        "batch.accumulation": accumulation,
-        "optimizer.lr": lr,
+        "model.name": model, "batch.micro": micro, "batch.accumulation": accumulation, "optimizer.lr": lr,
         "optimizer.weight_decay": decay,
-    }
+    }  # fmt: skip
 
 
 def test_accuracy_is_shared_across_accumulation_where_the_update_is_the_same() -> None:
@@ -306,15 +303,11 @@ def test_any_objectives(objectives: list[str]) -> None:
     def judge(values: dict[str, Any]) -> Measured:
         miss = abs(np.log10(values["optimizer.lr"]) + 1.0)
         measured: dict[str, float | int] = {
-            "val_accuracy": 0.9 - 0.2 * miss,
-            "val_loss": 0.1 + 0.2 * miss,
-            "train_seconds": 1.0 + 100 / values["batch.micro"],
-            "peak_memory_bytes": 1000 * values["batch.micro"],
-            "total_seconds": 2.0 + 100 / values["batch.micro"],
-            "images_per_second": 1000.0 + values["batch.micro"],
-            "generalization_gap": 0.1 * miss,
-            "num_parameters": 75_000,
-        }
+            "val_accuracy": 0.9 - 0.2 * miss, "val_loss": 0.1 + 0.2 * miss,
+            "train_seconds": 1.0 + 100 / values["batch.micro"], "peak_memory_bytes": 1000 * values["batch.micro"],
+            "total_seconds": 2.0 + 100 / values["batch.micro"], "images_per_second": 1000.0 + values["batch.micro"],
+            "generalization_gap": 0.1 * miss, "num_parameters": 75_000,
+        }  # fmt: skip
         return "complete", measured
 
     records = search(make_spec(sampler="cost_aware", objectives=objectives), 24, judge)

@@ -76,14 +76,10 @@ def make_probe(wanted: TrialConfig | None = None, pace: float = 1.0, flags: tupl
     wanted = wanted or config()
     samples = wanted.micro_batch * min(find_largest_accumulation(wanted), 2)
     return ProbeRecord(
-        shape_key="key",
-        device=DEVICE,
-        shape=derive_shape(wanted).text,
-        step_seconds_mean=pace * (UPDATE + samples * PER_SAMPLE),
-        update_seconds=pace * UPDATE,
-        num_train=NUM_TRAIN,
+        shape_key="key", device=DEVICE, shape=derive_shape(wanted).text,
+        step_seconds_mean=pace * (UPDATE + samples * PER_SAMPLE), update_seconds=pace * UPDATE, num_train=NUM_TRAIN,
         quality_flags=flags,
-    )
+    )  # fmt: skip
 
 
 def frame_of(probes: Sequence[ProbeRecord]) -> pd.DataFrame:
@@ -303,15 +299,9 @@ class Machine:
 def record_of(seconds: float, *flags: str, number: int = 0, wanted: TrialConfig | None = None) -> TrialRecord:
     wanted = wanted or config()
     return TrialRecord(
-        number=number,
-        phase="search",
-        values=flatten_config(wanted),
-        outcome="complete",
-        measurements=measure(seconds),
-        shape_digest=digest_trial_shape(wanted),
-        device=DEVICE,
-        quality_flags=flags,
-    )
+        number=number, phase="search", values=flatten_config(wanted), outcome="complete",
+        measurements=measure(seconds), shape_digest=digest_trial_shape(wanted), device=DEVICE, quality_flags=flags,
+    )  # fmt: skip
 
 
 DISTURBED = record_of(0.7, "busy_host", "uncertain_time")

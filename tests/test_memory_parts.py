@@ -115,12 +115,9 @@ def test_hostile_names_of_a_model_stay_texts() -> None:
 
 def record(number: int, config: TrialConfig, seconds: float, outcome: Any = "complete") -> TrialRecord:
     return TrialRecord(
-        number=number,
-        phase="search",
-        values=flatten_config(config),
-        outcome=outcome,
+        number=number, phase="search", values=flatten_config(config), outcome=outcome,
         measurements={"total_seconds": seconds},
-    )
+    )  # fmt: skip
 
 
 def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.MonkeyPatch) -> None:

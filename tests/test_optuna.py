@@ -35,14 +35,10 @@ from sweep.search.session import Options, run_study
 
 def _spec() -> StudySpec:
     space = {
-        "batch.micro": {"log2": [5, 10]},
-        "batch.accumulation": {"int": [1, 4]},
-        "optimizer.lr": {"log": [1e-3, 1.0]},
-        "optimizer.weight_decay": {"float": [0.0, 1e-3]},
-        "precision.channels_last": {"choice": [True, False]},
-        "data.subset": {"choice": [None, 100]},
-        "budget.epochs": {"choice": [1, 2]},
-    }
+        "batch.micro": {"log2": [5, 10]}, "batch.accumulation": {"int": [1, 4]}, "optimizer.lr": {"log": [1e-3, 1.0]},
+        "optimizer.weight_decay": {"float": [0.0, 1e-3]}, "precision.channels_last": {"choice": [True, False]},
+        "data.subset": {"choice": [None, 100]}, "budget.epochs": {"choice": [1, 2]},
+    }  # fmt: skip
     return build_study({"name": "s", "space": space}, "test")
 
 

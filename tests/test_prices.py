@@ -19,19 +19,10 @@ from sweep.records.loading import load_frames
 from sweep.search.study_forecast import Forecast
 
 FORECAST = Forecast(
-    num_trials=4,
-    num_reused=0,
-    num_confirm=0,
-    num_not_fitting=0,
-    expected_total_seconds=3600.0,
-    expected_total_seconds_low=1800.0,
-    expected_total_seconds_high=7200.0,
-    peak_memory_bytes_low=None,
-    peak_memory_bytes_high=None,
-    memory_limit_bytes=2**30,
-    num_probes=0,
-    probing_seconds=0.0,
-)
+    num_trials=4, num_reused=0, num_confirm=0, num_not_fitting=0, expected_total_seconds=3600.0,
+    expected_total_seconds_low=1800.0, expected_total_seconds_high=7200.0, peak_memory_bytes_low=None,
+    peak_memory_bytes_high=None, memory_limit_bytes=2**30, num_probes=0, probing_seconds=0.0,
+)  # fmt: skip
 
 
 def test_a_forecast_has_the_price_of_its_time() -> None:

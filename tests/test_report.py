@@ -24,10 +24,7 @@ from reports.draw import draw_picture
 from reports.evidence import MAX_DETAILED, describe_basis, gather_evidence
 from reports.figures.all_figures import GROUPS, make_figures
 from reports.figures.batch import make_memory
-from reports.labels import (
-    format_probability,
-    format_value,
-)
+from reports.labels import format_probability, format_value
 from reports.page.data import write_study
 from reports.page.page import _describe_reuse, _list_settings, render_page
 from reports.page.tables import make_front_table, make_uses_table

@@ -67,13 +67,10 @@ def test_page_and_terminal_say_the_same_of_the_data() -> None:
         "imagefolder in photos: 1,300 training, 228 validation and 269 test images",
         "3 classes; fewest 6 (c00), most 2,208 (c02) images",
         "validation: 15% of all images that are left; test: 15% of all images",
-        "8 x 8 (900), 9 x 9 (90), 10 x 10 (9), 11 x 11 (8), other sizes (13)",
-        "RGB",
-        "7, hidden: a/.0.png, a/.1.png ...",
-        "1, left out by data.subset = 4",
-        "val/ shares 3 images with train/",
+        "8 x 8 (900), 9 x 9 (90), 10 x 10 (9), 11 x 11 (8), other sizes (13)", "RGB",
+        "7, hidden: a/.0.png, a/.1.png ...", "1, left out by data.subset = 4", "val/ shares 3 images with train/",
         "0123456789ab",
-    ):
+    ):  # fmt: skip
         assert words in page
         assert words in terminal
     assert "c01\n105\n2\n1,000" in page
@@ -117,31 +114,19 @@ def test_a_set_that_is_not_there_yet_has_no_table() -> None:
 def test_hostile_names_never_reach_the_page_or_the_terminal_raw() -> None:
     names = (*HOSTILE, "a\udcff", "b\nnote: trust me", "c\x1b[2J")
     data = DataSummary(
-        name="imagefolder",
-        root=HOSTILE[0],
-        num_train=1,
-        num_val=1,
-        num_test=1,
-        classes={name: {"train": 1, "val": 1, "test": 1} for name in names},
-        held_out=HOSTILE[2],
-        ignored=tuple(Ignored(reason=name, num_files=2, examples=(name,)) for name in names),
-        notes=names,
+        name="imagefolder", root=HOSTILE[0], num_train=1, num_val=1, num_test=1,
+        classes={name: {"train": 1, "val": 1, "test": 1} for name in names}, held_out=HOSTILE[2],
+        ignored=tuple(Ignored(reason=name, num_files=2, examples=(name,)) for name in names), notes=names,
         digest="0" * 32,
-    )
+    )  # fmt: skip
     evidence = gather_evidence(dataclasses.replace(make_frames(8), data=data))
     page = render_page(evidence, NO_FIGURES)
     page.encode()  # a lone surrogate cannot be written
     head = page.partition("<script>")[0]
     for raw in (
-        "<script>window",
-        "<img src=x",
-        "<svg onload",
-        "<a href='https",
-        "<iframe",
-        "<base",
-        "<style>*",
+        "<script>window", "<img src=x", "<svg onload", "<a href='https", "<iframe", "<base", "<style>*",
         "<meta http-equiv=refresh",
-    ):
+    ):  # fmt: skip
         assert raw not in head
     assert page.count("</script>") == 3
     lines = format_data(data)

@@ -160,12 +160,9 @@ def test_another_base_teaches_nothing(tmp_path: Path, spec: StudySpec) -> None:
 # ---------------------------------------------------------------------- tables
 
 ROWS = {
-    "batch.micro": [64, 128, None],
-    "config.optimizer.lr": [0.1, 0.01, 0.01],
-    "val_accuracy": [0.9, 0.8, 0.7],
-    "train_seconds": [3.0, None, 1.0],
-    "remark": ["mine", None, None],
-}
+    "batch.micro": [64, 128, None], "config.optimizer.lr": [0.1, 0.01, 0.01], "val_accuracy": [0.9, 0.8, 0.7],
+    "train_seconds": [3.0, None, 1.0], "remark": ["mine", None, None],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -18,12 +18,7 @@ from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome
 from sweep.records.records import TrialRecord
 from sweep.search.cost_aware import CostAxis, GaussianPrediction, find_curve_gains
-from sweep.search.seeds import (
-    collect_costs,
-    count_confirmations,
-    find_front,
-    list_confirmations,
-)
+from sweep.search.seeds import collect_costs, count_confirmations, find_front, list_confirmations
 from sweep.search.tuner import Stopped
 
 NOISE = 0.003

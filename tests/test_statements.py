@@ -21,14 +21,9 @@ RATES = (0.003, 0.01, 0.03)  # the middle one is the best
 
 
 def make_study(
-    curve: dict[int, tuple[float, float]],
-    num_seeds: int = 5,
-    noise: float = 0.001,
-    seed: int = 0,
-    rates: tuple[float, ...] = RATES,
-    sizes: tuple[int, ...] = (),
-    **changes: Any,
-) -> MadeFrames:
+    curve: dict[int, tuple[float, float]], num_seeds: int = 5, noise: float = 0.001, seed: int = 0,
+    rates: tuple[float, ...] = RATES, sizes: tuple[int, ...] = (), **changes: Any,
+) -> MadeFrames:  # fmt: skip
     """Each batch size at each rate once, and the best rate of each with so many fresh seeds."""
     space = {
         "batch.micro": {"choice": sorted({*curve, *sizes})},

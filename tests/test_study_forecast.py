@@ -20,14 +20,7 @@ from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.records import ProbeRecord
 from sweep.search.pruner import NUM_NEAREST
 from sweep.search.seeds import list_confirmations
-from sweep.search.study_forecast import (
-    FACTOR,
-    WIDTH,
-    Forecast,
-    RemainingWork,
-    list_remaining,
-    make_forecast,
-)
+from sweep.search.study_forecast import FACTOR, WIDTH, Forecast, RemainingWork, list_remaining, make_forecast
 from sweep.training.trial import run_trial
 
 # The law of a made-up machine: seconds of a micro batch of m samples, of an update, of what comes before the clock.
@@ -46,23 +39,13 @@ def probe_of(wanted: TrialConfig, pace: float = 1.0) -> ProbeRecord:
     micro, accumulation = probed.micro_batch, find_largest_accumulation(probed)
     step = pace * (UPDATE + accumulation * (FIXED + PER_SAMPLE * micro))
     return ProbeRecord(
-        shape_key=make_shape_key(derive_shape(wanted), ""),
-        device="made up",
-        shape=derive_shape(wanted).text,
-        micro_batch=micro,
-        step_seconds_median=step,
-        step_seconds_mean=step,
-        update_seconds=pace * UPDATE,
-        eval_images_per_second=EVAL_RATE,
-        setup_seconds=SETUP,
-        warmup_seconds=first_steps(micro, accumulation),
-        memory_seconds=0.0,
-        launch_seconds=LAUNCH,
-        peak_memory_bytes=1_000_000 + 1000 * micro + (4000 if accumulation > 1 else 0),
-        num_parameters=1000,
-        num_train=NUM_TRAIN,
-        num_validation=NUM_VALIDATION,
-    )
+        shape_key=make_shape_key(derive_shape(wanted), ""), device="made up", shape=derive_shape(wanted).text,
+        micro_batch=micro, step_seconds_median=step, step_seconds_mean=step, update_seconds=pace * UPDATE,
+        eval_images_per_second=EVAL_RATE, setup_seconds=SETUP, warmup_seconds=first_steps(micro, accumulation),
+        memory_seconds=0.0, launch_seconds=LAUNCH,
+        peak_memory_bytes=1_000_000 + 1000 * micro + (4000 if accumulation > 1 else 0), num_parameters=1000,
+        num_train=NUM_TRAIN, num_validation=NUM_VALIDATION,
+    )  # fmt: skip
 
 
 def first_steps(micro: int, accumulation: int) -> float:

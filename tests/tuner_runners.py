@@ -21,16 +21,9 @@ def describe(_device: str) -> dict[str, Any]:
 
 def evaluation(step: int, accuracy: float) -> Evaluation:
     return Evaluation(
-        step=step,
-        epoch=step / 10,
-        samples=64 * step,
-        train_seconds=0.1 * step,
-        train_loss=1.0,
-        val_loss=1.0,
-        val_accuracy=accuracy,
-        learning_rate=0.1,
-        global_batch_size=64,
-    )
+        step=step, epoch=step / 10, samples=64 * step, train_seconds=0.1 * step, train_loss=1.0, val_loss=1.0,
+        val_accuracy=accuracy, learning_rate=0.1, global_batch_size=64,
+    )  # fmt: skip
 
 
 def formula(task: TrialTask) -> Iterator[Message]:

@@ -26,16 +26,14 @@ def table_spec(**fields: object) -> StudySpec:
             "objectives": list(OBJECTIVES),
             "base": {"budget.epochs": NUM_EVALUATIONS},
             "space": {
-                "model.name": {"choice": ["resnet8", "vit_micro"]},
-                "batch.micro": {"log2": [4, 8]},
-                "batch.accumulation": {"choice": [1, 4]},
-                "optimizer.lr": {"choice": RATES},
+                "model.name": {"choice": ["resnet8", "vit_micro"]}, "batch.micro": {"log2": [4, 8]},
+                "batch.accumulation": {"choice": [1, 4]}, "optimizer.lr": {"choice": RATES},
                 "optimizer.weight_decay": {"choice": DECAYS},
             },
             **fields,
         },
         "test",
-    )
+    )  # fmt: skip
 
 
 @dataclass

@@ -296,11 +296,9 @@ def test_what_is_left_out_is_named() -> None:
     size = replace(full, num_models=1, num_batches=2, epochs=5, tunes_decay=False)
     assert pick_batches(decisions, 2) == (48, 128)
     assert describe_left_out(size, full, decisions) == [
-        "the model vit_tiny",
-        "the effective batch sizes 32, 64, 256, 512",
-        f"{full.epochs - 5} of {full.epochs} epochs",
-        "tuning of the weight decay",
-    ]
+        "the model vit_tiny", "the effective batch sizes 32, 64, 256, 512",
+        f"{full.epochs - 5} of {full.epochs} epochs", "tuning of the weight decay",
+    ]  # fmt: skip
     fixed = {"budget.steps": 100, "optimizer.weight_decay": 0.01}  # what is given is not left out for lack of time
     assert describe_left_out(size, full, decisions, fixed) == [
         "the model vit_tiny",

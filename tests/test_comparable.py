@@ -52,11 +52,9 @@ def test_confirmed_median_leaves_out_the_seed_that_was_picked():
 
 def test_one_confirming_seed_has_no_interval_and_failed_seeds_are_counted():
     frame = table(
-        trial(0, 0.9, 10.0),
-        confirm(1, 0.8, 11.0, 1),
-        confirm(2, None, None, 2, outcome="diverged"),
+        trial(0, 0.9, 10.0), confirm(1, 0.8, 11.0, 1), confirm(2, None, None, 2, outcome="diverged"),
         confirm(3, None, None, 3, outcome=None),
-    )
+    )  # fmt: skip
     row = frame.iloc[0]
     assert (row["val_accuracy"], row["num_seeds"], row["num_failed_seeds"]) == (0.8, 1, 1)
     assert math.isnan(row["val_accuracy_low"])

@@ -114,11 +114,9 @@ def test_a_sure_logarithm_is_a_step() -> None:
 
 def test_an_axis_goes_up_with_the_cost_and_back_to_it() -> None:
     for name, values in {
-        "val_accuracy": [0.0, 0.35, 0.98, 1.0],
-        "train_seconds": [1e-3, 1.0, 1e4],
-        "images_per_second": [1.0, 5e4],
+        "val_accuracy": [0.0, 0.35, 0.98, 1.0], "train_seconds": [1e-3, 1.0, 1e4], "images_per_second": [1.0, 5e4],
         "generalization_gap": [-0.1, 0.0, 0.4],
-    }.items():
+    }.items():  # fmt: skip
         costs = METRICS[name].sign * np.array(values)
         places = CostAxis(name).of_values(np.array(values))
         assert CostAxis(name).of_costs(costs) == pytest.approx(places)

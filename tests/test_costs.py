@@ -57,10 +57,8 @@ def config(**values: Any) -> TrialConfig:
 def measure(seconds: float, num_steps: int = 20) -> dict[str, float | int]:
     """What the clock says of a trial of four epochs of 100 images, in an hour in all, so that a probe is cheap."""
     measured: dict[str, float | int] = {
-        "val_accuracy": 0.9,
-        "train_seconds": seconds,
-        "images_per_second": 400 / seconds,
-    }
+        "val_accuracy": 0.9, "train_seconds": seconds, "images_per_second": 400 / seconds,
+    }  # fmt: skip
     return measured | {"num_steps": num_steps, "num_epochs": 4.0, "total_seconds": 3600.0, "eval_seconds": 9.0}
 
 
@@ -317,15 +315,13 @@ DISTURBED = record_of(0.7, "busy_host", "uncertain_time")
         (DISTURBED, Machine(pace=3.0), 2),  # it took longer than a trial
         (record_of(0.7, "packed"), Machine(), 1),
         (
-            replace(DISTURBED, measurements=DISTURBED.measurements | {"total_seconds": 1.0}),
-            Machine(),
-            0,
+            replace(DISTURBED, measurements=DISTURBED.measurements | {"total_seconds": 1.0}), Machine(), 0,
         ),  # it costs more
         (replace(DISTURBED, device="other"), Machine(), 0),
         (replace(DISTURBED, outcome="diverged"), Machine(), 0),
         (record_of(0.7, "uncertain_time", wanted=config(**{"batch.schedule": "linear"})), Machine(), 0),
     ],
-)
+)  # fmt: skip
 def test_the_shape_of_a_disturbed_trial_is_probed_until_there_is_a_reference(
     record: TrialRecord, machine: Machine, num_expected: int
 ) -> None:

@@ -213,11 +213,9 @@ def test_a_run_mirrors_its_trials_and_those_that_a_killed_one_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = make_spec(
-        trials=2,
-        sampler="random",
-        confirm={"seeds": 0},
+        trials=2, sampler="random", confirm={"seeds": 0},
         base={"data.name": "digits", "data.subset": 100, "budget.steps": 2, "model.name": "resnet8"},
-    )
+    )  # fmt: skip
     options = Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu"))
     with monkeypatch.context() as patch:
         patch.setattr(Mirror, "write_all", lambda _: None)  # as if it had been killed when its last trial had ended

@@ -29,11 +29,9 @@ def test_a_forecast_has_the_price_of_its_time() -> None:
     price = make_spec(price_per_hour=2.5, currency="EUR").price
     assert "forecast: price about 2.50 EUR (1.25 to 5.00)" in format_forecast(FORECAST, price)
     assert _price_forecast(FORECAST, price) == {
-        "expected_total_price": 2.5,
-        "expected_total_price_low": 1.25,
-        "expected_total_price_high": 5.0,
+        "expected_total_price": 2.5, "expected_total_price_low": 1.25, "expected_total_price_high": 5.0,
         "currency": "EUR",
-    }
+    }  # fmt: skip
     assert not any("price" in line for line in format_forecast(FORECAST, None))
     assert set(_price_forecast(FORECAST, None).values()) == {None, ""}
 

@@ -171,11 +171,9 @@ def curves(task: TrialTask) -> Iterator[Message]:
         yield seen
     measured = {"val_accuracy": seen.val_accuracy, "train_seconds": seconds, "peak_memory_bytes": int(memory)}
     yield Ending(
-        outcome="complete",
-        measurements=measured | {"total_seconds": seconds},
-        device="test device",
+        outcome="complete", measurements=measured | {"total_seconds": seconds}, device="test device",
         environment={"device": "test device"},
-    )
+    )  # fmt: skip
 
 
 def run(store: Store, trials: int, pruner: str = "front") -> None:

@@ -102,10 +102,8 @@ def test_the_window_keeps_the_front_and_the_latest() -> None:
 
 
 SPACE: dict[str, Any] = {
-    "batch.micro": {"log2": [4, 6]},
-    "batch.accumulation": {"choice": [1, 4]},
-    "optimizer.lr": {"log": [1e-4, 1.0]},
-}
+    "batch.micro": {"log2": [4, 6]}, "batch.accumulation": {"choice": [1, 4]}, "optimizer.lr": {"log": [1e-4, 1.0]},
+}  # fmt: skip
 
 
 def retuning(**fields: Any) -> StudySpec:

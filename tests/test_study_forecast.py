@@ -195,10 +195,8 @@ def seconds_of(sample: Sequence[TrialConfig]) -> list[float]:
 
 def between(found: Forecast) -> tuple[float, float, float]:
     low, middle, high = (
-        found.expected_total_seconds_low,
-        found.expected_total_seconds,
-        found.expected_total_seconds_high,
-    )
+        found.expected_total_seconds_low, found.expected_total_seconds, found.expected_total_seconds_high,
+    )  # fmt: skip
     assert low is not None and middle is not None and high is not None  # noqa: PT018
     return low, middle, high
 

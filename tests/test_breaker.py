@@ -63,32 +63,26 @@ def make_traceback(message: str, line: int = 3) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("b", "b"),
-        (make_traceback("ValueError: 64 rows at 0x7f3a"), make_traceback("ValueError: 8 rows at 0x11", 9)),
-        (make_traceback("KeyError: 'a'"), make_traceback("KeyError: 'a'")[34:]),
-        ("cannot open /tmp/x1ab/file.txt", "cannot open /tmp/q_9/other.txt"),
-        ("images changed: digest 3fa9c1d2e4b5", "images changed: digest 00ffaa1122bc"),
-        ("data.root: 2 of 9 images cannot be used:\n  a.png is empty\nRepair them.",
-         "data.root: 1 of 9 images cannot be used:\n  b.png is cut\nRepair them."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("first", "second"), [
+    ("b", "b"),
+    (make_traceback("ValueError: 64 rows at 0x7f3a"), make_traceback("ValueError: 8 rows at 0x11", 9)),
+    (make_traceback("KeyError: 'a'"), make_traceback("KeyError: 'a'")[34:]),
+    ("cannot open /tmp/x1ab/file.txt", "cannot open /tmp/q_9/other.txt"),
+    ("images changed: digest 3fa9c1d2e4b5", "images changed: digest 00ffaa1122bc"),
+    ("data.root: 2 of 9 images cannot be used:\n  a.png is empty\nRepair them.",
+     "data.root: 1 of 9 images cannot be used:\n  b.png is cut\nRepair them."),
+])  # fmt: skip
 def test_two_crashes_that_differ_only_in_numbers_and_temporary_names_are_alike(first: str, second: str) -> None:
     assert listen(crash(first)) == ""
     assert listen(crash(first), crash(second)).startswith("2 trials in a row crashed in the same way: ")
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("a", "b"),
-        (make_traceback("ValueError: no rows"), make_traceback("TypeError: no rows")),
-        ("cannot open /data/x/file.txt", "cannot open /data/y/file.txt"),
-        ("killed by SIGSEGV\nat work", "killed by SIGABRT\nat work"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("first", "second"), [
+    ("a", "b"),
+    (make_traceback("ValueError: no rows"), make_traceback("TypeError: no rows")),
+    ("cannot open /data/x/file.txt", "cannot open /data/y/file.txt"),
+    ("killed by SIGSEGV\nat work", "killed by SIGABRT\nat work"),
+])  # fmt: skip
 def test_crashes_of_another_class_or_message_are_not_alike(first: str, second: str) -> None:
     assert listen(*map(crash, (first, second, first, second))) == ""
 

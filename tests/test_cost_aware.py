@@ -289,14 +289,10 @@ def test_after_the_turns_the_dear_name_waits() -> None:
         assert third.values["model.name"] == "resnet8"
 
 
-@pytest.mark.parametrize(
-    "objectives",
-    [
-        ["val_accuracy"],
-        ["val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"],
-        ["generalization_gap", "images_per_second", "num_parameters"],
-    ],
-)
+@pytest.mark.parametrize("objectives", [
+    ["val_accuracy"], ["val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"],
+    ["generalization_gap", "images_per_second", "num_parameters"],
+])  # fmt: skip
 def test_any_objectives(objectives: list[str]) -> None:
     def judge(values: dict[str, Any]) -> Measured:
         miss = abs(np.log10(values["optimizer.lr"]) + 1.0)

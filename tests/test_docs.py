@@ -141,14 +141,11 @@ def save_tensors(folder: Path) -> None:
         torch.save({"x": images, "y": torch.arange(count) % 10}, folder / f"{name}.pt")
 
 
-@pytest.mark.parametrize(
-    ("name", "data_set", "save", "counts"),
-    [
-        ("arrays.py", "scans", save_arrays, (140, 30, 30)),
-        ("tensors.py", "cells", save_tensors, (180, 20, 40)),
-        ("torchvision_set.py", "fake", None, (270, 30, 60)),
-    ],
-)
+@pytest.mark.parametrize(("name", "data_set", "save", "counts"), [
+    ("arrays.py", "scans", save_arrays, (140, 30, 30)),
+    ("tensors.py", "cells", save_tensors, (180, 20, 40)),
+    ("torchvision_set.py", "fake", None, (270, 30, 60)),
+])  # fmt: skip
 def test_the_data_sets_are_counted_and_train(
     tmp_path: Path, name: str, data_set: str, save: Callable[[Path], None] | None, counts: tuple[int, int, int]
 ) -> None:

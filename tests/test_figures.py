@@ -180,17 +180,10 @@ def test_many_trials_become_a_density():
     assert "2,000 of them as single points" in make_fronts(evidence)[0].caption
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [],
-        [trial(0, 0.9, 1.0)],
-        [trial(0, None, None, outcome="crashed"), trial(1, None, None, outcome="not_fitting")],
-        [trial(0, None, None, outcome=None)],
-        [trial(0, math.nan, 5.0)],
-        [trial(0, 0.9, 0.0)],
-    ],
-)
+@pytest.mark.parametrize("rows", [
+    [], [trial(0, 0.9, 1.0)], [trial(0, None, None, outcome="crashed"), trial(1, None, None, outcome="not_fitting")],
+    [trial(0, None, None, outcome=None)], [trial(0, math.nan, 5.0)], [trial(0, 0.9, 0.0)],
+])  # fmt: skip
 def test_thin_evidence_makes_figures_or_none(rows):
     for figure in make_figures(evidence_of(*rows)).figures:
         assert figure.panels

@@ -57,14 +57,10 @@ def test_a_settled_statement_heads_the_figure_that_shows_it(evidence, figures):
     assert text_of(evidence, "equally_good") not in add_findings(slices, open_).finding
 
 
-@pytest.mark.parametrize(
-    ("metric", "field", "choose", "word"),
-    [
-        ("val_accuracy", "accuracy", max, "highest"),
-        ("train_seconds", "seconds", min, "shortest"),
-        ("peak_memory_bytes", "memory_bytes", min, "lowest"),
-    ],
-)
+@pytest.mark.parametrize(("metric", "field", "choose", "word"), [
+    ("val_accuracy", "accuracy", max, "highest"), ("train_seconds", "seconds", min, "shortest"),
+    ("peak_memory_bytes", "memory_bytes", min, "lowest"),
+])  # fmt: skip
 def test_the_best_batch_size_is_named_with_the_estimate_of_the_answer(evidence, figures, metric, field, choose, word):
     known = [point for point in evidence.answer.batch_size.curve if point.num_seeds]
     best = choose(known, key=lambda point: getattr(point, field).median)

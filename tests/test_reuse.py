@@ -178,16 +178,13 @@ def test_a_table_is_read_by_the_names_of_its_columns(tmp_path: Path, spec: Study
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"batch.micro": None}, "no column batch.micro"),
-        ({"val_accuracy": None, "train_seconds": None}, "no column of an objective"),
-        ({"val_accuracy": ["good", "bad", "bad"]}, "'good' is no number"),
-        ({"outcome": ["fine"] * 3}, "outcome"),
-        ({"batch.micro": [3, 3, 3]}, "log2"),
-    ],
-)
+@pytest.mark.parametrize(("change", "word"), [
+    ({"batch.micro": None}, "no column batch.micro"),
+    ({"val_accuracy": None, "train_seconds": None}, "no column of an objective"),
+    ({"val_accuracy": ["good", "bad", "bad"]}, "'good' is no number"),
+    ({"outcome": ["fine"] * 3}, "outcome"),
+    ({"batch.micro": [3, 3, 3]}, "log2"),
+])  # fmt: skip
 def test_a_table_that_cannot_be_used_is_refused(
     tmp_path: Path, spec: StudySpec, change: dict[str, Any], word: str
 ) -> None:

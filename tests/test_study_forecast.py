@@ -56,15 +56,12 @@ def first_steps(micro: int, accumulation: int) -> float:
 # ---------------------------------------------------------------------- the amount of work
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"budget.epochs": 3, "batch.micro": 16},
-        {"budget.epochs": 1.5, "batch.micro": 32, "batch.accumulation": 2},
-        {"budget.steps": 9, "batch.micro": 64, "batch.global": 96},
-        {"budget.samples": 410, "batch.micro": 16, "model.norm": "group"},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"budget.epochs": 3, "batch.micro": 16},
+    {"budget.epochs": 1.5, "batch.micro": 32, "batch.accumulation": 2},
+    {"budget.steps": 9, "batch.micro": 64, "batch.global": 96},
+    {"budget.samples": 410, "batch.micro": 16, "model.norm": "group"},
+])  # fmt: skip
 def test_the_amount_is_what_a_trial_does(values: dict[str, Any]) -> None:
     wanted = build_config({"data.subset": 200, **values}, "test")
     said = list(run_trial(TrialTask(number=0, config=wanted, device="cpu")))

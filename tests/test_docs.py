@@ -95,12 +95,10 @@ def test_the_example_of_an_answer_reads_one(capsys: pytest.CaptureFixture[str]) 
 def test_the_python_example_runs_a_small_study(tmp_path: Path) -> None:
     study = template()
     for usual, fast in (
-        ("trials = 12", "trials = 2"),
-        ("budget.epochs = 5", "budget.epochs = 1\ndata.subset = 200"),
-        ("log2 = [4, 8]", "log2 = [4, 5]"),
-        ("max_configurations = 16", "max_configurations = 1"),
+        ("trials = 12", "trials = 2"), ("budget.epochs = 5", "budget.epochs = 1\ndata.subset = 200"),
+        ("log2 = [4, 8]", "log2 = [4, 5]"), ("max_configurations = 16", "max_configurations = 1"),
         ("confirm.seeds = 20", "confirm.seeds = 1"),
-    ):
+    ):  # fmt: skip
         assert usual in study
         study = study.replace(usual, fast)
     (tmp_path / "my_study.toml").write_text(study)

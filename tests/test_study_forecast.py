@@ -257,14 +257,9 @@ def test_probes_are_few_begin_with_every_kind_and_spread_over_sizes() -> None:
     sample = [*sizes(16, 32, 64, 128, 256), *sizes(16, 256, model__name="vit_micro")]
     _, probed = forecast(sample, num_trials=10**6)
     assert [(one.model.name, one.micro_batch) for one in probed] == [
-        ("resnet8", 16),
-        ("vit_micro", 16),
-        ("resnet8", 256),
-        ("vit_micro", 256),
-        ("resnet8", 64),
-        ("resnet8", 32),
+        ("resnet8", 16), ("vit_micro", 16), ("resnet8", 256), ("vit_micro", 256), ("resnet8", 64), ("resnet8", 32),
         ("resnet8", 128),
-    ]
+    ]  # fmt: skip
     _, few = forecast(sizes(*range(8, 128)), num_trials=10**6)
     assert len(few) == 16
     _, least = forecast(sample, num_trials=1, limit_seconds=1e-6)

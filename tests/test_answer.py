@@ -233,12 +233,6 @@ def test_the_configuration_can_be_trained_again() -> None:
     assert item.global_batch_size == frame.loc[frame["number"] == item.number, "global_batch_size"].iloc[0]
 
 
-def test_equal_records_give_equal_answers() -> None:
-    frames = make_frames(30, confirm=3)
-    first, second = (json.dumps(as_document(recommend(frames))) for _ in range(2))
-    assert first == second
-
-
 def test_a_lucky_single_seed_does_not_beat_confirmed_ones() -> None:
     rows = confirm(ACCURATE, 5, [(0.960, 99.0), (0.940, 101.0), (0.950, 102.0)])
     lucky = trial(9, 0.958, 99.0, 40 * MIB, **{"config.batch.micro": 64})

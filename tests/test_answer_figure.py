@@ -1,9 +1,7 @@
 """The answer's figure and the texts of the first screen: both have the numbers of the answer."""
 
-import math
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,11 @@ from matplotlib.text import Text
 from reports.draw import _STYLE, draw_inline, make_canvas
 from reports.evidence import Evidence, gather_evidence
 from reports.figure import Absent, Figure, Intervals, Lines, Paper, Points, Rule
-from reports.figures.answer import AnswerMarks, _draw_accuracies, collect_marks, make_answer
+from reports.figures.answer import AnswerMarks, collect_marks, make_answer
 from reports.labels import format_estimate, format_probability
 from reports.texts import describe_first
 from reports.writing import write_frames_report
 from sweep.analysis.recommendation import as_document
-from sweep.analysis.statistics import Interval
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 WIDTHS = {"screen": 1200 / 130, "column": 3.25, "page": 6.75}
@@ -150,13 +147,6 @@ def test_what_lies_below_the_cut_is_counted_and_at_the_edge(figure: Figure, foun
     assert found.cut <= found.floor
 
 
-def test_a_tuned_accuracy_below_the_cut_has_its_value_beside_it(found: AnswerMarks) -> None:
-    kept, *rest = found.curve
-    marks = replace(found, curve=(replace(kept, accuracy=Interval(0.3812, 0.36, 0.40, 3)), *rest))
-    labels = [layer.labels for layer in _draw_accuracies(marks).layers if isinstance(layer, Points)]
-    assert ("38 %",) in labels
-
-
 def test_one_trial_alone_has_no_front_and_no_ideal_line() -> None:
     alone = make_answer(gather_evidence(make_frames(1)))
     assert isinstance(alone, Figure)
@@ -231,12 +221,3 @@ def test_text_of_the_records_does_not_become_markup() -> None:
     text = draw_inline(made, 11.0)
     assert "&lt;script&gt;" in text
     assert "<script" not in text
-
-
-def test_the_first_screen_stands_before_the_recommendations(evidence: Evidence, tmp_path: Path) -> None:
-    text = write_frames_report(evidence.frames, tmp_path / "report.html", formats=()).read_text(encoding="utf-8")
-    head = text.partition('id="answer"')[0]
-    assert head.count("<svg") == 2
-    assert describe_first(evidence).headline in head
-    assert head.count('<tr class="named">') == 1
-    assert math.isfinite(evidence.answer.batch_size.named.values["val_accuracy"].median)

@@ -209,11 +209,3 @@ def test_files_that_are_named_are_there() -> None:
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"`((?:sweep|reports|studies|tests|docs)/[\w./]+\.\w+)`", text):
             assert (ROOT / name).exists(), name
-
-
-def test_a_ratio_to_a_budget_has_no_unit_of_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    measured = importlib.import_module("generators.measured")
-    shown = {name: row.unit for name, row in measured.MEASURED.items() if "budget" in row.against}
-    assert len(shown) >= 3
-    assert set(shown.values()) == {measured.BUDGET}

@@ -78,15 +78,6 @@ def test_texts_of_a_narrow_axis_do_not_run_into_each_other() -> None:
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
-def test_the_label_stands_clear_of_the_texts() -> None:
-    ticks = ((0.0, "a"), (1.0, "a rather long name of a row"))
-    layer = Points(name="p", role="search", x=(0.0, 8.0), y=(0.0, 1.0))
-    area = drawn(Panel(x=Axis(label="x"), y=Axis(label="rows", ticks=ticks), layers=(layer,)))
-    label = area.yaxis.label.get_window_extent()
-    assert label.x0 >= 0.0
-    assert label.x1 < min(text.get_window_extent().x0 for text in area.get_yticklabels())
-
-
 def test_a_mark_at_the_end_of_the_longest_bar_is_whole() -> None:
     bars = (
         Bars(name="weights", role="parameter", y=(0.0,), starts=(0.0,), lengths=(70.0,)),
@@ -96,13 +87,6 @@ def test_a_mark_at_the_end_of_the_longest_bar_is_whole() -> None:
     low, high = drawn(Panel(x=Axis(label="memory"), y=Axis(label="", ticks=((0.0, "16"),)), layers=bars)).get_xlim()
     assert low == 0.0
     assert high > 72.0
-
-
-@pytest.mark.parametrize(("x", "is_whole"), [((0.0, 2.0), True), ((0.5, 1.0), False)])
-def test_an_axis_that_counts_has_whole_ticks(x: tuple[float, ...], is_whole: bool) -> None:
-    layer = Points(name="p", role="search", x=x, y=x)
-    ticks = drawn(Panel(x=Axis(label="x"), y=Axis(label="y"), layers=(layer,))).get_xticks()
-    assert all(float(at).is_integer() for at in ticks) is is_whole
 
 
 def test_an_axis_with_bounds_ends_there_and_may_fall() -> None:

@@ -254,10 +254,6 @@ def test_the_pairs_together_have_all_three_objectives_of_every_trial():
         assert len(layers["confirmed"].x) == 2
 
 
-def test_one_objective_has_no_pair() -> None:
-    assert "two objectives" in make_fronts(gather_evidence(make_frames(20, objectives=["val_accuracy"]))).remedy
-
-
 def test_where_trials_failed_by_parameter():
     rows = [row(0), row(1, None, None, outcome="out_of_memory", **{"config.batch.micro": 256})]
     panels = {panel.x.label: panel for panel in make_outcome_map(evidence_of(rows))[0].panels}

@@ -9,7 +9,7 @@ from frames_factory import estimates_of, make_frames
 from reports.evidence import gather_evidence
 from reports.figures.all_figures import _state, make_figures
 from reports.labels import format_effect, format_estimate, format_value
-from reports.page.page import describe_panel, render_page
+from reports.page.page import describe_panel
 from sweep.analysis.statistics import Interval
 
 GLOBAL = "effective batch size"
@@ -113,11 +113,3 @@ def test_the_power_of_the_learning_rate_is_stated_where_it_is_known(evidence, fi
     for panel in panels:
         words = f"The best learning rate of {panel.title} grows as the power {format_effect('exponent', *power[:3])} "
         assert panel.finding == (f"{words}of the effective batch size." if is_stated else "")
-
-
-def test_the_page_has_the_finding_as_the_title_of_the_figure(evidence, figures):
-    html = render_page(evidence, make_figures(evidence))
-    title = figures["outcomes"]
-    assert f'<h2 id="outcomes-title"><small>{title.title}</small> {title.finding}</h2>' in html
-    assert f'aria-label="{title.finding} {title.title}. ' in html
-    assert "Across: model, resnet8, vit_micro. " in html  # names, not the positions of jittered marks

@@ -1,7 +1,6 @@
 """Prices beside times: in the forecast, the answer, the page, a notebook and the documents."""
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,13 +33,6 @@ def test_a_forecast_has_the_price_of_its_time() -> None:
     }  # fmt: skip
     assert not any("price" in line for line in format_forecast(FORECAST, None))
     assert set(_price_forecast(FORECAST, None).values()) == {None, ""}
-
-
-def test_a_forecast_of_a_study_that_is_nearly_done() -> None:
-    done = replace(FORECAST, num_trials=0)
-    assert format_forecast(done, None) == ["forecast: no trial is left to train"]
-    first, _ = format_forecast(replace(done, num_confirm=3), None)
-    assert first.startswith("forecast: up to about 3 trainings with fresh seeds: about 1 h")
 
 
 def test_a_price_may_change_between_two_runs() -> None:

@@ -15,7 +15,7 @@ from image_folder_factory import list_images, make_image, write_files
 from reports.evidence import gather_evidence
 from reports.figure import Absent
 from reports.figures.all_figures import ReportFigures
-from reports.labels import NOT_COUNTED, list_classes
+from reports.labels import list_classes
 from reports.page.page import render_page
 from reports.texts import list_reservations
 from sweep.cli.check import format_data
@@ -95,11 +95,6 @@ def test_notes_are_among_the_reservations_that_open_the_page() -> None:
         for data in (summary(), dataclasses.replace(summary(), notes=()))
     )
     assert [line for line in with_notes if line not in without] == [("Data: val/ shares 3 images with train/.", "")]
-
-
-def test_records_without_a_look_say_so() -> None:
-    assert words_of(section_of(None)).split("\n")[-2] == NOT_COUNTED
-    assert "<table" not in section_of(None)
 
 
 def test_a_set_that_is_not_there_yet_has_no_table() -> None:

@@ -309,12 +309,6 @@ def test_limits_that_nothing_keeps_to_are_named_and_no_training_is_proposed() ->
     assert "each limit can be kept, but not all at once" in statement(apart.batch_size, "use").text
 
 
-def test_the_largest_batch_that_was_tried_is_called_so() -> None:
-    largest = statement(answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0)})), "largest_without_loss")
-    assert (largest.batches, largest.is_settled) == ((64,), True)
-    assert largest.text.startswith("The largest effective batch size that was tried, 64,")
-
-
 def test_the_curve_names_what_was_tuned_too_little() -> None:
     at_edge = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
     assert [point.batch for point in at_edge.curve] == [16, 64, 256]

@@ -266,16 +266,6 @@ def test_legend_hides_and_shows_a_layer(visit):
     assert visit.count("fronts", 0, "path.point") == before
 
 
-def test_hover_says_what_a_mark_is(visit):
-    plot = visit.plot("fronts")
-    plot.scroll_into_view_if_needed()
-    box = plot.locator("path.point").last.bounding_box()
-    visit.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    visit.page.wait_for_selector('.plot[data-figure="fronts"] .hovertext', timeout=5000)
-    assert "seed" in plot.locator(".hovertext").first.text_content()
-    visit.page.mouse.move(0, 0)
-
-
 def test_a_scale_can_be_changed_and_keeps_every_mark(visit):
     head = visit.page.locator('.panel[data-of="fronts"]').first
     button, before = head.locator('[data-scale="x"]'), visit.count("fronts", 0, "path.point")

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 import numpy as np
@@ -50,12 +49,6 @@ def places_of(figure: Figure, panel: int) -> Iterator[tuple[float, float]]:
     for layer in figure.panels[panel].layers:
         if isinstance(layer, Intervals):
             yield layer.x[0], layer.y[0]
-
-
-def read_inline(figure: Figure, inches: float = 11.0) -> ET.Element:
-    text = draw_inline(figure, inches).replace("xlink:href", "href")
-    assert "<style" not in text  # it would be one of the whole page
-    return ET.fromstring(text)
 
 
 def test_the_sentence_and_the_chips_have_the_numbers_of_the_document(evidence: Evidence) -> None:
@@ -171,9 +164,7 @@ def test_texts_are_large_enough_apart_and_within_the_image(figure: Figure, width
         assert not one.get_window_extent().overlaps(other.get_window_extent()), (one.get_text(), other.get_text())
 
 
-def test_the_image_to_share_has_its_size_and_says_the_answer(
-    figure: Figure, evidence: Evidence, tmp_path: Path
-) -> None:
+def test_the_image_to_share_has_its_size_and_the_answer(figure: Figure, evidence: Evidence, tmp_path: Path) -> None:
     first = describe_first(evidence)
     assert figure.title == first.headline
     assert figure.finding.startswith(first.comparison)
@@ -189,25 +180,6 @@ def test_an_image_of_an_earlier_answer_does_not_stay(tmp_path: Path) -> None:
     page = write_frames_report(make_frames(0), tmp_path / "report.html").read_text("utf-8")
     assert not (tmp_path / "answer.png").exists()
     assert "Picture of the answer" in page.partition("Figures without data")[2]
-
-
-def test_the_picture_of_the_page_has_texts_titles_and_the_colors_of_the_theme(
-    figure: Figure, found: AnswerMarks
-) -> None:
-    root = read_inline(figure)
-    assert root.get("aria-label", "").startswith(figure.title)
-    marks = [each for each in root.iter() if each.tag.endswith("g") and each.get("data-configuration")]
-    titled = {(int(mark.get("data-configuration", "")), mark[0].text) for mark in marks}
-    assert {(mark.number, mark.text) for mark in found.marks} <= titled
-    words = {"".join(each.itertext()) for each in root.iter() if each.tag.endswith("text")}
-    assert {"Effective batch size", "Training time (s)"} <= words  # texts are texts
-    styles = " ".join(each.get("style", "") for each in root.iter())
-    assert "var(--ink)" in styles
-    assert "var(--if-light, #" in styles
-    assert "#1c2430" not in styles
-    ids = [each.get("id") for each in root.iter() if each.get("id")]
-    other = [each.get("id") for each in read_inline(figure, 4.2).iter() if each.get("id")]
-    assert len({*ids, *other}) == len(ids) + len(other)  # the page has both
 
 
 def test_text_of_the_records_does_not_become_markup() -> None:

@@ -91,9 +91,7 @@ def test_the_target_decides_the_batch_sizes(target: str, batches: tuple[int, ...
 @pytest.mark.parametrize(
     ("largest", "accumulations", "micro"), [(None, [1], 512), (512, [1], 512), (100, [1, 2, 4, 8], 64), (1, None, 1)]
 )
-def test_what_does_not_fit_at_once_is_accumulated(
-    largest: int | None, accumulations: list[int] | None, micro: int
-) -> None:
+def test_what_does_not_fit_is_accumulated(largest: int | None, accumulations: list[int] | None, micro: int) -> None:
     decisions = decide(Answers(), replace(FACTS, largest_micro=largest))
     spec = build(draft_of(decisions))
     assert max(spec.space["batch.micro"].extremes()) == micro
@@ -366,9 +364,7 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     assert "run it with: sweep run digits_batch_2.toml --root 'my runs' --on cpu --plugin own_plugin.py" in shown
 
 
-def test_without_a_terminal_the_command_without_questions_is_named(
-    ask: Ask, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_the_command_to_use_is_named(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["ask", "asked.toml"]) == 2
     assert "Run `sweep ask FILE.toml --yes`" in " ".join(capsys.readouterr().err.split())
     Path("asked.toml").touch()
@@ -422,9 +418,7 @@ def test_a_fixed_micro_batch_is_kept_or_refused(ask: Ask, tmp_path: Path, monkey
     assert "--set batch.micro=N" in " ".join(errors.split())
 
 
-def test_weights_of_another_model_are_refused_before_probes(
-    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_another_model_are_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_forecast.Forecaster, "forecast", _fail_to_probe)
     shape = ImageShape(channels=1, side=8, num_classes=10)
     save_file(build_model(ModelSection(name="resnet8"), shape).state_dict(), tmp_path / "w.safetensors")
@@ -508,9 +502,7 @@ def test_the_budget_that_a_refusal_names_suffices(ask: Ask, monkeypatch: pytest.
     (("--yes", "--batch", "64", "--set", "batch.micro=32"), "give one of the two"),
     ((), "--budget"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused_before_anything_runs(
-    ask: Ask, tmp_path: Path, arguments: tuple[str, ...], reason: str
-) -> None:
+def test_what_cannot_be_is_refused_at_once(ask: Ask, tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
     code, shown, errors = ask(*arguments)
     assert (code, shown) == (2, "")
     assert reason in errors.replace("\n", " ")

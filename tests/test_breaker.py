@@ -128,9 +128,7 @@ def points(store: Store, first: int, last: int) -> list[dict[str, Any]]:
     return [record.values for record in store.trial_records("s")[first:last]]
 
 
-def test_the_second_crash_stops_the_study_and_both_are_tried_again(
-    store: Store, spec: StudySpec, tmp_path: Path
-) -> None:
+def test_the_second_crash_stops_it_and_both_are_tried_again(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     events = run(store, spec, "broken")
     assert events[-1] == Stopped(
         "2 trials in a row crashed in the same way: layer 3 is missing. To have them tried again, fix that, then run "
@@ -229,9 +227,7 @@ STUDY = {
 
 
 @pytest.mark.wide
-def test_the_same_command_tries_again_what_crashed_after_the_missing_file_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_command_tries_again_what_crashed_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "perceptron", ModelEntry(build=None))  # forgotten afterwards
     (tmp_path / "mine.py").write_text(PLUGIN)
     table = {key: value for key, value in STUDY.items() if not isinstance(value, dict)}

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from curve_table import MICRO, RATES, CurveTable, table_spec
 from records_factory import make_record, make_spec, search
-from scipy.stats import norm
 
 from sweep.analysis.response import Deviation, GaussianProcess
 from sweep.analysis.statistics import hypervolume, reference_point
@@ -109,7 +108,6 @@ def test_a_sure_logarithm_is_a_step() -> None:
     gains = UndominatedSpace(np.array([[1.0, 100.0], [2.0, 10.0]]), sure, 0).gains()
     # of the box from (0.85, 1) to (2.65, 109), the first point adds 1 wide and 50 high
     assert gains == pytest.approx([50.0 / (1.8 * 108.0), 0.0], abs=0.01)
-    assert norm.cdf(0) == 0.5
 
 
 def test_an_axis_goes_up_with_the_cost_and_back_to_it() -> None:

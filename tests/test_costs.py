@@ -314,9 +314,7 @@ DISTURBED = record_of(0.7, "busy_host", "uncertain_time")
     (replace(DISTURBED, outcome="diverged"), Machine(), 0),
     (record_of(0.7, "uncertain_time", wanted=config(**{"batch.schedule": "linear"})), Machine(), 0),
 ])  # fmt: skip
-def test_the_shape_of_a_disturbed_trial_is_probed_until_there_is_a_reference(
-    record: TrialRecord, machine: Machine, num_expected: int
-) -> None:
+def test_disturbed_shapes_are_probed_to_a_reference(record: TrialRecord, machine: Machine, num_expected: int) -> None:
     probes = machine.solo_probes()
     for _ in range(4):
         probes.note(record, is_idle=True)

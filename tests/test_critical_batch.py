@@ -165,9 +165,7 @@ def test_a_missed_target_is_a_try() -> None:
      "(6 batches whose best learning rate is the lowest or the highest tried there)"),
     ([each for each in study() if each[0]["global_batch_size"] < 256], "3 effective batch sizes whose rate was tuned"),
 ], ids=["fixed length", "one schedule", "untuned", "at the edge", "few batches"])  # fmt: skip
-def test_what_cannot_carry_the_claim_is_not_tested(
-    trials: list[tuple[dict[str, Any], pd.DataFrame]], reason: str
-) -> None:
+def test_what_cannot_carry_it_is_not_tested(trials: list[tuple[dict[str, Any], pd.DataFrame]], reason: str) -> None:
     item = regimes(trials)
     assert (item.verdict, item.n) == ("not measured" if "not measured" in item.reason else "not tested", 0)
     assert math.isnan(item.effect)

@@ -1,14 +1,13 @@
 """What a figure states above it: settled statements and numbers of the answer, and nothing where neither is there."""
 
 import dataclasses
-import math
 
 import pytest
 from frames_factory import estimates_of, make_frames
 
 from reports.evidence import gather_evidence
 from reports.figures.all_figures import _state, make_figures
-from reports.labels import format_effect, format_estimate, format_value
+from reports.labels import format_effect, format_estimate
 from reports.page.page import describe_panel
 from sweep.analysis.statistics import Interval
 
@@ -73,32 +72,6 @@ def test_the_best_batch_size_is_named_with_the_estimate_of_the_answer(evidence, 
 def test_no_batch_size_is_the_best_before_two_have_fresh_seeds():
     figures = {figure.name: figure for figure in make_figures(gather_evidence(make_frames(40))).figures}
     assert {figures[f"slices_{name}"].finding for name in ("train_seconds", "peak_memory_bytes")} == {""}
-
-
-def test_facts_and_counts_are_those_of_the_answer(evidence, figures):
-    fact = evidence.answer.facts["throughput_knee"]
-    assert figures["throughput"].finding == f"{fact.statement}: {format_value(fact.unit, fact.value)} ({fact.detail})."
-    counts = evidence.count_outcomes()
-    start = f"{counts['complete']} of {len(evidence.trials)} trials are complete; "
-    assert figures["outcomes"].finding.startswith(start)
-    lengths = {layer.name: sum(layer.lengths) for layer in figures["time_ledger"].panels[0].layers}
-    most = max(lengths, key=lengths.get)
-    share = 100 * lengths[most] / sum(lengths.values())
-    assert figures["time_ledger"].finding.startswith(f"{most.capitalize()} took {share:.0f} % of ")
-    unknown = dataclasses.replace(fact, value=math.nan)
-    answer = dataclasses.replace(evidence.answer, facts=evidence.answer.facts | {"throughput_knee": unknown})
-    assert add_findings(figures["throughput"], dataclasses.replace(evidence, answer=answer)).finding == ""
-
-
-def test_each_panel_of_importance_has_its_own_finding(figures):
-    for panel in figures["importances"].panels:
-        bars = [layer for layer in panel.layers if layer.name == "more than chance"]
-        if not bars:
-            assert panel.finding.startswith("No parameter explains more of ")
-            continue
-        share, y = max(zip(bars[0].lengths, bars[0].y, strict=True))
-        assert panel.finding.lower().startswith(f"{dict(panel.y.ticks)[y]} explains the largest share of ")
-        assert f", {100 * share:.0f} % of" in panel.finding.replace(":", ",")
 
 
 @pytest.mark.parametrize(("low", "high", "lack", "is_stated"), [

@@ -159,10 +159,3 @@ def test_of_very_many_sizes_the_most_frequent_are_on_record(tmp_path: Path, monk
     assert re.search(
         r"sizes: 8 x 8 \(16\)(, \d+ x 8 \(2\)){3}, other sizes \(202\); modes", "\n".join(format_data(data))
     )
-
-
-def test_a_reservation_ends_with_a_command_that_can_be_copied() -> None:
-    flagged = make_frames(20)
-    flagged.trials["quality_flags"] = "few_steps"
-    page = render_page(gather_evidence(flagged), NO_FIGURES)
-    assert "<code>sweep check made</code> <button" in page.partition('id="warnings"')[2].partition("</section>")[0]

@@ -185,9 +185,7 @@ def test_a_table_is_read_by_the_names_of_its_columns(tmp_path: Path, spec: Study
     ({"outcome": ["fine"] * 3}, "outcome"),
     ({"batch.micro": [3, 3, 3]}, "log2"),
 ])  # fmt: skip
-def test_a_table_that_cannot_be_used_is_refused(
-    tmp_path: Path, spec: StudySpec, change: dict[str, Any], word: str
-) -> None:
+def test_a_table_of_no_use_is_refused(tmp_path: Path, spec: StudySpec, change: dict[str, Any], word: str) -> None:
     columns = {name: cells for name, cells in (ROWS | change).items() if cells is not None}
     pd.DataFrame(columns).to_csv(tmp_path / "trials.csv", index=False)
     with pytest.raises(InputError, match=word):

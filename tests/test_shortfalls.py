@@ -75,9 +75,7 @@ def test_missing_objectives_are_counted_over_complete_trials() -> None:
         "3 confirming trials completed: 1 confirming trial did not complete.",
     ),
 ])  # fmt: skip
-def test_a_confirmation_that_was_cut_short_has_its_reason(
-    rows: list[dict[str, Any]], changes: dict[str, int], said: str
-) -> None:
+def test_a_short_confirmation_has_its_reason(rows: list[dict[str, Any]], changes: dict[str, int], said: str) -> None:
     found = explain_confirmation(frames(*rows, **changes))
     assert said in found
     assert bool(said) == bool(found)
@@ -108,9 +106,7 @@ def fresh(numbers: range, seconds: float, total: float) -> list[dict[str, Any]]:
     (fresh(range(2, 4), 1.0, 1.0), 2, "(trial 0: 2): confirm.seeds is 2. For more"),
     ([*fresh(range(2, 4), 1.0, 1.0), trial(9, None, "confirm", "")], 20, ""),  # it still runs
 ])  # fmt: skip
-def test_configurations_with_too_few_fresh_seeds_are_named_with_the_reason(
-    rows: list[dict[str, Any]], seeds: int, said: str
-) -> None:
+def test_configurations_with_too_few_seeds_have_the_reason(rows: list[dict[str, Any]], seeds: int, said: str) -> None:
     search = [row | {"total_seconds": seconds} for row, seconds in zip(SEARCH, (100.0, 20.0), strict=True)]
     made = frames(*search, *rows, most=16, seeds=seeds)
     found = explain_few_seeds(select_comparable(made))

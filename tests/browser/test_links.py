@@ -136,29 +136,6 @@ def test_filters_leave_what_was_asked_for(visit, study):
     assert shown(visit) == (str(len(trials)), str(len(trials)))
 
 
-def test_a_choice_draws_no_figure_again(visit):
-    visit.plot("fronts").scroll_into_view_if_needed()
-    visit.settle()
-    visit.page.evaluate(
-        """() => {
-          window.drawn = [];
-          const { react } = Plotly;
-          Plotly.react = (plot, ...rest) => {
-            window.drawn.push(plot.id || plot.dataset.figure);
-            return react(plot, ...rest);
-          };
-        }"""
-    )
-    visit.page.locator("#first .wide-picture [data-configuration]").first.dispatch_event("click")
-    visit.page.wait_for_selector("#chosen:not([hidden])")
-    visit.page.wait_for_timeout(300)
-    assert visit.page.evaluate("window.drawn") == ["chosen-curves"]
-    assert sum(ring["size"] for ring in rings(visit, "fronts")) >= 1
-    visit.page.evaluate("document.querySelector('#filter-clear').click()")  # which draws what is in view
-    visit.settle()
-    assert "fronts" in visit.page.evaluate("window.drawn")
-
-
 def test_a_mark_of_the_main_picture_chooses_its_configuration(visit, study):
     number = recommend(study).uses["accuracy"].number  # estimates are of configurations with fresh seeds
     mark = visit.page.locator(f'#first .wide-picture [data-configuration="{number}"]').first
@@ -276,15 +253,6 @@ def test_a_scale_can_be_changed_and_keeps_every_mark(visit):
         assert visit.plot("fronts").evaluate("plot => plot.layout.xaxis.type") == scale
         assert visit.count("fronts", 0, "path.point") == before
         assert visit.count("fronts", 0, ".xtick text") >= 3
-
-
-def test_curves_by_time_steps_and_epochs(visit):
-    for view, label in (("steps", "Optimizer steps"), ("epochs", "Epochs"), ("training time", "Training time (s)")):
-        visit.page.locator(f'input[name="curves"][value="{view}"]').check()
-        visit.page.wait_for_timeout(300)
-        panels = visit.page.locator('.panel[data-of="curves"]:not([hidden])')
-        assert panels.count() == 2
-        assert panels.locator(".xtitle").all_text_contents() == [label, label]
 
 
 def brightness(page, script):

@@ -26,16 +26,14 @@ def table_spec(**fields: object) -> StudySpec:
             "objectives": list(OBJECTIVES),
             "base": {"budget.epochs": NUM_EVALUATIONS},
             "space": {
-                "model.name": {"choice": ["resnet8", "vit_micro"]},
-                "batch.micro": {"log2": [4, 8]},
-                "batch.accumulation": {"choice": [1, 4]},
-                "optimizer.lr": {"choice": RATES},
+                "model.name": {"choice": ["resnet8", "vit_micro"]}, "batch.micro": {"log2": [4, 8]},
+                "batch.accumulation": {"choice": [1, 4]}, "optimizer.lr": {"choice": RATES},
                 "optimizer.weight_decay": {"choice": DECAYS},
             },
             **fields,
         },
         "test",
-    )
+    )  # fmt: skip
 
 
 @dataclass
@@ -60,13 +58,10 @@ class CurveTable:
                         for decay in DECAYS:
                             self.points.append(
                                 {
-                                    "model.name": model,
-                                    "batch.micro": micro,
-                                    "batch.accumulation": accumulation,
-                                    "optimizer.lr": rate,
-                                    "optimizer.weight_decay": decay,
+                                    "model.name": model, "batch.micro": micro, "batch.accumulation": accumulation,
+                                    "optimizer.lr": rate, "optimizer.weight_decay": decay,
                                 }
-                            )
+                            )  # fmt: skip
         rng = np.random.default_rng(self.seed)
         self._quirks = rng.normal(0.0, 0.01, len(self.points))
         self._best_log_rate = rng.uniform(-2.0, -1.0)
@@ -107,16 +102,9 @@ class CurveTable:
             accuracy = round(float(seen) * NUM_VALIDATION) / NUM_VALIDATION
             share = number / NUM_EVALUATIONS
             yield Evaluation(
-                step=number * 10,
-                epoch=number,
-                samples=number * 640,
-                train_seconds=seconds * share,
-                train_loss=1.0,
-                val_loss=1.0 - accuracy,
-                val_accuracy=accuracy,
-                learning_rate=0.1,
-                global_batch_size=64,
-            )
+                step=number * 10, epoch=number, samples=number * 640, train_seconds=seconds * share, train_loss=1.0,
+                val_loss=1.0 - accuracy, val_accuracy=accuracy, learning_rate=0.1, global_batch_size=64,
+            )  # fmt: skip
 
     def record(self, index: int, number: int, evaluation: Evaluation | None = None, **fields: object) -> TrialRecord:
         """The trial of a point: running without an evaluation, else complete with that as its last."""

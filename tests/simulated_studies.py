@@ -68,36 +68,27 @@ def simulate_scattered(seed: int, num_search: int = 40, noise: float = 0.003) ->
 
 
 def _trained(
-    study: StudySpec,
-    configs: list[TrialConfig],
-    truth: dict[int, npt.NDArray[np.float64]],
-    rng: np.random.Generator,
+    study: StudySpec, configs: list[TrialConfig], truth: dict[int, npt.NDArray[np.float64]], rng: np.random.Generator,
     noise: Noise,
-) -> Simulated:
+) -> Simulated:  # fmt: skip
     rows = [_row(config, truth[number], rng, noise[number], number, "search") for number, config in enumerate(configs)]
     records = [
         TrialRecord(
-            number=row["number"],
-            phase="search",
-            values=flatten_config(config),
-            outcome="complete",
+            number=row["number"], phase="search", values=flatten_config(config), outcome="complete",
             measurements=_measured(row),
         )
         for row, config in zip(rows, configs, strict=True)
-    ]
+    ]  # fmt: skip
     numbers = {_without_seed(config): number for number, config in enumerate(configs)}
     while due := list_confirmations(frames_of(study, rows), records, study):
         number = numbers[_without_seed(due[0])]
         rows.append(_row(due[0], truth[number], rng, noise[number], len(rows), "confirm"))
         records.append(
             TrialRecord(
-                number=len(records),
-                phase="confirm",
-                values=flatten_config(due[0]),
-                outcome="complete",
+                number=len(records), phase="confirm", values=flatten_config(due[0]), outcome="complete",
                 measurements=_measured(rows[-1]),
             )
-        )
+        )  # fmt: skip
     return Simulated(frames_of(study, rows), truth)
 
 

@@ -48,33 +48,23 @@ def curve(config: TrialConfig, num_images: int = 1024) -> list[Evaluation]:
     final, size = accuracy(config), config.global_batch_size
     return [
         Evaluation(
-            step=epoch * num_images // size,
-            epoch=float(epoch),
-            samples=epoch * num_images,
-            train_seconds=epoch * num_images / size * step_seconds(config),
-            train_loss=1 / epoch,
-            val_loss=1 / epoch,
+            step=epoch * num_images // size, epoch=float(epoch), samples=epoch * num_images,
+            train_seconds=epoch * num_images / size * step_seconds(config), train_loss=1 / epoch, val_loss=1 / epoch,
             val_accuracy=final - 0.4 * (math.exp(-epoch / 2) - math.exp(-EPOCHS / 2)),
-            learning_rate=config.optimizer.lr,
-            global_batch_size=size,
+            learning_rate=config.optimizer.lr, global_batch_size=size,
         )
         for epoch in range(1, EPOCHS + 1)
-    ]
+    ]  # fmt: skip
 
 
 def ending(config: TrialConfig) -> Ending:
     told = curve(config)[-1]
     measured: dict[str, float | int] = {
-        "val_accuracy": told.val_accuracy,
-        "val_loss": told.val_loss,
-        "train_seconds": told.train_seconds,
-        "setup_seconds": SETUP_SECONDS,
-        "total_seconds": SETUP_SECONDS + told.train_seconds + RESTS,
-        "peak_memory_bytes": 100_000 * (10 + config.batch.micro),
-        "num_steps": told.step,
-        "num_epochs": told.epoch,
+        "val_accuracy": told.val_accuracy, "val_loss": told.val_loss, "train_seconds": told.train_seconds,
+        "setup_seconds": SETUP_SECONDS, "total_seconds": SETUP_SECONDS + told.train_seconds + RESTS,
+        "peak_memory_bytes": 100_000 * (10 + config.batch.micro), "num_steps": told.step, "num_epochs": told.epoch,
         "step_seconds_median": step_seconds(config),
-    }
+    }  # fmt: skip
     correct = encode_correct(correct_images(config))
     return Ending(outcome="complete", measurements=measured, device="test device", correct_images=correct)
 

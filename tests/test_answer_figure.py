@@ -1,13 +1,10 @@
 """The answer's figure and the texts of the first screen: both have the numbers of the answer."""
 
-import math
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 import numpy as np
@@ -19,12 +16,11 @@ from matplotlib.text import Text
 from reports.draw import _STYLE, draw_inline, make_canvas
 from reports.evidence import Evidence, gather_evidence
 from reports.figure import Absent, Figure, Intervals, Lines, Paper, Points, Rule
-from reports.figures.answer import AnswerMarks, _draw_accuracies, collect_marks, make_answer
+from reports.figures.answer import AnswerMarks, collect_marks, make_answer
 from reports.labels import format_estimate, format_probability
 from reports.texts import describe_first
 from reports.writing import write_frames_report
 from sweep.analysis.recommendation import as_document
-from sweep.analysis.statistics import Interval
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 WIDTHS = {"screen": 1200 / 130, "column": 3.25, "page": 6.75}
@@ -53,12 +49,6 @@ def places_of(figure: Figure, panel: int) -> Iterator[tuple[float, float]]:
     for layer in figure.panels[panel].layers:
         if isinstance(layer, Intervals):
             yield layer.x[0], layer.y[0]
-
-
-def read_inline(figure: Figure, inches: float = 11.0) -> ET.Element:
-    text = draw_inline(figure, inches).replace("xlink:href", "href")
-    assert "<style" not in text  # it would be one of the whole page
-    return ET.fromstring(text)
 
 
 def test_the_sentence_and_the_chips_have_the_numbers_of_the_document(evidence: Evidence) -> None:
@@ -150,13 +140,6 @@ def test_what_lies_below_the_cut_is_counted_and_at_the_edge(figure: Figure, foun
     assert found.cut <= found.floor
 
 
-def test_a_tuned_accuracy_below_the_cut_has_its_value_beside_it(found: AnswerMarks) -> None:
-    kept, *rest = found.curve
-    marks = replace(found, curve=(replace(kept, accuracy=Interval(0.3812, 0.36, 0.40, 3)), *rest))
-    labels = [layer.labels for layer in _draw_accuracies(marks).layers if isinstance(layer, Points)]
-    assert ("38 %",) in labels
-
-
 def test_one_trial_alone_has_no_front_and_no_ideal_line() -> None:
     alone = make_answer(gather_evidence(make_frames(1)))
     assert isinstance(alone, Figure)
@@ -181,9 +164,7 @@ def test_texts_are_large_enough_apart_and_within_the_image(figure: Figure, width
         assert not one.get_window_extent().overlaps(other.get_window_extent()), (one.get_text(), other.get_text())
 
 
-def test_the_image_to_share_has_its_size_and_says_the_answer(
-    figure: Figure, evidence: Evidence, tmp_path: Path
-) -> None:
+def test_the_image_to_share_has_its_size_and_the_answer(figure: Figure, evidence: Evidence, tmp_path: Path) -> None:
     first = describe_first(evidence)
     assert figure.title == first.headline
     assert figure.finding.startswith(first.comparison)
@@ -201,25 +182,6 @@ def test_an_image_of_an_earlier_answer_does_not_stay(tmp_path: Path) -> None:
     assert "Picture of the answer" in page.partition("Figures without data")[2]
 
 
-def test_the_picture_of_the_page_has_texts_titles_and_the_colors_of_the_theme(
-    figure: Figure, found: AnswerMarks
-) -> None:
-    root = read_inline(figure)
-    assert root.get("aria-label", "").startswith(figure.title)
-    marks = [each for each in root.iter() if each.tag.endswith("g") and each.get("data-configuration")]
-    titled = {(int(mark.get("data-configuration", "")), mark[0].text) for mark in marks}
-    assert {(mark.number, mark.text) for mark in found.marks} <= titled
-    words = {"".join(each.itertext()) for each in root.iter() if each.tag.endswith("text")}
-    assert {"Effective batch size", "Training time (s)"} <= words  # texts are texts
-    styles = " ".join(each.get("style", "") for each in root.iter())
-    assert "var(--ink)" in styles
-    assert "var(--if-light, #" in styles
-    assert "#1c2430" not in styles
-    ids = [each.get("id") for each in root.iter() if each.get("id")]
-    other = [each.get("id") for each in read_inline(figure, 4.2).iter() if each.get("id")]
-    assert len({*ids, *other}) == len(ids) + len(other)  # the page has both
-
-
 def test_text_of_the_records_does_not_become_markup() -> None:
     rows = [
         {"number": n, "config.model.name": "<script>x</script>", "global_batch_size": 2**n * 16, "val_accuracy": 0.9,
@@ -231,12 +193,3 @@ def test_text_of_the_records_does_not_become_markup() -> None:
     text = draw_inline(made, 11.0)
     assert "&lt;script&gt;" in text
     assert "<script" not in text
-
-
-def test_the_first_screen_stands_before_the_recommendations(evidence: Evidence, tmp_path: Path) -> None:
-    text = write_frames_report(evidence.frames, tmp_path / "report.html", formats=()).read_text(encoding="utf-8")
-    head = text.partition('id="answer"')[0]
-    assert head.count("<svg") == 2
-    assert describe_first(evidence).headline in head
-    assert head.count('<tr class="named">') == 1
-    assert math.isfinite(evidence.answer.batch_size.named.values["val_accuracy"].median)

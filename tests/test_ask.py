@@ -76,15 +76,10 @@ def build(draft: StudyDraft) -> StudySpec:
 # ---------------------------------------------------------------------- the decision tree
 
 
-@pytest.mark.parametrize(
-    ("target", "batches", "accumulations"),
-    [
-        ("balanced", (32, 64, 128, 256, 512), [1]),
-        ("accuracy", (16, 32, 64, 128, 256), [1]),
-        ("speed", (64, 128, 256, 512, 1024), [1]),
-        ("memory", (8, 16, 32, 64, 128), [1, 2, 4]),
-    ],
-)
+@pytest.mark.parametrize(("target", "batches", "accumulations"), [
+    ("balanced", (32, 64, 128, 256, 512), [1]), ("accuracy", (16, 32, 64, 128, 256), [1]),
+    ("speed", (64, 128, 256, 512, 1024), [1]), ("memory", (8, 16, 32, 64, 128), [1, 2, 4]),
+])  # fmt: skip
 def test_the_target_decides_the_batch_sizes(target: str, batches: tuple[int, ...], accumulations: list[int]) -> None:
     decisions = decide(Answers(target=target), FACTS)
     assert decisions.batches == batches
@@ -96,9 +91,7 @@ def test_the_target_decides_the_batch_sizes(target: str, batches: tuple[int, ...
 @pytest.mark.parametrize(
     ("largest", "accumulations", "micro"), [(None, [1], 512), (512, [1], 512), (100, [1, 2, 4, 8], 64), (1, None, 1)]
 )
-def test_what_does_not_fit_at_once_is_accumulated(
-    largest: int | None, accumulations: list[int] | None, micro: int
-) -> None:
+def test_what_does_not_fit_is_accumulated(largest: int | None, accumulations: list[int] | None, micro: int) -> None:
     decisions = decide(Answers(), replace(FACTS, largest_micro=largest))
     spec = build(draft_of(decisions))
     assert max(spec.space["batch.micro"].extremes()) == micro
@@ -123,15 +116,12 @@ def test_accumulation_keeps_to_the_range(num_train: int, batch: int | None) -> N
     assert max(decisions.batches) <= max(num_train / 4, 4)
 
 
-@pytest.mark.parametrize(
-    ("fixed", "batches", "micros"),
-    [
-        ({"batch.micro": 64}, (64,), None),
-        ({"batch.micro": 64, "batch.accumulation": 2}, (128,), None),
-        ({"batch.global": 96}, (96,), None),
-        ({"batch.accumulation": 4}, (32, 64, 128, 256, 512), (8, 16, 32, 64, 128)),
-    ],
-)
+@pytest.mark.parametrize(("fixed", "batches", "micros"), [
+    ({"batch.micro": 64}, (64,), None),
+    ({"batch.micro": 64, "batch.accumulation": 2}, (128,), None),
+    ({"batch.global": 96}, (96,), None),
+    ({"batch.accumulation": 4}, (32, 64, 128, 256, 512), (8, 16, 32, 64, 128)),
+])  # fmt: skip
 def test_a_fixed_key_of_the_batch_leaves_the_space(
     fixed: dict[str, Any], batches: tuple[int, ...], micros: tuple[int, ...] | None
 ) -> None:
@@ -144,18 +134,15 @@ def test_a_fixed_key_of_the_batch_leaves_the_space(
     assert spec.trials >= 3 * len(batches)
 
 
-@pytest.mark.parametrize(
-    ("answers", "largest", "fixed", "least"),
-    [
-        (Answers(), None, {}, 32),
-        (Answers(), 8, {}, 8),  # 32 samples are four micro batches of 8
-        (Answers(), None, {"batch.micro": 8}, 8),
-        (Answers(), None, {"batch.global": 96, "batch.accumulation": 12}, 8),
-        (Answers(num_devices=4), None, {}, 8),  # 32 samples are 8 on each device
-        (Answers(batch=8), None, {}, 8),
-        (Answers(target="memory"), None, {"batch.accumulation": 2}, 4),
-    ],
-)
+@pytest.mark.parametrize(("answers", "largest", "fixed", "least"), [
+    (Answers(), None, {}, 32),
+    (Answers(), 8, {}, 8),  # 32 samples are four micro batches of 8
+    (Answers(), None, {"batch.micro": 8}, 8),
+    (Answers(), None, {"batch.global": 96, "batch.accumulation": 12}, 8),
+    (Answers(num_devices=4), None, {}, 8),  # 32 samples are 8 on each device
+    (Answers(batch=8), None, {}, 8),
+    (Answers(target="memory"), None, {"batch.accumulation": 2}, 4),
+])  # fmt: skip
 def test_small_micro_batches_have_no_batch_normalization(
     answers: Answers, largest: int | None, fixed: dict[str, Any], least: int
 ) -> None:
@@ -193,49 +180,39 @@ def test_several_devices_share_the_effective_batch() -> None:
     assert find_uses(answers) == ("distributed",)
 
 
-@pytest.mark.parametrize(
-    ("answers", "facts", "key", "value"),
-    [
-        (Answers(target="speed"), {"device_type": "cuda"}, "precision.dtype", "bf16"),
-        (Answers(target="accuracy"), {"device_type": "cuda"}, "precision.dtype", None),
-        (Answers(target="speed"), {}, "precision.dtype", None),
-        # twice the root of 0.02 / n in steps of 0.005
-        (Answers(), {"num_validation": 100}, "answer.tolerance.accuracy", 0.03),
-        (Answers(), {"num_validation": 504}, "answer.tolerance.accuracy", 0.015),
-        (Answers(), {"num_validation": 5000}, "answer.tolerance.accuracy", 0.005),
-        (Answers(), {**FEW, "has_own_validation": False}, "data.validation_share", 0.33),
-        (Answers(), FEW, "data.validation_share", None),
-    ],
-)
+@pytest.mark.parametrize(("answers", "facts", "key", "value"), [
+    (Answers(target="speed"), {"device_type": "cuda"}, "precision.dtype", "bf16"),
+    (Answers(target="accuracy"), {"device_type": "cuda"}, "precision.dtype", None),
+    (Answers(target="speed"), {}, "precision.dtype", None),
+    # twice the root of 0.02 / n in steps of 0.005
+    (Answers(), {"num_validation": 100}, "answer.tolerance.accuracy", 0.03),
+    (Answers(), {"num_validation": 504}, "answer.tolerance.accuracy", 0.015),
+    (Answers(), {"num_validation": 5000}, "answer.tolerance.accuracy", 0.005),
+    (Answers(), {**FEW, "has_own_validation": False}, "data.validation_share", 0.33),
+    (Answers(), FEW, "data.validation_share", None),
+])  # fmt: skip
 def test_what_is_known_decides_a_key(answers: Answers, facts: dict[str, Any], key: str, value: Any) -> None:
     assert values_of(decide(answers, replace(FACTS, **facts))).get(key) == value
 
 
-@pytest.mark.parametrize(
-    ("answers", "side", "models"),
-    [
-        (Answers(), 8, ("resnet8", "vit_micro")),
-        (Answers(), 224, ("resnet18", "vit_small")),
-        (Answers(models=("resnet56",)), 32, ("resnet56",)),
-    ],
-)
+@pytest.mark.parametrize(("answers", "side", "models"), [
+    (Answers(), 8, ("resnet8", "vit_micro")), (Answers(), 224, ("resnet18", "vit_small")),
+    (Answers(models=("resnet56",)), 32, ("resnet56",)),
+])  # fmt: skip
 def test_the_size_of_the_images_decides_the_models(answers: Answers, side: int, models: tuple[str, ...]) -> None:
     assert decide(answers, replace(FACTS, side=side)).models == models
 
 
-@pytest.mark.parametrize(
-    ("answers", "num_train", "batches", "note"),
-    [
-        (Answers(target="speed"), 1000, (32, 64, 128), "above 128 are left out:"),
-        (Answers(target="speed", batch=300), 1000, (32, 64, 128, 300), "above 128 are left out but for the given 300:"),
-        (Answers(), 60, (2, 4, 8), "above 8 are left out:"),
-        (Answers(batch=256), 258, (16, 32, 64, 256), "258 training images at an effective batch size of 256 are 2 opt"),
-        (Answers(num_devices=2), 45_000, (32, 64, 128, 256, 512), ""),
-        (Answers(num_devices=3), 45_000, (24, 48, 96, 192, 384), ""),
-        (Answers(num_devices=64), 45_000, (128, 256, 512), ""),
-        (Answers(num_devices=512), 45_000, (1024, 2048), ""),
-    ],
-)
+@pytest.mark.parametrize(("answers", "num_train", "batches", "note"), [
+    (Answers(target="speed"), 1000, (32, 64, 128), "above 128 are left out:"),
+    (Answers(target="speed", batch=300), 1000, (32, 64, 128, 300), "above 128 are left out but for the given 300:"),
+    (Answers(), 60, (2, 4, 8), "above 8 are left out:"),
+    (Answers(batch=256), 258, (16, 32, 64, 256), "258 training images at an effective batch size of 256 are 2 opt"),
+    (Answers(num_devices=2), 45_000, (32, 64, 128, 256, 512), ""),
+    (Answers(num_devices=3), 45_000, (24, 48, 96, 192, 384), ""),
+    (Answers(num_devices=64), 45_000, (128, 256, 512), ""),
+    (Answers(num_devices=512), 45_000, (1024, 2048), ""),
+])  # fmt: skip
 def test_batch_sizes_leave_enough_steps_and_every_device_has_the_same_share(
     answers: Answers, num_train: int, batches: tuple[int, ...], note: str
 ) -> None:
@@ -296,11 +273,9 @@ def test_what_is_left_out_is_named() -> None:
     size = replace(full, num_models=1, num_batches=2, epochs=5, tunes_decay=False)
     assert pick_batches(decisions, 2) == (48, 128)
     assert describe_left_out(size, full, decisions) == [
-        "the model vit_tiny",
-        "the effective batch sizes 32, 64, 256, 512",
-        f"{full.epochs - 5} of {full.epochs} epochs",
-        "tuning of the weight decay",
-    ]
+        "the model vit_tiny", "the effective batch sizes 32, 64, 256, 512",
+        f"{full.epochs - 5} of {full.epochs} epochs", "tuning of the weight decay",
+    ]  # fmt: skip
     fixed = {"budget.steps": 100, "optimizer.weight_decay": 0.01}  # what is given is not left out for lack of time
     assert describe_left_out(size, full, decisions, fixed) == [
         "the model vit_tiny",
@@ -389,9 +364,7 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     assert "run it with: sweep run digits_batch_2.toml --root 'my runs' --on cpu --plugin own_plugin.py" in shown
 
 
-def test_without_a_terminal_the_command_without_questions_is_named(
-    ask: Ask, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_the_command_to_use_is_named(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["ask", "asked.toml"]) == 2
     assert "Run `sweep ask FILE.toml --yes`" in " ".join(capsys.readouterr().err.split())
     Path("asked.toml").touch()
@@ -445,9 +418,7 @@ def test_a_fixed_micro_batch_is_kept_or_refused(ask: Ask, tmp_path: Path, monkey
     assert "--set batch.micro=N" in " ".join(errors.split())
 
 
-def test_weights_of_another_model_are_refused_before_probes(
-    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_another_model_are_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_forecast.Forecaster, "forecast", _fail_to_probe)
     shape = ImageShape(channels=1, side=8, num_classes=10)
     save_file(build_model(ModelSection(name="resnet8"), shape).state_dict(), tmp_path / "w.safetensors")
@@ -510,33 +481,28 @@ def test_the_budget_that_a_refusal_names_suffices(ask: Ask, monkeypatch: pytest.
     assert ask("short.toml", *given, "--budget", found[1])[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("--yes", "--data", "digitz"), "Did you mean 'digits'?"),
-        (("--yes", "--target", "fast"), "unknown target 'fast'"),
-        (("--yes", "--weights", "none.pt", "--model", "resnet8"), "--weights none.pt: no such file"),
-        (("--yes", "--batch", "many"), "--batch many: give a whole number"),
-        (("--yes", "--devices", "100"), "not what they cost: for that give --set distributed.world_size=100."),
-        (("--yes", "--batch", "5000"), "the training split has"),
-        (("--yes", "--budget", "soon"), "--budget soon"),
-        (("--yes", "--budget", "4"), "a unit is in seconds; give minutes"),
-        (("--yes", "--data", "./photoss"), "--data ./photoss: there is no such folder"),
-        (("--yes", "--model", "resnet9000"), "--model: unknown model"),
-        (("--yes", "--set", "model.name=resnet9000"), "unknown model"),
-        (("--yes", "--set", "space.batch.micro=64"), "the space is changed in the study file"),
-        (("--yes", "--set", "trials.most=3"), "write --set trials=VALUE"),
-        (("--yes", "--set", "batch=64", "--set", "batch.micro=3"), "this makes no study file"),
-        (("--yes", "--set", "confirm=3"), "this makes no study file"),
-        (("--yes", "study.txt"), "ends in .toml"),
-        (("--yes", "nowhere/study.toml"), "there is no folder nowhere"),
-        (("--yes", "--batch", "64", "--set", "batch.micro=32"), "give one of the two"),
-        ((), "--budget"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_runs(
-    ask: Ask, tmp_path: Path, arguments: tuple[str, ...], reason: str
-) -> None:
+@pytest.mark.parametrize(("arguments", "reason"), [
+    (("--yes", "--data", "digitz"), "Did you mean 'digits'?"),
+    (("--yes", "--target", "fast"), "unknown target 'fast'"),
+    (("--yes", "--weights", "none.pt", "--model", "resnet8"), "--weights none.pt: no such file"),
+    (("--yes", "--batch", "many"), "--batch many: give a whole number"),
+    (("--yes", "--devices", "100"), "not what they cost: for that give --set distributed.world_size=100."),
+    (("--yes", "--batch", "5000"), "the training split has"),
+    (("--yes", "--budget", "soon"), "--budget soon"),
+    (("--yes", "--budget", "4"), "a unit is in seconds; give minutes"),
+    (("--yes", "--data", "./photoss"), "--data ./photoss: there is no such folder"),
+    (("--yes", "--model", "resnet9000"), "--model: unknown model"),
+    (("--yes", "--set", "model.name=resnet9000"), "unknown model"),
+    (("--yes", "--set", "space.batch.micro=64"), "the space is changed in the study file"),
+    (("--yes", "--set", "trials.most=3"), "write --set trials=VALUE"),
+    (("--yes", "--set", "batch=64", "--set", "batch.micro=3"), "this makes no study file"),
+    (("--yes", "--set", "confirm=3"), "this makes no study file"),
+    (("--yes", "study.txt"), "ends in .toml"),
+    (("--yes", "nowhere/study.toml"), "there is no folder nowhere"),
+    (("--yes", "--batch", "64", "--set", "batch.micro=32"), "give one of the two"),
+    ((), "--budget"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_at_once(ask: Ask, tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
     code, shown, errors = ask(*arguments)
     assert (code, shown) == (2, "")
     assert reason in errors.replace("\n", " ")

@@ -63,32 +63,26 @@ def make_traceback(message: str, line: int = 3) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("b", "b"),
-        (make_traceback("ValueError: 64 rows at 0x7f3a"), make_traceback("ValueError: 8 rows at 0x11", 9)),
-        (make_traceback("KeyError: 'a'"), make_traceback("KeyError: 'a'")[34:]),
-        ("cannot open /tmp/x1ab/file.txt", "cannot open /tmp/q_9/other.txt"),
-        ("images changed: digest 3fa9c1d2e4b5", "images changed: digest 00ffaa1122bc"),
-        ("data.root: 2 of 9 images cannot be used:\n  a.png is empty\nRepair them.",
-         "data.root: 1 of 9 images cannot be used:\n  b.png is cut\nRepair them."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("first", "second"), [
+    ("b", "b"),
+    (make_traceback("ValueError: 64 rows at 0x7f3a"), make_traceback("ValueError: 8 rows at 0x11", 9)),
+    (make_traceback("KeyError: 'a'"), make_traceback("KeyError: 'a'")[34:]),
+    ("cannot open /tmp/x1ab/file.txt", "cannot open /tmp/q_9/other.txt"),
+    ("images changed: digest 3fa9c1d2e4b5", "images changed: digest 00ffaa1122bc"),
+    ("data.root: 2 of 9 images cannot be used:\n  a.png is empty\nRepair them.",
+     "data.root: 1 of 9 images cannot be used:\n  b.png is cut\nRepair them."),
+])  # fmt: skip
 def test_two_crashes_that_differ_only_in_numbers_and_temporary_names_are_alike(first: str, second: str) -> None:
     assert listen(crash(first)) == ""
     assert listen(crash(first), crash(second)).startswith("2 trials in a row crashed in the same way: ")
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("a", "b"),
-        (make_traceback("ValueError: no rows"), make_traceback("TypeError: no rows")),
-        ("cannot open /data/x/file.txt", "cannot open /data/y/file.txt"),
-        ("killed by SIGSEGV\nat work", "killed by SIGABRT\nat work"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("first", "second"), [
+    ("a", "b"),
+    (make_traceback("ValueError: no rows"), make_traceback("TypeError: no rows")),
+    ("cannot open /data/x/file.txt", "cannot open /data/y/file.txt"),
+    ("killed by SIGSEGV\nat work", "killed by SIGABRT\nat work"),
+])  # fmt: skip
 def test_crashes_of_another_class_or_message_are_not_alike(first: str, second: str) -> None:
     assert listen(*map(crash, (first, second, first, second))) == ""
 
@@ -134,9 +128,7 @@ def points(store: Store, first: int, last: int) -> list[dict[str, Any]]:
     return [record.values for record in store.trial_records("s")[first:last]]
 
 
-def test_the_second_crash_stops_the_study_and_both_are_tried_again(
-    store: Store, spec: StudySpec, tmp_path: Path
-) -> None:
+def test_the_second_crash_stops_it_and_both_are_tried_again(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     events = run(store, spec, "broken")
     assert events[-1] == Stopped(
         "2 trials in a row crashed in the same way: layer 3 is missing. To have them tried again, fix that, then run "
@@ -227,20 +219,15 @@ STUDY = {
     "sampler": "random",
     "confirm": {"max_configurations": 1, "seeds": 1},
     "base": {
-        "model.name": "perceptron",
-        "data.name": "digits",
-        "data.subset": 128,
-        "budget.epochs": 1,
+        "model.name": "perceptron", "data.name": "digits", "data.subset": 128, "budget.epochs": 1,
         "schedule.warmup": 0.0,
     },
     "space": {"optimizer.lr": {"log": [0.001, 0.01]}},
-}
+}  # fmt: skip
 
 
 @pytest.mark.wide
-def test_the_same_command_tries_again_what_crashed_after_the_missing_file_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_command_tries_again_what_crashed_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "perceptron", ModelEntry(build=None))  # forgotten afterwards
     (tmp_path / "mine.py").write_text(PLUGIN)
     table = {key: value for key, value in STUDY.items() if not isinstance(value, dict)}

@@ -34,24 +34,6 @@ def test_a_ratio_lies_on_a_logarithmic_scale_between_the_bounds_of_the_claim():
     assert picture.is_cut == (False, False)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "is_cut"), [(0.9, 1.9, (False, False)), (0.02, 1.9, (True, False)), (1.2, 19.0, (False, True))]
-)
-def test_a_wide_interval_ends_in_an_arrow_at_the_edge(low, high, is_cut):
-    picture = draw_claim(make_finding(low=low, high=high), "text")
-    assert picture.is_cut == is_cut
-    assert (picture.interval[0] == 2.0, picture.interval[1] == WIDTH - 2.0) == is_cut
-    assert 0 <= picture.claimed[0] < WIDTH
-
-
-def test_an_open_range_is_shaded_to_the_edge():
-    above = draw_claim(make_finding("fraction", 0.0, -0.01, 0.02, (0.005, OPEN), "supported"), "text")
-    assert (above.claimed[1], above.claimed[0] > WIDTH / 3) == (WIDTH, True)
-    below = draw_claim(make_finding("ratio", 0.5, 0.4, 0.7, (0.0, 1.0), "supported"), "text")
-    assert (below.claimed[0], below.is_open) == (0.0, False)
-    assert [kind for _, kind in below.lines] == ["neutral"]  # 1 is both: the neutral value and the end of the range
-
-
 @pytest.mark.parametrize(("low", "high", "is_so"), [(0.1, 10.0, False), (0.1, 10.1, True), (0.5, OPEN, True)])
 def test_an_effect_that_is_too_uncertain_is_not_printed(low, high, is_so):
     (row,) = list_claims([make_finding("ratio", 0.641, low, high, (0.5, 1.0))])

@@ -36,12 +36,9 @@ def test_search_only():
 
 def test_confirmed_median_leaves_out_the_seed_that_was_picked():
     frame = table(
-        trial(0, 0.99, 10.0),
-        trial(1, 0.8, 5.0, 0.2),
-        confirm(2, 0.90, 11.0, 1),
-        confirm(3, 0.93, 12.0, 2),
+        trial(0, 0.99, 10.0), trial(1, 0.8, 5.0, 0.2), confirm(2, 0.90, 11.0, 1), confirm(3, 0.93, 12.0, 2),
         confirm(4, 0.91, 13.0, 3),
-    )
+    )  # fmt: skip
     first = frame.iloc[0]
     assert first["val_accuracy"] == 0.91
     # three seeds say little of their own spread, so the interval is wider than their range
@@ -55,11 +52,9 @@ def test_confirmed_median_leaves_out_the_seed_that_was_picked():
 
 def test_one_confirming_seed_has_no_interval_and_failed_seeds_are_counted():
     frame = table(
-        trial(0, 0.9, 10.0),
-        confirm(1, 0.8, 11.0, 1),
-        confirm(2, None, None, 2, outcome="diverged"),
+        trial(0, 0.9, 10.0), confirm(1, 0.8, 11.0, 1), confirm(2, None, None, 2, outcome="diverged"),
         confirm(3, None, None, 3, outcome=None),
-    )
+    )  # fmt: skip
     row = frame.iloc[0]
     assert (row["val_accuracy"], row["num_seeds"], row["num_failed_seeds"]) == (0.8, 1, 1)
     assert math.isnan(row["val_accuracy_low"])

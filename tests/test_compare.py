@@ -171,9 +171,7 @@ def test_one_study_against_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [{"budget.epochs": 4.0}, {"budget.steps": 40}])
-def test_configurations_of_other_budgets_are_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], values: dict[str, Any]
-) -> None:
+def test_other_budgets_are_others(tmp_path: Path, capsys: pytest.CaptureFixture[str], values: dict[str, Any]) -> None:
     kept = {"budget.epochs": None} if "budget.steps" in values else {}
     found = compared(tmp_path, keys=kept | values)
     assert (found.aligned, found.overall) == ((), {})
@@ -211,9 +209,7 @@ def test_results_on_two_data_sets_share_no_comparison(tmp_path: Path, capsys: py
     assert "of the volume" not in shown
 
 
-def test_two_roots_and_two_sets_by_name_are_among_what_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_roots_and_names_of_data_are_among_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [{"data.name": "imagefolder", "data.root": root} for root in ("one", "two")]
     sides = [
         load_frames(study(tmp_path / name, keys=keys, data=made_data(digest)))
@@ -278,9 +274,7 @@ def test_slower_code_on_an_equal_machine_is_slower(tmp_path: Path) -> None:
     assert 0.001 < found.pace.error < 0.02
 
 
-def test_without_evidence_of_the_machine_there_is_no_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_evidence_of_the_machine_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, pace in (("a", None), ("bb", 1.0)):  # in both runs or in none
         study(tmp_path / name, pace=pace, slower=1.0 if name == "a" else 1.5)
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path), "--json"]) == 0

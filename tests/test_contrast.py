@@ -78,16 +78,6 @@ def test_buttons_and_texts_stand_out_from_the_ground(theme):
         assert min(contrast(colors[name], ground) for name in ("ink", "quiet", "good", "bad")) >= TEXT
 
 
-def test_what_can_be_pressed_has_the_border_that_stands_out():
-    bordered = re.findall(r"^([^{}\n]*(?:button|select|input|\.small|\.copy|\.choose)[^{}\n]*)\{([^}]*)\}", CSS, re.M)
-    found = {
-        (names.strip(), border[1])
-        for names, rules in bordered
-        if (border := re.search(r"border: 1px solid var\(--(\w+)\)", rules))
-    }
-    assert found == {(names, "edge") for names in ("select, input", ".small, .copy, .choose", ".legend button")}
-
-
 def test_the_page_draws_marks_with_the_opacity_that_was_measured():
     axis = Axis(label="x")
     layers = (

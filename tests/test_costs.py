@@ -57,10 +57,8 @@ def config(**values: Any) -> TrialConfig:
 def measure(seconds: float, num_steps: int = 20) -> dict[str, float | int]:
     """What the clock says of a trial of four epochs of 100 images, in an hour in all, so that a probe is cheap."""
     measured: dict[str, float | int] = {
-        "val_accuracy": 0.9,
-        "train_seconds": seconds,
-        "images_per_second": 400 / seconds,
-    }
+        "val_accuracy": 0.9, "train_seconds": seconds, "images_per_second": 400 / seconds,
+    }  # fmt: skip
     return measured | {"num_steps": num_steps, "num_epochs": 4.0, "total_seconds": 3600.0, "eval_seconds": 9.0}
 
 
@@ -76,14 +74,10 @@ def make_probe(wanted: TrialConfig | None = None, pace: float = 1.0, flags: tupl
     wanted = wanted or config()
     samples = wanted.micro_batch * min(find_largest_accumulation(wanted), 2)
     return ProbeRecord(
-        shape_key="key",
-        device=DEVICE,
-        shape=derive_shape(wanted).text,
-        step_seconds_mean=pace * (UPDATE + samples * PER_SAMPLE),
-        update_seconds=pace * UPDATE,
-        num_train=NUM_TRAIN,
+        shape_key="key", device=DEVICE, shape=derive_shape(wanted).text,
+        step_seconds_mean=pace * (UPDATE + samples * PER_SAMPLE), update_seconds=pace * UPDATE, num_train=NUM_TRAIN,
         quality_flags=flags,
-    )
+    )  # fmt: skip
 
 
 def frame_of(probes: Sequence[ProbeRecord]) -> pd.DataFrame:
@@ -106,48 +100,45 @@ def judge(*rows: dict[str, Any], probes: Sequence[ProbeRecord] = ()) -> list[tup
 SLOWED = {"slowdown_by_others": 0.4}
 
 
-@pytest.mark.parametrize(
-    ("rows", "probes", "expected"),
-    [
-        # what nothing disturbed is as measured, whatever the probes say
-        ([trial(0.6, "spread,drift,few_steps"), trial(0.6)], [make_probe()], [(0.6, MEASURED)] * 2),
-        ([trial(0.7, DOUBTFUL)], [make_probe()], [(ALONE, PROBED)]),
-        ([trial(0.7, DOUBTFUL)], [make_probe(config(seed=3), flags=("spread",))], [(ALONE, PROBED)]),
-        # its own undisturbed windows are closer to it than any probe, unless their mean is uncertain
-        ([trial(0.7, "slowed_by_others,busy_host", **SLOWED)], [make_probe(pace=0.7)], [(0.5, UNDISTURBED)]),
-        ([trial(0.7, f"slowed_by_others,{DOUBTFUL}", **SLOWED)], [make_probe()], [(ALONE, PROBED)]),
-        ([trial(0.7, "slowed_by_others")], [], [(0.7, "")]),  # a flag without its figure
-        # equal trials are closer to it than a probe
-        ([trial(0.52), trial(0.9, DOUBTFUL, seed=1)], [make_probe()], [(0.52, MEASURED), (0.52, EQUAL)]),
-        ([trial(0.52), trial(0.9, DOUBTFUL, device="other")], [make_probe()], [(0.52, MEASURED), (0.9, "")]),
-        ([trial(0.52), trial(0.9, DOUBTFUL, config(**{"model.norm": "group"}))], [], [(0.52, MEASURED), (0.9, "")]),
-        ([trial(0.9, "packed"), trial(0.8, "packed")], [make_probe()], [(ALONE, PROBED)] * 2),
-        ([trial(0.7, "a doubt of another version")], [], [(0.7, "")]),
-        # a trial that another load slowed down evenly
-        *(
-            ([trial(1.2 * ALONE, sign)], [make_probe()], [(ALONE, PROBED)])
-            for sign in ("busy_host", "throttled", "other_process", "clock_drift")
-        ),
-        ([trial(1.08 * ALONE, "busy_host")], [make_probe()], [(1.08 * ALONE, MEASURED)]),
-        ([trial(1.2 * ALONE, "busy_host,few_steps")], [make_probe()], [(1.2 * ALONE, MEASURED)]),
-        ([trial(1.2 * ALONE, "reference_drift")], [make_probe()], [(1.2 * ALONE, MEASURED)]),  # nothing ran beside it
-        # no references: disturbed probes, those of other shapes and devices, and one that took longer than a training
-        ([trial(0.7, DOUBTFUL)], [make_probe(flags=("uncertain_time",))], [(0.7, "")]),
-        ([trial(0.7, DOUBTFUL)], [make_probe(flags=("busy_host",))], [(0.7, "")]),
-        ([trial(0.7, DOUBTFUL)], [replace(make_probe(), outcome="out_of_memory")], [(0.7, "")]),
-        ([trial(0.7, DOUBTFUL)], [make_probe(config(**{"batch.micro": 10}))], [(0.7, "")]),
-        ([trial(0.7, DOUBTFUL)], [replace(make_probe(), device="other")], [(0.7, "")]),
-        ([trial(0.7, "slowed_by_others")], [make_probe(pace=2.0)], [(0.7, "")]),
-        # what was to be spent
-        ([trial(0.7, DOUBTFUL, config(**{"budget.epochs": None, "budget.seconds": 0.7}))], [make_probe()], [(0.7, "")]),
-        # of several shapes
-        ([trial(0.7, DOUBTFUL, config(**{"batch.schedule": "linear"}))], [make_probe()], [(0.7, "")]),
-        ([trial(0.7, DOUBTFUL, config(**{"batch.micro": "auto", "batch.global": 20}))], [make_probe()], [(0.7, "")]),
-        # a longer training than the probe's data set would have
-        ([trial(5.5 * ALONE, DOUBTFUL, num_steps=100, images_per_second=2000 / 5.5 / ALONE)], [make_probe()],
-         [(5 * ALONE, PROBED)]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rows", "probes", "expected"), [
+    # what nothing disturbed is as measured, whatever the probes say
+    ([trial(0.6, "spread,drift,few_steps"), trial(0.6)], [make_probe()], [(0.6, MEASURED)] * 2),
+    ([trial(0.7, DOUBTFUL)], [make_probe()], [(ALONE, PROBED)]),
+    ([trial(0.7, DOUBTFUL)], [make_probe(config(seed=3), flags=("spread",))], [(ALONE, PROBED)]),
+    # its own undisturbed windows are closer to it than any probe, unless their mean is uncertain
+    ([trial(0.7, "slowed_by_others,busy_host", **SLOWED)], [make_probe(pace=0.7)], [(0.5, UNDISTURBED)]),
+    ([trial(0.7, f"slowed_by_others,{DOUBTFUL}", **SLOWED)], [make_probe()], [(ALONE, PROBED)]),
+    ([trial(0.7, "slowed_by_others")], [], [(0.7, "")]),  # a flag without its figure
+    # equal trials are closer to it than a probe
+    ([trial(0.52), trial(0.9, DOUBTFUL, seed=1)], [make_probe()], [(0.52, MEASURED), (0.52, EQUAL)]),
+    ([trial(0.52), trial(0.9, DOUBTFUL, device="other")], [make_probe()], [(0.52, MEASURED), (0.9, "")]),
+    ([trial(0.52), trial(0.9, DOUBTFUL, config(**{"model.norm": "group"}))], [], [(0.52, MEASURED), (0.9, "")]),
+    ([trial(0.9, "packed"), trial(0.8, "packed")], [make_probe()], [(ALONE, PROBED)] * 2),
+    ([trial(0.7, "a doubt of another version")], [], [(0.7, "")]),
+    # a trial that another load slowed down evenly
+    *(
+        ([trial(1.2 * ALONE, sign)], [make_probe()], [(ALONE, PROBED)])
+        for sign in ("busy_host", "throttled", "other_process", "clock_drift")
+    ),
+    ([trial(1.08 * ALONE, "busy_host")], [make_probe()], [(1.08 * ALONE, MEASURED)]),
+    ([trial(1.2 * ALONE, "busy_host,few_steps")], [make_probe()], [(1.2 * ALONE, MEASURED)]),
+    ([trial(1.2 * ALONE, "reference_drift")], [make_probe()], [(1.2 * ALONE, MEASURED)]),  # nothing ran beside it
+    # no references: disturbed probes, those of other shapes and devices, and one that took longer than a training
+    ([trial(0.7, DOUBTFUL)], [make_probe(flags=("uncertain_time",))], [(0.7, "")]),
+    ([trial(0.7, DOUBTFUL)], [make_probe(flags=("busy_host",))], [(0.7, "")]),
+    ([trial(0.7, DOUBTFUL)], [replace(make_probe(), outcome="out_of_memory")], [(0.7, "")]),
+    ([trial(0.7, DOUBTFUL)], [make_probe(config(**{"batch.micro": 10}))], [(0.7, "")]),
+    ([trial(0.7, DOUBTFUL)], [replace(make_probe(), device="other")], [(0.7, "")]),
+    ([trial(0.7, "slowed_by_others")], [make_probe(pace=2.0)], [(0.7, "")]),
+    # what was to be spent
+    ([trial(0.7, DOUBTFUL, config(**{"budget.epochs": None, "budget.seconds": 0.7}))], [make_probe()], [(0.7, "")]),
+    # of several shapes
+    ([trial(0.7, DOUBTFUL, config(**{"batch.schedule": "linear"}))], [make_probe()], [(0.7, "")]),
+    ([trial(0.7, DOUBTFUL, config(**{"batch.micro": "auto", "batch.global": 20}))], [make_probe()], [(0.7, "")]),
+    # a longer training than the probe's data set would have
+    ([trial(5.5 * ALONE, DOUBTFUL, num_steps=100, images_per_second=2000 / 5.5 / ALONE)], [make_probe()],
+     [(5 * ALONE, PROBED)]),
+])  # fmt: skip
 def test_the_time_to_use(rows: list[dict[str, Any]], probes: list[ProbeRecord], expected: list[Any]) -> None:
     assert judge(*rows, probes=probes) == expected
 
@@ -303,42 +294,27 @@ class Machine:
 def record_of(seconds: float, *flags: str, number: int = 0, wanted: TrialConfig | None = None) -> TrialRecord:
     wanted = wanted or config()
     return TrialRecord(
-        number=number,
-        phase="search",
-        values=flatten_config(wanted),
-        outcome="complete",
-        measurements=measure(seconds),
-        shape_digest=digest_trial_shape(wanted),
-        device=DEVICE,
-        quality_flags=flags,
-    )
+        number=number, phase="search", values=flatten_config(wanted), outcome="complete",
+        measurements=measure(seconds), shape_digest=digest_trial_shape(wanted), device=DEVICE, quality_flags=flags,
+    )  # fmt: skip
 
 
 DISTURBED = record_of(0.7, "busy_host", "uncertain_time")
 
 
-@pytest.mark.parametrize(
-    ("record", "machine", "num_expected"),
-    [
-        (DISTURBED, Machine(), 1),
-        (record_of(1.2 * ALONE, "throttled"), Machine(), 1),  # it may have been slowed down evenly
-        (record_of(1.2 * ALONE), Machine(), 0),  # nothing gives a reason for one
-        (DISTURBED, Machine(flags=("busy_host",)), 2),  # the first is no reference, and two are the most
-        (DISTURBED, Machine(pace=3.0), 2),  # it took longer than a trial
-        (record_of(0.7, "packed"), Machine(), 1),
-        (
-            replace(DISTURBED, measurements=DISTURBED.measurements | {"total_seconds": 1.0}),
-            Machine(),
-            0,
-        ),  # it costs more
-        (replace(DISTURBED, device="other"), Machine(), 0),
-        (replace(DISTURBED, outcome="diverged"), Machine(), 0),
-        (record_of(0.7, "uncertain_time", wanted=config(**{"batch.schedule": "linear"})), Machine(), 0),
-    ],
-)
-def test_the_shape_of_a_disturbed_trial_is_probed_until_there_is_a_reference(
-    record: TrialRecord, machine: Machine, num_expected: int
-) -> None:
+@pytest.mark.parametrize(("record", "machine", "num_expected"), [
+    (DISTURBED, Machine(), 1),
+    (record_of(1.2 * ALONE, "throttled"), Machine(), 1),  # it may have been slowed down evenly
+    (record_of(1.2 * ALONE), Machine(), 0),  # nothing gives a reason for one
+    (DISTURBED, Machine(flags=("busy_host",)), 2),  # the first is no reference, and two are the most
+    (DISTURBED, Machine(pace=3.0), 2),  # it took longer than a trial
+    (record_of(0.7, "packed"), Machine(), 1),
+    (replace(DISTURBED, measurements=DISTURBED.measurements | {"total_seconds": 1.0}), Machine(), 0),  # it costs more
+    (replace(DISTURBED, device="other"), Machine(), 0),
+    (replace(DISTURBED, outcome="diverged"), Machine(), 0),
+    (record_of(0.7, "uncertain_time", wanted=config(**{"batch.schedule": "linear"})), Machine(), 0),
+])  # fmt: skip
+def test_disturbed_shapes_are_probed_to_a_reference(record: TrialRecord, machine: Machine, num_expected: int) -> None:
     probes = machine.solo_probes()
     for _ in range(4):
         probes.note(record, is_idle=True)

@@ -181,19 +181,15 @@ def test_no_wrong_choice_is_settled_where_accuracies_have_no_smooth_response() -
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    ("make", "least_named", "least_settled", "caution"),
-    [
-        (partial(simulate, noise=0.0015), 0.95, 0.5, 0.0),
-        # a smooth response of the accuracy is wrong here, which the first fresh seeds show; a study that has given them
-        # to its four configurations by then may name nothing
-        (simulate_scattered, 0.45, 0.3, 0.07),
-        (simulate_unequal, 0.95, 0.5, 0.0),
-        # where seeds scatter more than rivals differ, the stated probability falls with the true one
-        (partial(simulate, noise=0.004), 0.95, 0.2, 0.0),
-    ],
-    ids=["equal costs", "scattered", "unequal noise", "much noise"],
-)
+@pytest.mark.parametrize(("make", "least_named", "least_settled", "caution"), [
+    (partial(simulate, noise=0.0015), 0.95, 0.5, 0.0),
+    # a smooth response of the accuracy is wrong here, which the first fresh seeds show; a study that has given them
+    # to its four configurations by then may name nothing
+    (simulate_scattered, 0.45, 0.3, 0.07),
+    (simulate_unequal, 0.95, 0.5, 0.0),
+    # where seeds scatter more than rivals differ, the stated probability falls with the true one
+    (partial(simulate, noise=0.004), 0.95, 0.2, 0.0),
+], ids=["equal costs", "scattered", "unequal noise", "much noise"])  # fmt: skip
 def test_what_is_named_is_right_with_the_stated_probability_in_many_studies(
     make: Callable[[int], Simulated], least_named: float, least_settled: float, caution: float
 ) -> None:

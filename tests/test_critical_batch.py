@@ -153,26 +153,19 @@ def test_a_missed_target_is_a_try() -> None:
     assert "3 to 6 configurations tuned at each, compared as the best of 3" in found.detail
 
 
-@pytest.mark.parametrize(
-    ("trials", "reason"),
-    [
-        ([(row(n, batch__micro=b, optimizer__lr=r), study()[0][1])
-          for n, (b, r) in enumerate(itertools.product(BATCHES, RATES))],
-         "a study has to set target accuracy (budget.target_accuracy)"),
-        (study(schedule__name="cosine"), "the learning rate falls over budget.max_epochs whatever the batch"),
-        ([each for each in study() if each[0]["config.optimizer.lr"] != 0.2],
-         "0 effective batch sizes whose rate was tuned; 4 are required (6 batches with fewer than 3 learning rates)"),
-        ([each for each in study() if each[0]["config.optimizer.lr"] != 0.2] +
-         [trial(70 + n, batch, 0.01, 9000.0) for n, batch in enumerate(BATCHES)],
-         "(6 batches whose best learning rate is the lowest or the highest tried there)"),
-        ([each for each in study() if each[0]["global_batch_size"] < 256],
-         "3 effective batch sizes whose rate was tuned"),
-    ],
-    ids=["fixed length", "one schedule", "untuned", "at the edge", "few batches"],
-)  # fmt: skip
-def test_what_cannot_carry_the_claim_is_not_tested(
-    trials: list[tuple[dict[str, Any], pd.DataFrame]], reason: str
-) -> None:
+@pytest.mark.parametrize(("trials", "reason"), [
+    ([(row(n, batch__micro=b, optimizer__lr=r), study()[0][1])
+      for n, (b, r) in enumerate(itertools.product(BATCHES, RATES))],
+     "a study has to set target accuracy (budget.target_accuracy)"),
+    (study(schedule__name="cosine"), "the learning rate falls over budget.max_epochs whatever the batch"),
+    ([each for each in study() if each[0]["config.optimizer.lr"] != 0.2],
+     "0 effective batch sizes whose rate was tuned; 4 are required (6 batches with fewer than 3 learning rates)"),
+    ([each for each in study() if each[0]["config.optimizer.lr"] != 0.2] +
+     [trial(70 + n, batch, 0.01, 9000.0) for n, batch in enumerate(BATCHES)],
+     "(6 batches whose best learning rate is the lowest or the highest tried there)"),
+    ([each for each in study() if each[0]["global_batch_size"] < 256], "3 effective batch sizes whose rate was tuned"),
+], ids=["fixed length", "one schedule", "untuned", "at the edge", "few batches"])  # fmt: skip
+def test_what_cannot_carry_it_is_not_tested(trials: list[tuple[dict[str, Any], pd.DataFrame]], reason: str) -> None:
     item = regimes(trials)
     assert (item.verdict, item.n) == ("not measured" if "not measured" in item.reason else "not tested", 0)
     assert math.isnan(item.effect)

@@ -69,13 +69,10 @@ def test_confirmed_estimates_with_intervals():
 
 def test_outcomes_stand_beyond_the_worst_or_at_what_they_used():
     panel = front_panel(
-        trial(0, 0.9, 10.0),
-        trial(1, 0.8, 20.0),
-        trial(2, None, None, outcome="out_of_memory"),
-        trial(3, 0.2, 4.0, outcome="diverged"),
-        trial(4, None, None, outcome="crashed"),
+        trial(0, 0.9, 10.0), trial(1, 0.8, 20.0), trial(2, None, None, outcome="out_of_memory"),
+        trial(3, 0.2, 4.0, outcome="diverged"), trial(4, None, None, outcome="crashed"),
         trial(5, None, None, outcome=None),
-    )
+    )  # fmt: skip
     points = layers(panel, Points)
     rules = {layer.axis: layer.value for layer in panel.layers if isinstance(layer, Rule)}
     assert points["out_of_memory"].x[0] > rules["x"] > 20.0
@@ -111,13 +108,8 @@ def test_slices_place_every_parameter():
     assert list(figures) == ["slices_val_accuracy", "slices_train_seconds", "slices_peak_memory_bytes"]
     panels = {panel.x.label: panel for panel in figures["slices_val_accuracy"].panels}
     assert list(panels) == [
-        "effective batch size",
-        "model",
-        "micro batch",
-        "accumulation",
-        "learning rate",
-        "weight decay",
-    ]
+        "effective batch size", "model", "micro batch", "accumulation", "learning rate", "weight decay",
+    ]  # fmt: skip
     assert panels["model"].x.ticks == ((0.0, "resnet8"), (1.0, "vit_micro"))
     assert panels["micro batch"].x.scale == "log"
     assert [text for _, text in panels["micro batch"].x.ticks] == ["16", "32", "64", "128", "256"]
@@ -188,17 +180,10 @@ def test_many_trials_become_a_density():
     assert "2,000 of them as single points" in make_fronts(evidence)[0].caption
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [],
-        [trial(0, 0.9, 1.0)],
-        [trial(0, None, None, outcome="crashed"), trial(1, None, None, outcome="not_fitting")],
-        [trial(0, None, None, outcome=None)],
-        [trial(0, math.nan, 5.0)],
-        [trial(0, 0.9, 0.0)],
-    ],
-)
+@pytest.mark.parametrize("rows", [
+    [], [trial(0, 0.9, 1.0)], [trial(0, None, None, outcome="crashed"), trial(1, None, None, outcome="not_fitting")],
+    [trial(0, None, None, outcome=None)], [trial(0, math.nan, 5.0)], [trial(0, 0.9, 0.0)],
+])  # fmt: skip
 def test_thin_evidence_makes_figures_or_none(rows):
     for figure in make_figures(evidence_of(*rows)).figures:
         assert figure.panels

@@ -24,11 +24,8 @@ from reports.figures.trials import (
     make_hypervolume,
     make_importance,
     make_noise,
-    make_slices,
 )
 from reports.labels import metric_label
-from reports.layout import category_range, make_layout
-from reports.page.data import figures_json
 from sweep.analysis.costs import group_medians
 from sweep.analysis.recommendation import recommend
 
@@ -254,10 +251,6 @@ def test_the_pairs_together_have_all_three_objectives_of_every_trial():
         assert len(layers["confirmed"].x) == 2
 
 
-def test_one_objective_has_no_pair() -> None:
-    assert "two objectives" in make_fronts(gather_evidence(make_frames(20, objectives=["val_accuracy"]))).remedy
-
-
 def test_where_trials_failed_by_parameter():
     rows = [row(0), row(1, None, None, outcome="out_of_memory", **{"config.batch.micro": 256})]
     panels = {panel.x.label: panel for panel in make_outcome_map(evidence_of(rows))[0].panels}
@@ -300,18 +293,6 @@ def test_a_cell_without_a_measured_accuracy_is_empty():
     heats = [layer for panel in figure.panels for layer in panel.layers if isinstance(layer, Heat)]
     assert heats
     assert all(math.isfinite(value) for heat in heats for value in heat.known)
-
-
-def test_a_curve_of_one_evaluation_and_a_choice_without_a_mark_are_shown() -> None:
-    frames = make_frames(3, space={"model.name": {"choice": ["resnet8", "vit_micro", "resnet20"]}})
-    evidence = gather_evidence(frames)
-    (first, *_) = make_slices(evidence)
-    assert category_range(first.panels[0]) == (-0.5, 2.5)
-    assert make_layout(first.panels[0])["xaxis"]["range"] == [-0.5, 2.5]
-    single = Lines(name="a", role="series-0", segments=(((1.0,), (2.0,)),), trials=(0,))
-    panel = Panel(x=Axis(label="x"), y=Axis(label="y"), layers=(single,))
-    made = figures_json([Figure(name="f", title="f", caption="", panels=(panel,))])
-    assert made["figures"][0]["panels"][0]["traces"][0]["mode"] == "lines+markers"
 
 
 def test_a_legend_is_in_the_order_of_drawing_although_a_panel_lacks_a_name() -> None:

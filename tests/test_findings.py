@@ -238,11 +238,9 @@ def simulate_study(
         lr = rng.uniform(math.log(1e-4), math.log(10.0))
         accuracy = 0.93 - 0.006 * (lr - best) ** 2 + noise * rng.normal()
         keys = {
-            "model.name": "vit_micro" if is_second else "resnet8",
-            "batch.micro": batch,
-            "optimizer.lr": math.exp(lr),
+            "model.name": "vit_micro" if is_second else "resnet8", "batch.micro": batch, "optimizer.lr": math.exp(lr),
             "optimizer.weight_decay": DECAYS[is_strong],
-        }
+        }  # fmt: skip
         rows.append(
             TEMPLATE
             | {f"config.{key}": value for key, value in keys.items()}

@@ -14,7 +14,7 @@ from records_factory import add_trials, make_config, make_store
 from records_factory import make_spec as records_spec
 
 from reports.evidence import Evidence, gather_evidence
-from reports.figure import Absent, Bars, Points, Rule
+from reports.figure import Bars, Points, Rule
 from reports.figures.all_figures import make_figures
 from reports.figures.costs import make_memory_breakdown
 from reports.figures.trials import make_fronts
@@ -100,12 +100,6 @@ def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> N
     assert "The device has 32.0 MiB." in figure.caption
 
 
-def test_without_estimates_the_figure_says_how_to_have_them() -> None:
-    found = make_memory_breakdown(evidence_of([trial(0, config_of(), peak_memory_bytes=MIB)], []))
-    assert isinstance(found, Absent)
-    assert "run the study again" in found.remedy
-
-
 def test_hostile_names_of_a_model_stay_texts() -> None:
     hostile = "<script>alert(1)</script>${x}"
     shape = json.dumps(json.loads(derive_shape(config_of()).text) | {"model.name": hostile})
@@ -115,12 +109,9 @@ def test_hostile_names_of_a_model_stay_texts() -> None:
 
 def record(number: int, config: TrialConfig, seconds: float, outcome: Any = "complete") -> TrialRecord:
     return TrialRecord(
-        number=number,
-        phase="search",
-        values=flatten_config(config),
-        outcome=outcome,
+        number=number, phase="search", values=flatten_config(config), outcome=outcome,
         measurements={"total_seconds": seconds},
-    )
+    )  # fmt: skip
 
 
 def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,6 @@ from cli_calls import INLINE
 from frames_factory import frames_of, make_frames, make_spec
 
 from reports.evidence import gather_evidence
-from reports.figure import Intervals
-from reports.figures.trials import make_fronts
 from reports.labels import format_estimate, format_probability, format_value, metric_label
 from reports.page.tables import make_front_table
 from reports.writing import write_frames_report
@@ -149,18 +147,6 @@ def test_every_point_of_the_curve_has_one_number_everywhere(
             if field != "accuracy":  # that of the best configuration at the batch, whichever it is
                 assert getattr(point, field) == estimates[point.number].values[name]
         assert format_probability(entry["p_without_loss"]) in row
-
-
-def test_the_figures_show_the_same_estimates(folder: Path, answer: Answer) -> None:
-    evidence = gather_evidence(load_frames(folder, evaluations=True))
-    estimates = {item.number: item.values for item in answer.configurations}
-    panel = make_fronts(evidence)[0].panels[0]  # type: ignore[index]
-    (marks,) = (layer for layer in panel.layers if isinstance(layer, Intervals))
-    confirmed = evidence.configurations[evidence.configurations["confirmed"]]
-    chosen = [estimates[number] for number in confirmed["number"]]
-    assert len(chosen) >= 2
-    assert list(marks.y) == [values["val_accuracy"].median for values in chosen]
-    assert list(marks.x_high) == [values["train_seconds"].high for values in chosen]
 
 
 def test_what_no_estimate_covers_is_marked_as_measured() -> None:

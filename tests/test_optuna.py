@@ -35,14 +35,10 @@ from sweep.search.session import Options, run_study
 
 def _spec() -> StudySpec:
     space = {
-        "batch.micro": {"log2": [5, 10]},
-        "batch.accumulation": {"int": [1, 4]},
-        "optimizer.lr": {"log": [1e-3, 1.0]},
-        "optimizer.weight_decay": {"float": [0.0, 1e-3]},
-        "precision.channels_last": {"choice": [True, False]},
-        "data.subset": {"choice": [None, 100]},
-        "budget.epochs": {"choice": [1, 2]},
-    }
+        "batch.micro": {"log2": [5, 10]}, "batch.accumulation": {"int": [1, 4]}, "optimizer.lr": {"log": [1e-3, 1.0]},
+        "optimizer.weight_decay": {"float": [0.0, 1e-3]}, "precision.channels_last": {"choice": [True, False]},
+        "data.subset": {"choice": [None, 100]}, "budget.epochs": {"choice": [1, 2]},
+    }  # fmt: skip
     return build_study({"name": "s", "space": space}, "test")
 
 
@@ -127,9 +123,7 @@ def _optuna_study(path: Path) -> optuna.Study:
     return optuna.load_study(study_name="s", storage=open_storage(path))
 
 
-def test_it_holds_every_ended_search_trial_once_and_is_repaired(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_it_holds_every_ended_trial_once_and_is_repaired(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "study.sqlite"
     store = make_store(path)
     add_trials(store, ["complete", "out_of_memory", None, "crashed", "complete"])
@@ -193,9 +187,7 @@ def test_a_failing_mirror_warns_once_never_raises_and_is_tried_again(
     store.close()
 
 
-def test_tables_of_another_optuna_are_left_alone_and_the_remedy_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tables_of_another_optuna_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "study.sqlite"
     store = make_store(path)
     add_trials(store, ["complete"])
@@ -213,15 +205,11 @@ def test_tables_of_another_optuna_are_left_alone_and_the_remedy_is_named(
     store.close()
 
 
-def test_a_run_mirrors_its_trials_and_those_that_a_killed_one_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_mirrors_what_a_killed_one_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = make_spec(
-        trials=2,
-        sampler="random",
-        confirm={"seeds": 0},
+        trials=2, sampler="random", confirm={"seeds": 0},
         base={"data.name": "digits", "data.subset": 100, "budget.steps": 2, "model.name": "resnet8"},
-    )
+    )  # fmt: skip
     options = Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu"))
     with monkeypatch.context() as patch:
         patch.setattr(Mirror, "write_all", lambda _: None)  # as if it had been killed when its last trial had ended

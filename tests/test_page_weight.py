@@ -51,10 +51,8 @@ def test_every_trace_is_of_a_type_that_the_drawing_script_has(monkeypatch: pytes
     evidence = gather_evidence(dataclasses.replace(frames, probes=estimates_of(frames.spec)))
     made = make_figures(evidence)
     assert [item.title for item in made.absent] == [
-        "Gradient noise scale",
-        "Critical batch size",
-        "Device utilization and power",
-    ]
+        "Gradient noise scale", "Critical batch size", "Device utilization and power",
+    ]  # fmt: skip
     traces = [
         trace
         for figure in figures_json(made.figures)["figures"]

@@ -1,15 +1,14 @@
 """What a figure states above it: settled statements and numbers of the answer, and nothing where neither is there."""
 
 import dataclasses
-import math
 
 import pytest
 from frames_factory import estimates_of, make_frames
 
 from reports.evidence import gather_evidence
 from reports.figures.all_figures import _state, make_figures
-from reports.labels import format_effect, format_estimate, format_value
-from reports.page.page import describe_panel, render_page
+from reports.labels import format_effect, format_estimate
+from reports.page.page import describe_panel
 from sweep.analysis.statistics import Interval
 
 GLOBAL = "effective batch size"
@@ -57,14 +56,10 @@ def test_a_settled_statement_heads_the_figure_that_shows_it(evidence, figures):
     assert text_of(evidence, "equally_good") not in add_findings(slices, open_).finding
 
 
-@pytest.mark.parametrize(
-    ("metric", "field", "choose", "word"),
-    [
-        ("val_accuracy", "accuracy", max, "highest"),
-        ("train_seconds", "seconds", min, "shortest"),
-        ("peak_memory_bytes", "memory_bytes", min, "lowest"),
-    ],
-)
+@pytest.mark.parametrize(("metric", "field", "choose", "word"), [
+    ("val_accuracy", "accuracy", max, "highest"), ("train_seconds", "seconds", min, "shortest"),
+    ("peak_memory_bytes", "memory_bytes", min, "lowest"),
+])  # fmt: skip
 def test_the_best_batch_size_is_named_with_the_estimate_of_the_answer(evidence, figures, metric, field, choose, word):
     known = [point for point in evidence.answer.batch_size.curve if point.num_seeds]
     best = choose(known, key=lambda point: getattr(point, field).median)
@@ -79,32 +74,6 @@ def test_no_batch_size_is_the_best_before_two_have_fresh_seeds():
     assert {figures[f"slices_{name}"].finding for name in ("train_seconds", "peak_memory_bytes")} == {""}
 
 
-def test_facts_and_counts_are_those_of_the_answer(evidence, figures):
-    fact = evidence.answer.facts["throughput_knee"]
-    assert figures["throughput"].finding == f"{fact.statement}: {format_value(fact.unit, fact.value)} ({fact.detail})."
-    counts = evidence.count_outcomes()
-    start = f"{counts['complete']} of {len(evidence.trials)} trials are complete; "
-    assert figures["outcomes"].finding.startswith(start)
-    lengths = {layer.name: sum(layer.lengths) for layer in figures["time_ledger"].panels[0].layers}
-    most = max(lengths, key=lengths.get)
-    share = 100 * lengths[most] / sum(lengths.values())
-    assert figures["time_ledger"].finding.startswith(f"{most.capitalize()} took {share:.0f} % of ")
-    unknown = dataclasses.replace(fact, value=math.nan)
-    answer = dataclasses.replace(evidence.answer, facts=evidence.answer.facts | {"throughput_knee": unknown})
-    assert add_findings(figures["throughput"], dataclasses.replace(evidence, answer=answer)).finding == ""
-
-
-def test_each_panel_of_importance_has_its_own_finding(figures):
-    for panel in figures["importances"].panels:
-        bars = [layer for layer in panel.layers if layer.name == "more than chance"]
-        if not bars:
-            assert panel.finding.startswith("No parameter explains more of ")
-            continue
-        share, y = max(zip(bars[0].lengths, bars[0].y, strict=True))
-        assert panel.finding.lower().startswith(f"{dict(panel.y.ticks)[y]} explains the largest share of ")
-        assert f", {100 * share:.0f} % of" in panel.finding.replace(":", ",")
-
-
 @pytest.mark.parametrize(("low", "high", "lack", "is_stated"), [
     (0.3, 0.7, "", True), (-2.0, 3.0, "", False), (0.3, 0.7, "too few", False),
 ])  # fmt: skip
@@ -117,11 +86,3 @@ def test_the_power_of_the_learning_rate_is_stated_where_it_is_known(evidence, fi
     for panel in panels:
         words = f"The best learning rate of {panel.title} grows as the power {format_effect('exponent', *power[:3])} "
         assert panel.finding == (f"{words}of the effective batch size." if is_stated else "")
-
-
-def test_the_page_has_the_finding_as_the_title_of_the_figure(evidence, figures):
-    html = render_page(evidence, make_figures(evidence))
-    title = figures["outcomes"]
-    assert f'<h2 id="outcomes-title"><small>{title.title}</small> {title.finding}</h2>' in html
-    assert f'aria-label="{title.finding} {title.title}. ' in html
-    assert "Across: model, resnet8, vit_micro. " in html  # names, not the positions of jittered marks

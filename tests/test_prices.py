@@ -1,7 +1,6 @@
 """Prices beside times: in the forecast, the answer, the page, a notebook and the documents."""
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,39 +18,21 @@ from sweep.records.loading import load_frames
 from sweep.search.study_forecast import Forecast
 
 FORECAST = Forecast(
-    num_trials=4,
-    num_reused=0,
-    num_confirm=0,
-    num_not_fitting=0,
-    expected_total_seconds=3600.0,
-    expected_total_seconds_low=1800.0,
-    expected_total_seconds_high=7200.0,
-    peak_memory_bytes_low=None,
-    peak_memory_bytes_high=None,
-    memory_limit_bytes=2**30,
-    num_probes=0,
-    probing_seconds=0.0,
-)
+    num_trials=4, num_reused=0, num_confirm=0, num_not_fitting=0, expected_total_seconds=3600.0,
+    expected_total_seconds_low=1800.0, expected_total_seconds_high=7200.0, peak_memory_bytes_low=None,
+    peak_memory_bytes_high=None, memory_limit_bytes=2**30, num_probes=0, probing_seconds=0.0,
+)  # fmt: skip
 
 
 def test_a_forecast_has_the_price_of_its_time() -> None:
     price = make_spec(price_per_hour=2.5, currency="EUR").price
     assert "forecast: price about 2.50 EUR (1.25 to 5.00)" in format_forecast(FORECAST, price)
     assert _price_forecast(FORECAST, price) == {
-        "expected_total_price": 2.5,
-        "expected_total_price_low": 1.25,
-        "expected_total_price_high": 5.0,
+        "expected_total_price": 2.5, "expected_total_price_low": 1.25, "expected_total_price_high": 5.0,
         "currency": "EUR",
-    }
+    }  # fmt: skip
     assert not any("price" in line for line in format_forecast(FORECAST, None))
     assert set(_price_forecast(FORECAST, None).values()) == {None, ""}
-
-
-def test_a_forecast_of_a_study_that_is_nearly_done() -> None:
-    done = replace(FORECAST, num_trials=0)
-    assert format_forecast(done, None) == ["forecast: no trial is left to train"]
-    first, _ = format_forecast(replace(done, num_confirm=3), None)
-    assert first.startswith("forecast: up to about 3 trainings with fresh seeds: about 1 h")
 
 
 def test_a_price_may_change_between_two_runs() -> None:

@@ -101,14 +101,10 @@ def test_no_point_of_the_true_front_is_stopped(difficulty: float, noise: float) 
     assert np.mean(saved) > 0.1  # in an order that no sampler has improved
 
 
-@pytest.mark.parametrize(
-    "objectives",
-    [
-        ("val_accuracy",),
-        ("val_loss", "train_seconds"),
-        ("val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"),
-    ],
-)
+@pytest.mark.parametrize("objectives", [
+    ("val_accuracy",), ("val_loss", "train_seconds"),
+    ("val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"),
+])  # fmt: skip
 def test_any_number_of_objectives(objectives: tuple[str, ...]) -> None:
     table = CurveTable(table_spec(), 3, 0.3)
     spent = search(table, np.random.default_rng(0).permutation(len(table.points)).tolist(), 0, objectives)
@@ -171,11 +167,9 @@ def curves(task: TrialTask) -> Iterator[Message]:
         yield seen
     measured = {"val_accuracy": seen.val_accuracy, "train_seconds": seconds, "peak_memory_bytes": int(memory)}
     yield Ending(
-        outcome="complete",
-        measurements=measured | {"total_seconds": seconds},
-        device="test device",
+        outcome="complete", measurements=measured | {"total_seconds": seconds}, device="test device",
         environment={"device": "test device"},
-    )
+    )  # fmt: skip
 
 
 def run(store: Store, trials: int, pruner: str = "front") -> None:

@@ -20,20 +20,17 @@ from markupsafe import escape
 from matplotlib.image import imread
 from records_factory import add_trials, make_store
 
+from reports import write_report
 from reports.draw import draw_picture
 from reports.evidence import MAX_DETAILED, describe_basis, gather_evidence
 from reports.figures.all_figures import GROUPS, make_figures
 from reports.figures.batch import make_memory
-from reports.labels import (
-    format_probability,
-    format_value,
-)
+from reports.labels import format_probability, format_value
 from reports.page.data import write_study
-from reports.page.page import _describe_reuse, _list_settings, render_page
+from reports.page.page import _list_settings, render_page
 from reports.page.tables import make_front_table, make_uses_table
 from reports.texts import describe_batch_answer, describe_uses, list_reservations
 from reports.writing import write_frames_report
-from sweep.analysis.findings import evaluate_claims
 from sweep.analysis.recommendation import recommend
 from sweep.cli.answer import describe_recommendations
 from sweep.cli.arguments import parse_sets
@@ -77,18 +74,6 @@ def test_equal_records_give_equal_bytes():
     assert render_page(first, made) == render_page(second, again)
     for form in ("png", "svg", "pdf"):
         assert draw_picture(made.figures[0], form) == draw_picture(again.figures[0], form)
-
-
-@pytest.mark.parametrize("num_search", [0, 1, 8])
-def test_page_says_what_it_rests_on(num_search):
-    evidence = gather_evidence(make_frames(num_search))
-    assert ("no trial has completed" in describe_basis(evidence)) == (num_search == 0)
-    html = page_of(make_frames(num_search))
-    assert "How far does a larger batch buy time?" in html
-    assert ("none trained again with fresh seeds" in html) == (num_search > 0)
-    answered, _, rest = html.partition("Not enough data")
-    assert "Best accuracy" not in answered
-    assert "Best accuracy" in rest
 
 
 def test_a_card_for_each_use_that_the_records_answer():
@@ -151,16 +136,6 @@ def test_what_was_run_is_shown_with_its_defaults(tmp_path):
     assert "specification is not on record" in render_page(unknown, make_figures(unknown))
 
 
-def test_findings_are_told_with_verdict_and_n():
-    evidence = gather_evidence(make_frames(60, confirm=3))
-    html = page_of(make_frames(60, confirm=3))
-    tested = [item for item in evaluate_claims(evidence.frames) if not item.reason]
-    assert tested
-    for item in tested:
-        assert f'<span class="verdict {item.verdict}">' in html
-    assert html.count('class="claim-picture') == len(tested)
-
-
 @pytest.mark.parametrize("num_seeds", [0, 1, 2])
 def test_page_and_terminal_name_nothing_with_fewer_than_three_seeds(num_seeds):
     frames = make_frames(12, confirm=1)
@@ -204,17 +179,6 @@ def test_command_survives_any_text(text):
     settings = flatten_config(build_config({"data.name": "imagefolder"}, "test")) | changed
     words = shlex.split(train_command(settings, 3))
     assert parse_sets(words[3::2]) == {"data.name": "imagefolder", "data.root": text, "data.subset": 5, "seed": 3}
-
-
-def test_command_names_only_what_differs():
-    assert train_command(flatten_config(build_config({}, "test")), 0) == "sweep train --set seed=0"
-    changed = build_config(
-        {"batch.global": 96, "budget.steps": 7, "optimizer.lr": 0.05, "precision.compile": True}, "t"
-    )
-    assert train_command(flatten_config(changed), 1) == (
-        "sweep train --set batch.global=96 --set optimizer.lr=0.05 --set budget.steps=7 "
-        "--set precision.compile=true --set seed=1"
-    )
 
 
 def test_hostile_texts_never_reach_the_page_raw():
@@ -293,12 +257,6 @@ def test_a_sound_study_is_not_doubted_for_nothing():
     assert list_reservations(gather_evidence(dataclasses.replace(frames, trials=kept))) == []
 
 
-def test_reuse_is_told_with_the_time_it_saved():
-    rows = [{"number": n, "reused_from": f"older/{n}", "total_seconds": 90.0} for n in range(2)]
-    said = _describe_reuse(gather_evidence(frames_of(make_spec(), rows)))
-    assert said == "2 trials reused from earlier records (older), which saved 3 min 00 s."
-
-
 def test_an_unwritable_place_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
@@ -312,8 +270,6 @@ def test_importing_reports_is_light():
 
 
 def test_a_report_from_a_store_while_its_study_runs(tmp_path, monkeypatch):
-    from reports import write_report
-
     monkeypatch.setattr("reports.figures.all_figures.GROUPS", {"Trade-offs": GROUPS["Trade-offs"]})
     store = make_store(tmp_path / "study.sqlite")
     add_trials(store, ["complete", "complete", "out_of_memory", "crashed", None])
@@ -336,8 +292,6 @@ def test_a_report_from_a_store_while_its_study_runs(tmp_path, monkeypatch):
 
 
 def test_a_report_of_nothing_is_refused(tmp_path):
-    from reports import write_report
-
     with pytest.raises(InputError):
         write_report(tmp_path)
     assert list(tmp_path.iterdir()) == []

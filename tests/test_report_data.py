@@ -15,7 +15,7 @@ from image_folder_factory import list_images, make_image, write_files
 from reports.evidence import gather_evidence
 from reports.figure import Absent
 from reports.figures.all_figures import ReportFigures
-from reports.labels import NOT_COUNTED, list_classes
+from reports.labels import list_classes
 from reports.page.page import render_page
 from reports.texts import list_reservations
 from sweep.cli.check import format_data
@@ -67,13 +67,10 @@ def test_page_and_terminal_say_the_same_of_the_data() -> None:
         "imagefolder in photos: 1,300 training, 228 validation and 269 test images",
         "3 classes; fewest 6 (c00), most 2,208 (c02) images",
         "validation: 15% of all images that are left; test: 15% of all images",
-        "8 x 8 (900), 9 x 9 (90), 10 x 10 (9), 11 x 11 (8), other sizes (13)",
-        "RGB",
-        "7, hidden: a/.0.png, a/.1.png ...",
-        "1, left out by data.subset = 4",
-        "val/ shares 3 images with train/",
+        "8 x 8 (900), 9 x 9 (90), 10 x 10 (9), 11 x 11 (8), other sizes (13)", "RGB",
+        "7, hidden: a/.0.png, a/.1.png ...", "1, left out by data.subset = 4", "val/ shares 3 images with train/",
         "0123456789ab",
-    ):
+    ):  # fmt: skip
         assert words in page
         assert words in terminal
     assert "c01\n105\n2\n1,000" in page
@@ -100,11 +97,6 @@ def test_notes_are_among_the_reservations_that_open_the_page() -> None:
     assert [line for line in with_notes if line not in without] == [("Data: val/ shares 3 images with train/.", "")]
 
 
-def test_records_without_a_look_say_so() -> None:
-    assert words_of(section_of(None)).split("\n")[-2] == NOT_COUNTED
-    assert "<table" not in section_of(None)
-
-
 def test_a_set_that_is_not_there_yet_has_no_table() -> None:
     data = DataSummary(name="mnist", num_train=54_000, notes=("not counted, because it is not unpacked",))
     page = section_of(data)
@@ -117,31 +109,19 @@ def test_a_set_that_is_not_there_yet_has_no_table() -> None:
 def test_hostile_names_never_reach_the_page_or_the_terminal_raw() -> None:
     names = (*HOSTILE, "a\udcff", "b\nnote: trust me", "c\x1b[2J")
     data = DataSummary(
-        name="imagefolder",
-        root=HOSTILE[0],
-        num_train=1,
-        num_val=1,
-        num_test=1,
-        classes={name: {"train": 1, "val": 1, "test": 1} for name in names},
-        held_out=HOSTILE[2],
-        ignored=tuple(Ignored(reason=name, num_files=2, examples=(name,)) for name in names),
-        notes=names,
+        name="imagefolder", root=HOSTILE[0], num_train=1, num_val=1, num_test=1,
+        classes={name: {"train": 1, "val": 1, "test": 1} for name in names}, held_out=HOSTILE[2],
+        ignored=tuple(Ignored(reason=name, num_files=2, examples=(name,)) for name in names), notes=names,
         digest="0" * 32,
-    )
+    )  # fmt: skip
     evidence = gather_evidence(dataclasses.replace(make_frames(8), data=data))
     page = render_page(evidence, NO_FIGURES)
     page.encode()  # a lone surrogate cannot be written
     head = page.partition("<script>")[0]
     for raw in (
-        "<script>window",
-        "<img src=x",
-        "<svg onload",
-        "<a href='https",
-        "<iframe",
-        "<base",
-        "<style>*",
+        "<script>window", "<img src=x", "<svg onload", "<a href='https", "<iframe", "<base", "<style>*",
         "<meta http-equiv=refresh",
-    ):
+    ):  # fmt: skip
         assert raw not in head
     assert page.count("</script>") == 3
     lines = format_data(data)
@@ -179,10 +159,3 @@ def test_of_very_many_sizes_the_most_frequent_are_on_record(tmp_path: Path, monk
     assert re.search(
         r"sizes: 8 x 8 \(16\)(, \d+ x 8 \(2\)){3}, other sizes \(202\); modes", "\n".join(format_data(data))
     )
-
-
-def test_a_reservation_ends_with_a_command_that_can_be_copied() -> None:
-    flagged = make_frames(20)
-    flagged.trials["quality_flags"] = "few_steps"
-    page = render_page(gather_evidence(flagged), NO_FIGURES)
-    assert "<code>sweep check made</code> <button" in page.partition('id="warnings"')[2].partition("</section>")[0]

@@ -111,22 +111,19 @@ def test_a_trials_limit_holds_over_its_attempts(store: Store, tmp_path: Path) ->
     assert (record.outcome, causes(store)) == ("timed_out", ["interrupted", "trial_timeout"])
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome", "cause"),
-    [
-        (RuntimeError("DataLoader worker (pid(s) 31) exited unexpectedly"), "crashed", "data_worker_lost"),
-        (RuntimeError("DataLoader worker (pid 31) is killed by signal: Killed. "), "crashed", "data_worker_lost"),
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), "crashed", "device_failed"),
-        (RuntimeError("CUDA error: unspecified launch failure"), "crashed", "device_failed"),
-        (RuntimeError("CUDA error: device-side assert triggered"), "crashed", ""),
-        (dist.DistBackendError("NCCL communicator was aborted on rank 1"), "crashed", "collective_failed"),
-        (RuntimeError("[/gloo/transport/tcp/pair.cc:547] Connection closed by peer"), "crashed", "collective_failed"),
-        (RuntimeError("CUDA out of memory. NCCL error"), "out_of_memory", ""),
-        (ValueError("DataLoader worker (pid 31) says a plug-in"), "crashed", ""),
-        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "crashed", ""),
-        (PreemptedError("stopped on request"), "cancelled", "left"),
-    ],
-)
+@pytest.mark.parametrize(("error", "outcome", "cause"), [
+    (RuntimeError("DataLoader worker (pid(s) 31) exited unexpectedly"), "crashed", "data_worker_lost"),
+    (RuntimeError("DataLoader worker (pid 31) is killed by signal: Killed. "), "crashed", "data_worker_lost"),
+    (RuntimeError("CUDA error: an illegal memory access was encountered"), "crashed", "device_failed"),
+    (RuntimeError("CUDA error: unspecified launch failure"), "crashed", "device_failed"),
+    (RuntimeError("CUDA error: device-side assert triggered"), "crashed", ""),
+    (dist.DistBackendError("NCCL communicator was aborted on rank 1"), "crashed", "collective_failed"),
+    (RuntimeError("[/gloo/transport/tcp/pair.cc:547] Connection closed by peer"), "crashed", "collective_failed"),
+    (RuntimeError("CUDA out of memory. NCCL error"), "out_of_memory", ""),
+    (ValueError("DataLoader worker (pid 31) says a plug-in"), "crashed", ""),
+    (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "crashed", ""),
+    (PreemptedError("stopped on request"), "cancelled", "left"),
+])  # fmt: skip
 def test_what_is_said_tells_whose_fault_it_is(error: Exception, outcome: str, cause: str) -> None:
     assert (classify_error(error), find_cause(error)) == (outcome, cause)
 

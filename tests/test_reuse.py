@@ -160,12 +160,9 @@ def test_another_base_teaches_nothing(tmp_path: Path, spec: StudySpec) -> None:
 # ---------------------------------------------------------------------- tables
 
 ROWS = {
-    "batch.micro": [64, 128, None],
-    "config.optimizer.lr": [0.1, 0.01, 0.01],
-    "val_accuracy": [0.9, 0.8, 0.7],
-    "train_seconds": [3.0, None, 1.0],
-    "remark": ["mine", None, None],
-}
+    "batch.micro": [64, 128, None], "config.optimizer.lr": [0.1, 0.01, 0.01], "val_accuracy": [0.9, 0.8, 0.7],
+    "train_seconds": [3.0, None, 1.0], "remark": ["mine", None, None],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -181,19 +178,14 @@ def test_a_table_is_read_by_the_names_of_its_columns(tmp_path: Path, spec: Study
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"batch.micro": None}, "no column batch.micro"),
-        ({"val_accuracy": None, "train_seconds": None}, "no column of an objective"),
-        ({"val_accuracy": ["good", "bad", "bad"]}, "'good' is no number"),
-        ({"outcome": ["fine"] * 3}, "outcome"),
-        ({"batch.micro": [3, 3, 3]}, "log2"),
-    ],
-)
-def test_a_table_that_cannot_be_used_is_refused(
-    tmp_path: Path, spec: StudySpec, change: dict[str, Any], word: str
-) -> None:
+@pytest.mark.parametrize(("change", "word"), [
+    ({"batch.micro": None}, "no column batch.micro"),
+    ({"val_accuracy": None, "train_seconds": None}, "no column of an objective"),
+    ({"val_accuracy": ["good", "bad", "bad"]}, "'good' is no number"),
+    ({"outcome": ["fine"] * 3}, "outcome"),
+    ({"batch.micro": [3, 3, 3]}, "log2"),
+])  # fmt: skip
+def test_a_table_of_no_use_is_refused(tmp_path: Path, spec: StudySpec, change: dict[str, Any], word: str) -> None:
     columns = {name: cells for name, cells in (ROWS | change).items() if cells is not None}
     pd.DataFrame(columns).to_csv(tmp_path / "trials.csv", index=False)
     with pytest.raises(InputError, match=word):

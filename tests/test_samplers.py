@@ -8,20 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records_factory import make_record, make_spec, search
+from records_factory import make_record, make_spec, make_store, search
+from test_tuner import run
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import find_differences
-from sweep.executors.base import WorkerProgram
-from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Outcome
 from sweep.records.records import TrialRecord
-from sweep.records.store import open_store
-from sweep.search.attempts import RunPlan
 from sweep.search.sampler import WINDOW, select_window
 from sweep.search.samplers import make_sampler
-from sweep.search.tuner import Tuner
 
 
 def too_large(values: dict[str, float]) -> tuple[Outcome, dict[str, float | int]]:
@@ -102,10 +98,8 @@ def test_the_window_keeps_the_front_and_the_latest() -> None:
 
 
 SPACE: dict[str, Any] = {
-    "batch.micro": {"log2": [4, 6]},
-    "batch.accumulation": {"choice": [1, 4]},
-    "optimizer.lr": {"log": [1e-4, 1.0]},
-}
+    "batch.micro": {"log2": [4, 6]}, "batch.accumulation": {"choice": [1, 4]}, "optimizer.lr": {"log": [1e-4, 1.0]},
+}  # fmt: skip
 
 
 def retuning(**fields: Any) -> StudySpec:
@@ -172,13 +166,8 @@ def test_a_study_without_it_is_the_study_that_it_was() -> None:
 
 def test_a_study_through_the_tuner_gives_each_batch_size_its_trials(tmp_path: Path) -> None:
     spec = retuning(trials=12, confirm={"max_configurations": 0, "seeds": 0})
-    executor = InlineExecutor("cpu", WorkerProgram("tuner_runners:formula", "tuner_runners:describe"))
-    with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
-        store.create_study(spec)
-        plan = RunPlan(key_of=lambda config: config.model_dump_json())
-        with executor:
-            for _ in Tuner(spec, store, executor, plan).run():
-                pass
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
+        run(store, spec)
         records = store.trial_records("s")
     assert {len(found) for found in by_batch(records).values()} == {2}
     assert {record.outcome for record in records} == {"complete"}

@@ -18,12 +18,7 @@ from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome
 from sweep.records.records import TrialRecord
 from sweep.search.cost_aware import CostAxis, GaussianPrediction, find_curve_gains
-from sweep.search.seeds import (
-    collect_costs,
-    count_confirmations,
-    find_front,
-    list_confirmations,
-)
+from sweep.search.seeds import collect_costs, count_confirmations, find_front, list_confirmations
 from sweep.search.tuner import Stopped
 
 NOISE = 0.003
@@ -204,9 +199,7 @@ def test_a_search_ends_when_everything_is_settled_and_tells_why(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("fields", [{"tolerance": 0.0001}, {"sampler": "random"}])
-def test_a_search_that_may_still_find_something_or_cannot_tell_runs_to_its_last_trial(
-    tmp_path: Path, fields: dict[str, Any]
-) -> None:
+def test_a_search_that_may_find_more_or_cannot_tell_runs_to_its_end(tmp_path: Path, fields: dict[str, Any]) -> None:
     records, reasons = run_study(tmp_path, settled_study(**fields))
     assert len(by_phase(records, "search")) == PLANNED
     assert not reasons

@@ -51,40 +51,31 @@ def test_missing_objectives_are_counted_over_complete_trials() -> None:
     assert count_missing_objectives(make_frames(0)) == {}
 
 
-@pytest.mark.parametrize(
-    ("rows", "changes", "said"),
-    [
-        ([*SEARCH, *AGAIN], {}, ""),
-        (SEARCH, {"seeds": 0}, "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again."),
-        (
-            SEARCH,
-            {"most": 0},
-            "Nothing is confirmed: confirm.max_configurations = 0. Raise it, and run the study again.",
-        ),
-        (SEARCH, {"seeds": 0, "most": 0}, "confirm.max_configurations = 0 and confirm.seeds = 0. Raise both, and run"),
-        ([], {}, ""),  # explained by itself
-        ([trial(0, None, outcome="diverged")], {}, ""),
-        ([trial(0, None), trial(1, None)], {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
-        ([trial(0, 1.0) | {"val_accuracy": None}], {}, "no complete trial has a validation accuracy."),
-        (SEARCH, {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
-        (SEARCH, {}, "0 confirming trials completed: the run ended before it."),
-        (
-            [*SEARCH, trial(2, None, "confirm", "")],
-            {},
-            "1 trial had no result when the records were read: running, or interrupted.",
-        ),
-        ([*SEARCH, AGAIN[0]], {}, ""),  # it may have ended because all is settled, or because the time is spent
-        ([*SEARCH, *AGAIN], {"most": 3}, ""),
-        (
-            [*SEARCH, *AGAIN[:3], trial(5, 2.0, "confirm", "crashed")],
-            {},
-            "3 confirming trials completed: 1 confirming trial did not complete.",
-        ),
-    ],
-)
-def test_a_confirmation_that_was_cut_short_has_its_reason(
-    rows: list[dict[str, Any]], changes: dict[str, int], said: str
-) -> None:
+@pytest.mark.parametrize(("rows", "changes", "said"), [
+    ([*SEARCH, *AGAIN], {}, ""),
+    (SEARCH, {"seeds": 0}, "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again."),
+    (SEARCH, {"most": 0}, "Nothing is confirmed: confirm.max_configurations = 0. Raise it, and run the study again."),
+    (SEARCH, {"seeds": 0, "most": 0}, "confirm.max_configurations = 0 and confirm.seeds = 0. Raise both, and run"),
+    ([], {}, ""),  # explained by itself
+    ([trial(0, None, outcome="diverged")], {}, ""),
+    ([trial(0, None), trial(1, None)], {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
+    ([trial(0, 1.0) | {"val_accuracy": None}], {}, "no complete trial has a validation accuracy."),
+    (SEARCH, {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
+    (SEARCH, {}, "0 confirming trials completed: the run ended before it."),
+    (
+        [*SEARCH, trial(2, None, "confirm", "")],
+        {},
+        "1 trial had no result when the records were read: running, or interrupted.",
+    ),
+    ([*SEARCH, AGAIN[0]], {}, ""),  # it may have ended because all is settled, or because the time is spent
+    ([*SEARCH, *AGAIN], {"most": 3}, ""),
+    (
+        [*SEARCH, *AGAIN[:3], trial(5, 2.0, "confirm", "crashed")],
+        {},
+        "3 confirming trials completed: 1 confirming trial did not complete.",
+    ),
+])  # fmt: skip
+def test_a_short_confirmation_has_its_reason(rows: list[dict[str, Any]], changes: dict[str, int], said: str) -> None:
     found = explain_confirmation(frames(*rows, **changes))
     assert said in found
     assert bool(said) == bool(found)
@@ -101,26 +92,21 @@ def fresh(numbers: range, seconds: float, total: float) -> list[dict[str, Any]]:
     return [trial(number, seconds, "confirm") | {"total_seconds": total} for number in numbers]
 
 
-@pytest.mark.parametrize(
-    ("rows", "seeds", "said"),
-    [
-        (fresh(range(2, 5), 1.0, 1.0), 20, ""),
-        ([], 20, ""),
-        (
-            [*fresh(range(2, 5), 1.0, 10.0), *fresh(range(5, 6), 2.0, 12.0)],
-            20,
-            "1 configuration has fresh seeds, but fewer than the 3 with which a configuration is named (trial 1: 1): "
-            "the time for fresh seeds does not suffice (42 of 60 s are used; confirm.share is 0.5 of the search's "
-            "time). For more, run sweep run made.toml --set confirm.share=1.0",
-        ),
-        (fresh(range(2, 4), 2.0, 2.0), 20, "(trial 1: 2): after those seeds others were worth more, or the run ended"),
-        (fresh(range(2, 4), 1.0, 1.0), 2, "(trial 0: 2): confirm.seeds is 2. For more"),
-        ([*fresh(range(2, 4), 1.0, 1.0), trial(9, None, "confirm", "")], 20, ""),  # it still runs
-    ],
-)
-def test_configurations_with_too_few_fresh_seeds_are_named_with_the_reason(
-    rows: list[dict[str, Any]], seeds: int, said: str
-) -> None:
+@pytest.mark.parametrize(("rows", "seeds", "said"), [
+    (fresh(range(2, 5), 1.0, 1.0), 20, ""),
+    ([], 20, ""),
+    (
+        [*fresh(range(2, 5), 1.0, 10.0), *fresh(range(5, 6), 2.0, 12.0)],
+        20,
+        "1 configuration has fresh seeds, but fewer than the 3 with which a configuration is named (trial 1: 1): "
+        "the time for fresh seeds does not suffice (42 of 60 s are used; confirm.share is 0.5 of the search's "
+        "time). For more, run sweep run made.toml --set confirm.share=1.0",
+    ),
+    (fresh(range(2, 4), 2.0, 2.0), 20, "(trial 1: 2): after those seeds others were worth more, or the run ended"),
+    (fresh(range(2, 4), 1.0, 1.0), 2, "(trial 0: 2): confirm.seeds is 2. For more"),
+    ([*fresh(range(2, 4), 1.0, 1.0), trial(9, None, "confirm", "")], 20, ""),  # it still runs
+])  # fmt: skip
+def test_configurations_with_too_few_seeds_have_the_reason(rows: list[dict[str, Any]], seeds: int, said: str) -> None:
     search = [row | {"total_seconds": seconds} for row, seconds in zip(SEARCH, (100.0, 20.0), strict=True)]
     made = frames(*search, *rows, most=16, seeds=seeds)
     found = explain_few_seeds(select_comparable(made))

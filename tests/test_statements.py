@@ -21,14 +21,9 @@ RATES = (0.003, 0.01, 0.03)  # the middle one is the best
 
 
 def make_study(
-    curve: dict[int, tuple[float, float]],
-    num_seeds: int = 5,
-    noise: float = 0.001,
-    seed: int = 0,
-    rates: tuple[float, ...] = RATES,
-    sizes: tuple[int, ...] = (),
-    **changes: Any,
-) -> MadeFrames:
+    curve: dict[int, tuple[float, float]], num_seeds: int = 5, noise: float = 0.001, seed: int = 0,
+    rates: tuple[float, ...] = RATES, sizes: tuple[int, ...] = (), **changes: Any,
+) -> MadeFrames:  # fmt: skip
     """Each batch size at each rate once, and the best rate of each with so many fresh seeds."""
     space = {
         "batch.micro": {"choice": sorted({*curve, *sizes})},
@@ -86,16 +81,11 @@ def test_the_fastest_batch_that_loses_no_more_than_the_tolerance_is_named() -> N
     assert "3.33 times the training time" in smaller.text
 
 
-@pytest.mark.parametrize(
-    ("num_epochs", "num_steps", "words"),
-    [
-        (1.0, None, "trained for 1 epoch."),
-        (12.5, 2000, "for 12.5 epochs."),
-        (12_345.0, None, "for 12,345 epochs."),
-        (2.0, 20, "20 optimizer steps only: after longer trainings another batch size may be the one to use."),
-        (None, None, ""),
-    ],
-)
+@pytest.mark.parametrize(("num_epochs", "num_steps", "words"), [
+    (1.0, None, "trained for 1 epoch."), (12.5, 2000, "for 12.5 epochs."), (12_345.0, None, "for 12,345 epochs."),
+    (2.0, 20, "20 optimizer steps only: after longer trainings another batch size may be the one to use."),
+    (None, None, ""),
+])  # fmt: skip
 def test_the_length_of_the_training_is_stated(num_epochs: float | None, num_steps: int | None, words: str) -> None:
     study = make_study(CURVE)
     study.trials["num_epochs"] = pd.Series([num_epochs] * len(study.trials), dtype="Float64")
@@ -107,18 +97,12 @@ def test_the_length_of_the_training_is_stated(num_epochs: float | None, num_step
     assert ("trained for" in text) == bool(words)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory", "-2.9", "the best is 0 %")),
-        (16, ("16, against 64: 3.33 times the training time", "0.25 times the memory", "the best is 100 %")),
-        (64, ("The given effective batch size, 64, is the one to use.",)),
-        (
-            32,
-            ("32 costs is not known: resnet8 completed no", "made.toml --set name=made_batch_32 --set batch.micro=32"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "words"), [
+    (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory", "-2.9", "the best is 0 %")),
+    (16, ("16, against 64: 3.33 times the training time", "0.25 times the memory", "the best is 100 %")),
+    (64, ("The given effective batch size, 64, is the one to use.",)),
+    (32, ("32 costs is not known: resnet8 completed no", "made.toml --set name=made_batch_32 --set batch.micro=32")),
+])  # fmt: skip
 def test_a_given_batch_size_is_compared_with_the_one_to_use(given: int, words: tuple[str, ...]) -> None:
     answer = recommend(make_study(CURVE), given_batch=given)
     assert answer.batch_size is not None
@@ -257,14 +241,11 @@ def test_a_ratio_of_times_without_evidence_is_called_doubtful() -> None:
     assert "its training time is doubtful: no trial of equal cost has a reliable one" in point.remarks
 
 
-@pytest.mark.parametrize(
-    ("columns", "keys"),
-    [
-        ({}, "--set batch.micro=32"),
-        ({"config.batch.accumulation": 2}, "--set batch.micro=32 --set batch.accumulation=1"),
-        ({"config.batch.global": 128}, "--set batch.global=32 --set batch.micro=32"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "keys"), [
+    ({}, "--set batch.micro=32"),
+    ({"config.batch.accumulation": 2}, "--set batch.micro=32 --set batch.accumulation=1"),
+    ({"config.batch.global": 128}, "--set batch.global=32 --set batch.micro=32"),
+])  # fmt: skip
 def test_a_batch_size_that_was_not_tried_is_set_by_the_keys_of_the_study(columns: dict[str, int], keys: str) -> None:
     study = make_study(CURVE)
     answer = recommend(replace(study, trials=study.trials.assign(**columns)), given_batch=32).batch_size
@@ -326,12 +307,6 @@ def test_limits_that_nothing_keeps_to_are_named_and_no_training_is_proposed() ->
     apart = recommend(make_study(CURVE), max_seconds=15.0, min_accuracy=0.94)
     assert apart.batch_size is not None
     assert "each limit can be kept, but not all at once" in statement(apart.batch_size, "use").text
-
-
-def test_the_largest_batch_that_was_tried_is_called_so() -> None:
-    largest = statement(answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0)})), "largest_without_loss")
-    assert (largest.batches, largest.is_settled) == ((64,), True)
-    assert largest.text.startswith("The largest effective batch size that was tried, 64,")
 
 
 def test_the_curve_names_what_was_tuned_too_little() -> None:

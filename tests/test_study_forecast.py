@@ -20,14 +20,7 @@ from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.records import ProbeRecord
 from sweep.search.pruner import NUM_NEAREST
 from sweep.search.seeds import list_confirmations
-from sweep.search.study_forecast import (
-    FACTOR,
-    WIDTH,
-    Forecast,
-    RemainingWork,
-    list_remaining,
-    make_forecast,
-)
+from sweep.search.study_forecast import FACTOR, WIDTH, Forecast, RemainingWork, list_remaining, make_forecast
 from sweep.training.trial import run_trial
 
 # The law of a made-up machine: seconds of a micro batch of m samples, of an update, of what comes before the clock.
@@ -46,23 +39,13 @@ def probe_of(wanted: TrialConfig, pace: float = 1.0) -> ProbeRecord:
     micro, accumulation = probed.micro_batch, find_largest_accumulation(probed)
     step = pace * (UPDATE + accumulation * (FIXED + PER_SAMPLE * micro))
     return ProbeRecord(
-        shape_key=make_shape_key(derive_shape(wanted), ""),
-        device="made up",
-        shape=derive_shape(wanted).text,
-        micro_batch=micro,
-        step_seconds_median=step,
-        step_seconds_mean=step,
-        update_seconds=pace * UPDATE,
-        eval_images_per_second=EVAL_RATE,
-        setup_seconds=SETUP,
-        warmup_seconds=first_steps(micro, accumulation),
-        memory_seconds=0.0,
-        launch_seconds=LAUNCH,
-        peak_memory_bytes=1_000_000 + 1000 * micro + (4000 if accumulation > 1 else 0),
-        num_parameters=1000,
-        num_train=NUM_TRAIN,
-        num_validation=NUM_VALIDATION,
-    )
+        shape_key=make_shape_key(derive_shape(wanted), ""), device="made up", shape=derive_shape(wanted).text,
+        micro_batch=micro, step_seconds_median=step, step_seconds_mean=step, update_seconds=pace * UPDATE,
+        eval_images_per_second=EVAL_RATE, setup_seconds=SETUP, warmup_seconds=first_steps(micro, accumulation),
+        memory_seconds=0.0, launch_seconds=LAUNCH,
+        peak_memory_bytes=1_000_000 + 1000 * micro + (4000 if accumulation > 1 else 0), num_parameters=1000,
+        num_train=NUM_TRAIN, num_validation=NUM_VALIDATION,
+    )  # fmt: skip
 
 
 def first_steps(micro: int, accumulation: int) -> float:
@@ -73,15 +56,12 @@ def first_steps(micro: int, accumulation: int) -> float:
 # ---------------------------------------------------------------------- the amount of work
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"budget.epochs": 3, "batch.micro": 16},
-        {"budget.epochs": 1.5, "batch.micro": 32, "batch.accumulation": 2},
-        {"budget.steps": 9, "batch.micro": 64, "batch.global": 96},
-        {"budget.samples": 410, "batch.micro": 16, "model.norm": "group"},
-    ],
-)
+@pytest.mark.parametrize("values", [
+    {"budget.epochs": 3, "batch.micro": 16},
+    {"budget.epochs": 1.5, "batch.micro": 32, "batch.accumulation": 2},
+    {"budget.steps": 9, "batch.micro": 64, "batch.global": 96},
+    {"budget.samples": 410, "batch.micro": 16, "model.norm": "group"},
+])  # fmt: skip
 def test_the_amount_is_what_a_trial_does(values: dict[str, Any]) -> None:
     wanted = build_config({"data.subset": 200, **values}, "test")
     said = list(run_trial(TrialTask(number=0, config=wanted, device="cpu")))
@@ -212,10 +192,8 @@ def seconds_of(sample: Sequence[TrialConfig]) -> list[float]:
 
 def between(found: Forecast) -> tuple[float, float, float]:
     low, middle, high = (
-        found.expected_total_seconds_low,
-        found.expected_total_seconds,
-        found.expected_total_seconds_high,
-    )
+        found.expected_total_seconds_low, found.expected_total_seconds, found.expected_total_seconds_high,
+    )  # fmt: skip
     assert low is not None and middle is not None and high is not None  # noqa: PT018
     return low, middle, high
 
@@ -279,14 +257,9 @@ def test_probes_are_few_begin_with_every_kind_and_spread_over_sizes() -> None:
     sample = [*sizes(16, 32, 64, 128, 256), *sizes(16, 256, model__name="vit_micro")]
     _, probed = forecast(sample, num_trials=10**6)
     assert [(one.model.name, one.micro_batch) for one in probed] == [
-        ("resnet8", 16),
-        ("vit_micro", 16),
-        ("resnet8", 256),
-        ("vit_micro", 256),
-        ("resnet8", 64),
-        ("resnet8", 32),
+        ("resnet8", 16), ("vit_micro", 16), ("resnet8", 256), ("vit_micro", 256), ("resnet8", 64), ("resnet8", 32),
         ("resnet8", 128),
-    ]
+    ]  # fmt: skip
     _, few = forecast(sizes(*range(8, 128)), num_trials=10**6)
     assert len(few) == 16
     _, least = forecast(sample, num_trials=1, limit_seconds=1e-6)

@@ -105,9 +105,7 @@ def test_a_study_searches_then_confirms_its_front_with_fresh_seeds(store: Store,
 
 
 @pytest.mark.parametrize(("share", "is_enough"), [(0.001, False), (0.6, True), (3.0, True)])
-def test_the_time_of_the_search_limits_how_many_configurations_are_confirmed(
-    tmp_path: Path, share: float, is_enough: bool
-) -> None:
+def test_the_time_of_the_search_limits_what_is_confirmed(tmp_path: Path, share: float, is_enough: bool) -> None:
     spec = make_spec(trials=12, sampler="tpe", confirm={"share": share})
     with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
         run(store, spec)
@@ -179,9 +177,7 @@ def test_what_runs_at_an_interruption_stays_open_and_goes_on(store: Store, spec:
     assert attempts["cause"].tolist() == ["interrupted", ""]
 
 
-def test_an_open_trial_of_a_killed_supervisor_gets_a_second_attempt(
-    store: Store, spec: StudySpec, tmp_path: Path
-) -> None:
+def test_an_open_trial_of_a_killed_run_gets_a_second_attempt(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     config = spec.config({"batch.micro": 64, "optimizer.lr": 0.01})
     store.add_trial("s", 0, "search", config, key_of(config))
     store.start_attempt("s", 0)

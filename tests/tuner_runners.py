@@ -21,16 +21,9 @@ def describe(_device: str) -> dict[str, Any]:
 
 def evaluation(step: int, accuracy: float) -> Evaluation:
     return Evaluation(
-        step=step,
-        epoch=step / 10,
-        samples=64 * step,
-        train_seconds=0.1 * step,
-        train_loss=1.0,
-        val_loss=1.0,
-        val_accuracy=accuracy,
-        learning_rate=0.1,
-        global_batch_size=64,
-    )
+        step=step, epoch=step / 10, samples=64 * step, train_seconds=0.1 * step, train_loss=1.0, val_loss=1.0,
+        val_accuracy=accuracy, learning_rate=0.1, global_batch_size=64,
+    )  # fmt: skip
 
 
 def formula(task: TrialTask) -> Iterator[Message]:
@@ -45,11 +38,9 @@ def formula(task: TrialTask) -> Iterator[Message]:
     yield evaluation(1, accuracy / 2)
     yield evaluation(2, accuracy)
     measured: dict[str, float | int] = {
-        "val_accuracy": accuracy,
-        "train_seconds": 100.0 / micro,
-        "peak_memory_bytes": 1000 * micro,
+        "val_accuracy": accuracy, "train_seconds": 100.0 / micro, "peak_memory_bytes": 1000 * micro,
         "total_seconds": 101.0 / micro,
-    }
+    }  # fmt: skip
     if task.read_test:
         measured["test_accuracy"] = accuracy - 0.01
     yield Ending(outcome="complete", measurements=measured, device="test device", environment={"device": "test device"})

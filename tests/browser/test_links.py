@@ -136,29 +136,6 @@ def test_filters_leave_what_was_asked_for(visit, study):
     assert shown(visit) == (str(len(trials)), str(len(trials)))
 
 
-def test_a_choice_draws_no_figure_again(visit):
-    visit.plot("fronts").scroll_into_view_if_needed()
-    visit.settle()
-    visit.page.evaluate(
-        """() => {
-          window.drawn = [];
-          const { react } = Plotly;
-          Plotly.react = (plot, ...rest) => {
-            window.drawn.push(plot.id || plot.dataset.figure);
-            return react(plot, ...rest);
-          };
-        }"""
-    )
-    visit.page.locator("#first .wide-picture [data-configuration]").first.dispatch_event("click")
-    visit.page.wait_for_selector("#chosen:not([hidden])")
-    visit.page.wait_for_timeout(300)
-    assert visit.page.evaluate("window.drawn") == ["chosen-curves"]
-    assert sum(ring["size"] for ring in rings(visit, "fronts")) >= 1
-    visit.page.evaluate("document.querySelector('#filter-clear').click()")  # which draws what is in view
-    visit.settle()
-    assert "fronts" in visit.page.evaluate("window.drawn")
-
-
 def test_a_mark_of_the_main_picture_chooses_its_configuration(visit, study):
     number = recommend(study).uses["accuracy"].number  # estimates are of configurations with fresh seeds
     mark = visit.page.locator(f'#first .wide-picture [data-configuration="{number}"]').first
@@ -266,16 +243,6 @@ def test_legend_hides_and_shows_a_layer(visit):
     assert visit.count("fronts", 0, "path.point") == before
 
 
-def test_hover_says_what_a_mark_is(visit):
-    plot = visit.plot("fronts")
-    plot.scroll_into_view_if_needed()
-    box = plot.locator("path.point").last.bounding_box()
-    visit.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    visit.page.wait_for_selector('.plot[data-figure="fronts"] .hovertext', timeout=5000)
-    assert "seed" in plot.locator(".hovertext").first.text_content()
-    visit.page.mouse.move(0, 0)
-
-
 def test_a_scale_can_be_changed_and_keeps_every_mark(visit):
     head = visit.page.locator('.panel[data-of="fronts"]').first
     button, before = head.locator('[data-scale="x"]'), visit.count("fronts", 0, "path.point")
@@ -286,15 +253,6 @@ def test_a_scale_can_be_changed_and_keeps_every_mark(visit):
         assert visit.plot("fronts").evaluate("plot => plot.layout.xaxis.type") == scale
         assert visit.count("fronts", 0, "path.point") == before
         assert visit.count("fronts", 0, ".xtick text") >= 3
-
-
-def test_curves_by_time_steps_and_epochs(visit):
-    for view, label in (("steps", "Optimizer steps"), ("epochs", "Epochs"), ("training time", "Training time (s)")):
-        visit.page.locator(f'input[name="curves"][value="{view}"]').check()
-        visit.page.wait_for_timeout(300)
-        panels = visit.page.locator('.panel[data-of="curves"]:not([hidden])')
-        assert panels.count() == 2
-        assert panels.locator(".xtitle").all_text_contents() == [label, label]
 
 
 def brightness(page, script):
@@ -447,3 +405,20 @@ def test_an_address_that_makes_no_sense_is_ignored(chromium, report, fragment):
     assert other.page.locator("[data-limit]").evaluate_all(changed) == 0
     assert other.is_quiet()
     other.context.close()
+
+
+@pytest.mark.parametrize("table", ["#front-table", "#trials", "#costs"])
+def test_the_first_column_stays_in_view(visit, table):
+    visit.page.set_viewport_size({"width": 500, "height": 900})
+    box = visit.page.locator(f"{table} .wide").first
+    box.evaluate("each => { each.scrollLeft = 200; }")
+    assert box.evaluate("each => each.scrollLeft") > 100
+    for row in ("thead tr", "tbody tr"):
+        cell, next_cell = (box.locator(f"{row} > :nth-child({place})").first for place in (1, 2))
+        left = cell.bounding_box()["x"] - box.bounding_box()["x"]
+        assert 0 <= left <= 2
+        assert next_cell.bounding_box()["x"] < cell.bounding_box()["x"] + cell.bounding_box()["width"]
+        assert cell.evaluate("each => getComputedStyle(each).backgroundColor") != "rgba(0, 0, 0, 0)"
+    box.evaluate("each => { each.scrollLeft = 0; }")
+    visit.page.set_viewport_size({"width": 1280, "height": 900})
+    visit.settle()

@@ -7,7 +7,7 @@ from frames_factory import frames_of, make_frames, make_spec
 from hostile import hostile_frames
 from visiting import Visit
 
-from reports.evidence import MAX_DETAILED, gather_evidence
+from reports.evidence import gather_evidence
 from reports.figure import Bars, Density, Heat, Intervals, Lines, Points
 from reports.figures.all_figures import make_figures
 from reports.writing import write_frames_report
@@ -174,21 +174,4 @@ def test_hostile_texts_do_nothing(chromium, tmp_path):
     foreign = "main img, main svg[onload], .question script, #chosen script, #trials script, #trials img"
     assert visit.page.locator(foreign).count() == 0
     assert visit.page.locator("a[href^=http], a[href^=javascript]").count() == visit.page.locator(".plot a").count()
-    visit.context.close()
-
-
-def test_five_thousand_trials_are_a_density(chromium, tmp_path):
-    rows = [
-        {"number": n, "config.optimizer.lr": 0.001 + n, "val_accuracy": (n * 7919 % 5000) / 5000,
-         "train_seconds": 1.0 + n * 104729 % 5000}
-        for n in range(5000)
-    ]  # fmt: skip
-    frames = frames_of(make_spec(objectives=["val_accuracy", "train_seconds"]), rows)
-    panel = make_figures(gather_evidence(frames)).figures[0].panels[0]
-    assert any(isinstance(layer, Density) for layer in panel.layers)
-    visit = Visit(chromium, write_frames_report(frames, tmp_path / "report.html", formats=()))
-    assert visit.is_quiet()
-    assert visit.count("fronts", 0, ".heatmaplayer image") == 1
-    assert visit.count("fronts", 0, "path.point") == MAX_DETAILED
-    assert "2,000 of 5,000" in visit.page.locator("#reading").inner_text()
     visit.context.close()

@@ -12,15 +12,8 @@ pytestmark = pytest.mark.wide
 
 MAX_SHEETS = 8
 ON_SCREEN_ONLY = (
-    "nav",
-    ".tools",
-    "#filters",
-    ".copy",
-    ".choose",
-    ".small",
-    "#trials table",
-    '.views input[type="radio"]',
-)
+    "nav", ".tools", "#filters", ".copy", ".choose", ".small", "#trials table", '.views input[type="radio"]',
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

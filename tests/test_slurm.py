@@ -2,25 +2,26 @@
 
 import json
 import os
-import pytest
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
 from executor_contract import task
 from fake_slurm import FakeSlurm
-from pathlib import Path
+
 from sweep.config.errors import InputError
 from sweep.executors import devices, slurm
 from sweep.executors.base import PROGRAM, WorkerProgram
 from sweep.executors.slurm import Job, SlurmCluster, SlurmExecutor, SlurmSettings
-from sweep.executors.slurm_job import JOB_REQUESTS, JobRequest, LineReader, MESSAGES_FILE, choose_device, run_job
+from sweep.executors.slurm_job import JOB_REQUESTS, MESSAGES_FILE, JobRequest, LineReader, choose_device, run_job
 from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type, read_executor
 from sweep.records.messages import Ending, Heartbeat, Message
 from sweep.records.records import TrialRecord
 from sweep.search.attempts import Attempt
-from typing import Any
-
 
 pytest.importorskip("submitit")
 

@@ -40,12 +40,25 @@ security: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[security]'
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive sweep reports studies benchmarks
 	PROPERTY_CASES=1000 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/test_security*.py tests/test_properties.py
-	$(BIN)/python tests/audit_dependencies.py
+	$(BIN)/python -m pip_audit --local --skip-editable --strict --progress-spinner off
 
-# The lock files and the two ends of the ranges, from pyproject.toml and constraints.txt.
+# The lock files and the two ends of the ranges, from pyproject.toml and constraints.txt. The comments at the begin of a
+# file stay; all but the first file are without torch, because a digest belongs to one build.
+ALL := --universal --python-version=3.11
+LOCKED := $(ALL) --generate-hashes --constraints=constraints.txt
+LOWEST := --python-version=3.11 --python-platform=linux --resolution=lowest-direct
+EXTRAS := --extra=dashboard --extra=postgres --extra=ray --extra=slurm --extra=suite
+BARE := --overrides=$(VENV)/overrides.txt
+resolve = { sed '/^[^\#]/,$$d' $(1); $(BIN)/python -m uv pip compile --quiet --no-header --no-annotate --upgrade \
+	pyproject.toml $(2); } >$(1).new && mv $(1).new $(1)
+
 lock: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lock]'
-	$(BIN)/python tests/lock_versions.py
+	printf "torch ; sys_platform == 'never'\ntorchvision ; sys_platform == 'never'\n" >$(VENV)/overrides.txt
+	$(call resolve,requirements.lock,$(LOCKED))
+	$(call resolve,requirements-without-torch.lock,$(LOCKED) $(BARE))
+	$(call resolve,constraints-oldest.txt,$(LOWEST) $(EXTRAS) $(BARE))
+	$(call resolve,constraints-newest.txt,$(ALL) $(EXTRAS) $(BARE))
 
 # The product on one machine; `make test-all` adds clusters, PostgreSQL, a browser, storms, the wheel and the benchmarks.
 test: setup

@@ -90,8 +90,8 @@ def plan_studies(
 
 def _plan(claim: Claim, weights: Path, changes: dict[str, Any]) -> tuple[StudySpec, str | None]:
     is_tuned_further = "model.weights" in claim.sets
-    own = {"model.weights": str(weights), "data.validation_share": 0.33, "budget.epochs": 5}
-    text = write_plan(claim, LATER, own | changes) if is_tuned_further else write_plan(claim, changes=changes)
+    own = {"data.name": LATER, "model.weights": str(weights), "data.validation_share": 0.33, "budget.epochs": 5}
+    text = write_plan(claim, own | changes if is_tuned_further else changes)
     points = order_points(claim)
     table = tomllib.loads(text) | {"first": points, "trials": len(points)}
     return build_study(table, f"the plan of {claim.name}"), PLUGIN if is_tuned_further else None

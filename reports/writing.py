@@ -31,7 +31,6 @@ def write_report(
     study: str | None = None,
     formats: Sequence[str] = ("png",),
     paper: Paper = _SCREEN,
-    refresh_seconds: int = 0,
 ) -> Path:
     """Writes ``report.html`` and a picture of each figure beside it, also while the study runs.
 
@@ -41,7 +40,6 @@ def write_report(
         study: the one to report where the records hold several.
         formats: of the pictures: png, svg, pdf.
         paper: what the pictures are for, which gives their width.
-        refresh_seconds: a browser reads the page again after that time; 0 for never.
 
     Returns:
         The path of the page.
@@ -59,7 +57,7 @@ def write_report(
             raise InputError(
                 f"{hide_credentials(path)}: a report is about one study; name one of {', '.join(sorted(names))}."
             )
-        return _write_all(frames, _page_path(path, out), forms, pool, paper, refresh_seconds)
+        return _write_all(frames, _page_path(path, out), forms, pool, paper)
 
 
 def write_frames_report(
@@ -107,7 +105,6 @@ def _write_all(
     forms: Sequence[Format],
     pool: ProcessPoolExecutor | None,
     paper: Paper,
-    refresh_seconds: int = 0,
 ) -> Path:
     # imported late, so that the other processes begin before pandas and scipy are here
     from reports.evidence import gather_evidence
@@ -129,7 +126,7 @@ def _write_all(
     evidence = gather_evidence(frames)
     made = make_figures(evidence, draw)
     inline = [submit(_draw_inline, made.answer, inches) for inches in _INLINE_INCHES if isinstance(made.answer, Figure)]
-    page = render_page(evidence, made, [picture.result() for picture in inline], refresh_seconds)
+    page = render_page(evidence, made, [picture.result() for picture in inline])
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
         _write(page_path, page.encode())

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     )
     from sweep.analysis.recommendation import recommend
     from sweep.analysis.statistics import Interval
-    from sweep.cli.display import run_study
     from sweep.config.errors import InputError
     from sweep.config.study import StudySpec
     from sweep.config.study_file import load_study
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from sweep.records.frames import Frames
     from sweep.records.loading import load_frames
     from sweep.records.messages import Ending, Evaluation
-    from sweep.search.session import Options
+    from sweep.search.session import Options, run_study
     from sweep.search.single import train_trial
     from sweep.training.checkpoints import load_model
     from sweep.training.processes import load_plugin
@@ -96,7 +95,7 @@ _HOMES = {
     "load_plugin": "sweep.training.processes",
     "load_study": "sweep.config.study_file",
     "recommend": "sweep.analysis.recommendation",
-    "run_study": "sweep.cli.display",
+    "run_study": "sweep.search.session",
     "train_trial": "sweep.search.single",
 }
 

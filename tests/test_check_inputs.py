@@ -10,14 +10,14 @@ from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial import build_config
-from sweep.search.session import check_inputs
+from sweep.search.session import check_numerics
 from sweep.training.data.sources import check_data, load_splits
 
 
 def check(base: dict[str, object], space: dict[str, object], device_type: str = "cpu") -> StudySpec:
     table = {"name": "s", "question": "?", "objectives": ["val_accuracy"], "trials": 1, "base": base, "space": space}
     spec = build_study(table, "test")
-    check_inputs(spec, device_type)
+    check_numerics(spec, device_type)
     return spec
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,24 +47,18 @@ def sweep(*arguments: str, cwd: Path, timeout: float = 240) -> subprocess.Comple
     return subprocess.run([*SWEEP, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
 
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def call() -> Call:
-    """As :func:`sweep`, but in this process."""
-    return call_sweep
+Ran = tuple[Path, subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A finished study, shared by the tests that only read it."""
     folder = tmp_path_factory.mktemp("ran")
     (folder / "tiny.toml").write_text(TINY)
     return folder, sweep("run", "tiny.toml", cwd=folder)
 
 
-def test_a_study_runs_from_its_file_to_its_report(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_a_study_runs_from_its_file_to_its_report(ran: Ran) -> None:
     folder, result = ran
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "report: runs/tiny/report.html"
@@ -81,12 +74,10 @@ def test_a_study_runs_from_its_file_to_its_report(ran: tuple[Path, subprocess.Co
     assert (ledger <= frames.trials["total_seconds"] * 1.001).all()
 
 
-def test_the_same_command_again_trains_nothing_and_counts_the_same(
-    ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
-) -> None:
+def test_the_same_command_again_trains_nothing_and_counts_the_same(ran: Ran) -> None:
     folder, _ = ran
     before = load_frames(folder / "runs/tiny").trials
-    result = call("run", "tiny.toml", "--json", *INLINE, cwd=folder)
+    result = call_sweep("run", "tiny.toml", "--json", *INLINE, cwd=folder)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["num_trials"] == 4
@@ -95,54 +86,48 @@ def test_the_same_command_again_trains_nothing_and_counts_the_same(
     assert after.equals(before)
 
 
-def test_a_second_study_takes_equal_trials_from_the_first(
-    ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
-) -> None:
+def test_a_second_study_takes_equal_trials_from_the_first(ran: Ran) -> None:
     folder, _ = ran
     # of few steps on a busy machine a time may be too uncertain to be taken, so that nothing here depends on times
     timeless = TINY.replace("trials = 3", 'trials = 3\nobjectives = ["val_accuracy", "peak_memory_bytes"]')
     for name in ("first", "copy"):
         (folder / f"{name}.toml").write_text(timeless.replace('"tiny"', f'"{name}"'))
-        result = call("run", f"{name}.toml", *INLINE, cwd=folder)
+        result = call_sweep("run", f"{name}.toml", *INLINE, cwd=folder)
         assert result.returncode == 0, result.stderr
     copied, first = (load_frames(folder / f"runs/{name}").trials for name in ("copy", "first"))
     assert f"reused {len(copied)} trials from earlier records, which saved" in result.stderr
     assert copied["reused_from"].str.fullmatch("(tiny|first)/[0-9]+").all()
     assert copied["val_accuracy"].tolist() == first["val_accuracy"].tolist()
     fresh = ("--fresh", "--reuse", "none", "--trials", "1", "--set", "confirm.seeds=0")
-    result = call("run", "copy.toml", *fresh, *INLINE, cwd=folder)
+    result = call_sweep("run", "copy.toml", *fresh, *INLINE, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert load_frames(folder / "runs/copy").trials["reused_from"].tolist() == [""]
     assert len(list((folder / "runs").glob("copy.aside-*/study.sqlite"))) == 1
 
 
-def test_a_changed_study_is_refused_with_what_changed(
-    ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
-) -> None:
+def test_a_changed_study_is_refused_with_what_changed(ran: Ran) -> None:
     folder, _ = ran
-    result = call("run", "tiny.toml", "--set", "budget.epochs=2", cwd=folder)
+    result = call_sweep("run", "tiny.toml", "--set", "budget.epochs=2", cwd=folder)
     assert result.returncode == 2
     assert "base.budget.epochs: 1 -> 2" in result.stderr
     assert "--fresh" in result.stderr
 
 
-def test_export_and_import_lose_nothing(
-    ran: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path, call: Call
-) -> None:
+def test_export_and_import_lose_nothing(ran: Ran, tmp_path: Path) -> None:
     folder, _ = ran
-    assert call("export", "tiny", str(tmp_path / "out"), "--to", "csv", cwd=folder).returncode == 0
-    result = call("import", str(tmp_path / "out"), "--root", str(tmp_path / "runs"), cwd=folder)
+    assert call_sweep("export", "tiny", str(tmp_path / "out"), "--to", "csv", cwd=folder).returncode == 0
+    result = call_sweep("import", str(tmp_path / "out"), "--root", str(tmp_path / "runs"), cwd=folder)
     assert result.returncode == 0, result.stderr
     old, new = (load_frames(place / "runs/tiny", evaluations=True) for place in (folder, tmp_path))
     for name in ("trials", "evaluations", "attempts"):
         assert getattr(new, name).equals(getattr(old, name))
 
 
-def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path, call: Call) -> None:
+def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path) -> None:
     arguments = [
         "--set", "data.subset=256", "--set", "budget.steps=3", "--set", "batch.global=48", "--set", "batch.micro=32",
     ]  # fmt: skip
-    result = call("train", *arguments, "--save", "weights.safetensors", "--json", cwd=tmp_path)
+    result = call_sweep("train", *arguments, "--save", "weights.safetensors", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
     assert (record["outcome"], record["num_steps"], record["global_batch_size"]) == ("complete", 3, 48)
@@ -158,8 +143,8 @@ def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path, call: Cal
     assert sum(array.size for array in weights.values()) >= record["num_parameters"]
 
 
-def test_a_failed_training_ends_with_1_and_its_reason(tmp_path: Path, call: Call) -> None:
-    result = call(
+def test_a_failed_training_ends_with_1_and_its_reason(tmp_path: Path) -> None:
+    result = call_sweep(
         "train", "--set", "optimizer.lr=1e4", "--set", "optimizer.name=sgd", "--set", "data.subset=256",
         "--set", "budget.epochs=2", "--set", "schedule.warmup=0.0", "--json", cwd=tmp_path,
     )  # fmt: skip
@@ -177,16 +162,17 @@ def test_list_has_every_key_that_an_unknown_one_may_stand_for(capsys: pytest.Cap
     assert {path for where, path in keys if where == "configuration"} == set(config_keys())
     assert run_app(["list", "--keys"]) == 0
     assert "  confirm.share (default: 0.5)\n      how long all confirming" in capsys.readouterr().out
-    assert run_app(["train", "--set", "lr_rules=3"]) == 2
+
+
+@pytest.mark.parametrize(("foreign", "own"), [
+    ("lr_rules", "rules.lr"), ("learning_rate", "optimizer.lr"), ("optimizer.learning_rate", "optimizer.lr"),
+    ("batch.batch_size", "batch.micro"), ("wd", "optimizer.weight_decay"),
+])  # fmt: skip
+def test_a_key_by_another_name_is_found(foreign: str, own: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["train", "--set", f"{foreign}=0.1"]) == 2
     refusal = capsys.readouterr().err
-    assert "unknown key 'lr_rules'. Did you mean 'rules.lr'" in refusal
+    assert f"unknown key {foreign!r}. Did you mean {own!r}" in refusal
     assert refusal.endswith("`sweep list --keys` lists all of them.\n")
-    for foreign, own in (("learning_rate", "optimizer.lr"), ("optimizer.learning_rate", "optimizer.lr"),
-                         ("batch.batch_size", "batch.micro"), ("wd", "optimizer.weight_decay")):  # fmt: skip
-        assert run_app(["train", "--set", f"{foreign}=0.1"]) == 2
-        assert f"unknown key {foreign!r}. Did you mean {own!r}" in capsys.readouterr().err
-    assert run_app(["claims", "lr_rule_linaer", "--plan"]) == 2
-    assert "Did you mean 'lr_rule_linear'" in capsys.readouterr().err
 
 
 def test_the_printed_template_is_a_study_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,24 +193,22 @@ def test_check_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> Non
     assert checks["record store"]["status"] == checks["torchvision models"]["status"] == "ok"
 
 
-def test_check_adds_what_held_up_the_trials_on_record(
-    ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
-) -> None:
+def test_check_adds_what_held_up_the_trials_on_record(ran: Ran) -> None:
     folder, _ = ran
     for study in ("tiny.toml", "tiny", "runs/tiny"):
-        document = json.loads(call("check", study, "--json", cwd=folder).stdout)
+        document = json.loads(call_sweep("check", study, "--json", cwd=folder).stdout)
         assert document["study"] == "tiny"
         assert document["data"]["num_train"] == 256
         assert {"data"} < {item["name"] for item in document["trials"]}
-        assert call("check", study, cwd=folder).returncode == 0
-    assert json.loads(call("check", "quickstart", "--json", cwd=folder).stdout)["trials"] == []
-    assert call("check", "tiny", "--set", "batch.micro=3", cwd=folder).returncode == 2
+        assert call_sweep("check", study, cwd=folder).returncode == 0
+    assert json.loads(call_sweep("check", "quickstart", "--json", cwd=folder).stdout)["trials"] == []
+    assert call_sweep("check", "tiny", "--set", "batch.micro=3", cwd=folder).returncode == 2
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "unknown study": (["run", "quikstart"], "Did you mean 'quickstart'?"),
     "missing file": (["run", "absent.toml"], "absent.toml: cannot be read"),
-    "typo in a key": (["run", "tiny.toml", "--set", "batch.mirco=3"], "--set: unknown key 'batch.mirco'. Did you mean"),
+    "typo in a key": (["run", "tiny.toml", "--set", "batch.mirco=3"], "unknown key 'batch.mirco'. Did you mean"),
     "typo in a section": (["run", "tiny.toml", "--set", "dta.root=x"], "Did you mean 'data.root'"),
     "capitals in a name": (["run", "tiny.toml", "--set", "optimizer.name=adamW"], "Did you mean 'adamw'?"),
     "a missing folder to check": (["check", "imagefolder"], "give it by --set data.root=FOLDER"),
@@ -237,15 +221,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "two minds about reuse": (["run", "tiny.toml", "--reuse", "runs", "--reuse", "none"], "exclude each other"),
     "weights into nowhere": (["train", "--save", "nowhere/w.safetensors"], "the folder cannot be written"),
     "missing reuse": (["run", "tiny.toml", "--reuse", "nowhere"], "--reuse nowhere"),
-    "unknown option": (["run", "tiny.toml", "--trails", "3"], "--trails"),
-    "train with a bad key": (["train", "--set", "lr=3"], "unknown key 'lr'"),
     "records that are not ours": (["export", "foreign", "out"], "study.sqlite: it is no store of this program"),
     "a list of a study and of keys": (["list", "quickstart", "--keys"], "exclude each other"),
-    "a list of no study": (["list", "quikstart"], "Did you mean 'quickstart'?"),
-    "a check of no study": (["check", "quikstart"], "Did you mean 'quickstart'?"),
     "a change of this machine": (["check", "--set", "batch.micro=3"], "--set requires a study"),
     "missing plugin": (["run", "tiny.toml", "--plugin", "absent.py"], "absent.py"),
-    "a store that is not ours": (["run", "foreign.toml"], "study.sqlite"),
 }  # fmt: skip
 
 
@@ -256,7 +235,6 @@ def test_mistakes_are_refused_before_anything_runs(
     arguments, message = MISTAKES[name]
     monkeypatch.chdir(tmp_path)
     Path("tiny.toml").write_text(TINY)
-    Path("foreign.toml").write_text(TINY.replace('"tiny"', '"foreign"'))
     Path("empty").mkdir()
     Path("runs/foreign").mkdir(parents=True)
     Path("runs/foreign/study.sqlite").write_bytes(b"this is no database, but it is long enough to be one" * 50)
@@ -371,7 +349,7 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
     pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.wide),
 ])  # fmt: skip
 def test_an_interrupted_study_leaves_no_process_and_goes_on(
-    tmp_path: Path, sent: signal.Signals, code: int, cause: str, call: Call
+    tmp_path: Path, sent: signal.Signals, code: int, cause: str
 ) -> None:
     marker = f"{tmp_path.name}-{sent.name}"
     study = start_study(tmp_path, marker)
@@ -386,7 +364,7 @@ def test_an_interrupted_study_leaves_no_process_and_goes_on(
     await_dead(marked(marker))
     before = load_frames(tmp_path / "runs/tiny").trials
     assert before["outcome"].isna().tolist() == [True]
-    result = call(*LONGER, cwd=tmp_path)
+    result = call_sweep(*LONGER, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     frames = load_frames(tmp_path / "runs/tiny")
     assert frames.trials["outcome"].tolist() == ["complete", "complete"]
@@ -447,16 +425,16 @@ MODELS["perceptron"] = perceptron
 
 
 def test_a_users_own_model_is_studied_and_its_records_are_read_without_it(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(MODELS, "perceptron", raising=False)  # of a test that read such records in this process
     (tmp_path / "mine.py").write_text(PLUGIN)
     (tmp_path / "tiny.toml").write_text(TINY)
     options = ["--set", "model.name=perceptron", "--trials", "1", "--set", "confirm.seeds=0"]
-    assert call("run", "tiny.toml", *options, cwd=tmp_path).returncode == 2
+    assert call_sweep("run", "tiny.toml", *options, cwd=tmp_path).returncode == 2
     result = sweep("run", "tiny.toml", *options, "--plugin", "mine.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     trials = load_frames(tmp_path / "runs/tiny").trials
     assert trials["outcome"].tolist() == ["complete"]
     assert trials["num_parameters"].tolist() == [64 * 32 + 32 + 32 * 10 + 10]
-    assert call("report", "tiny", cwd=tmp_path).returncode == 0
+    assert call_sweep("report", "tiny", cwd=tmp_path).returncode == 0

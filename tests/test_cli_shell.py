@@ -7,8 +7,6 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
-
 from studies import shipped_studies
 from sweep.cli.app import COMMANDS
 from sweep.config.study import describe_cost
@@ -61,14 +59,9 @@ def test_an_installed_completion_knows_commands_and_their_options(tmp_path: Path
     assert set(complete("sweep", "''")) >= set(COMMANDS)
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-def test_the_list_of_studies_fits_the_terminal_and_splits_no_word(tmp_path: Path, columns: int) -> None:
-    shown = run_shell("sweep list", tmp_path, COLUMNS=str(columns))
-    assert max(map(len, shown.splitlines())) <= columns
+def test_the_list_of_studies_fits_the_terminal_and_splits_no_word(tmp_path: Path) -> None:
+    shown = run_shell("sweep list", tmp_path, COLUMNS="40")
+    assert max(map(len, shown.splitlines())) <= 40
     specs = [load_study(path) for path in shipped_studies().values()]
-    words = [
-        word for spec in specs for text in (spec.name, spec.question, describe_cost(spec)) for word in text.split()
-    ]
-    assert shown.split() == words
-    names = [line for line in shown.splitlines() if not line.startswith(" ")]
-    assert names == [spec.name for spec in specs]
+    texts = [text for spec in specs for text in (spec.name, spec.question, describe_cost(spec))]
+    assert shown.split() == [word for text in texts for word in text.split()]

@@ -73,7 +73,7 @@ def test_the_commands_about_an_export_import_it_before_they_continue_it(tmp_path
     assert commands.run_more(9) == f"sweep import {tmp_path}/out && sweep run s.toml --trials 9"
     assert commands.probe_shapes() == "sweep cost s.toml --measure"
     assert commands.run_variant("b", {"batch.micro": 8}) == "sweep run s.toml --set name=s_b --set batch.micro=8"
-    planned = commands.plan_claim("warmup_needed", "", {})
+    planned = commands.plan_claim("warmup_needed", {})
     assert planned == "sweep claims warmup_needed --plan && sweep run claim_warmup_needed.toml"
     assert "import" not in load_frames(tmp_path / "study.sqlite").find_commands("s").run_more(9)
 

@@ -65,11 +65,11 @@ def test_a_scaling_rule_counts_into_the_rate() -> None:
 
 
 def test_the_plan_of_a_claim_is_on_the_images_of_the_records() -> None:
-    plan = "sweep claims muon_ahead --plan --data"
+    plan = "sweep claims muon_ahead --plan --set"
     run = "&& sweep run claim_muon_ahead.toml"
-    assert found([row(0)], "muon_ahead").settle == f"{plan} digits {run}"
+    assert found([row(0)], "muon_ahead").settle == f"{plan} data.name=digits {run}"
     own = found([row(0, data__name="imagefolder", data__root="my images")], "muon_ahead")
-    assert own.settle == f"{plan} imagefolder --set 'data.root=my images' {run}"
+    assert own.settle == f"{plan} data.name=imagefolder --set 'data.root=my images' {run}"
 
 
 def test_tuned_values_count_after_their_rules() -> None:

@@ -263,7 +263,6 @@ def test_an_imported_table_is_a_study_that_states_its_origin(files: Path, capsys
     (["import", "runs.csv", "--draft", "map.toml"], "map.toml exists already"),
     (["import", "runs.csv", "--columns", "map.toml"], "holds a study already"),
     (["run", "quickstart", "--set", "name=runs"], "runs/runs: it holds records of another program"),
-    (["report", "runs", "--live"], "--live follows a study of this program"),
     (["recommend", "damaged"], "imported.json"),
 ])  # fmt: skip
 def test_imports_that_cannot_be_are_refused(

@@ -60,14 +60,10 @@ def test_keys_are_the_same_in_another_process_and_torch_is_not_imported() -> Non
 EDITS = {
     "a rule's formula": ("config/scaling.py", "math.sqrt(ratio)", "ratio**0.51"),
     "a default": ("config/sections.py", '"cosine"', '"linear"'),
-    "a duration": ("config/sections.py", "_UNITS[word.lower()]", "_UNITS['steps']"),
     "a schedule": ("training/schedules.py", "return", "return 1.0 *"),
-    "the clock": ("measurement/clock.py", "perf_counter", "monotonic"),
     "the noise scale": ("measurement/gradient_noise.py", "return", "return (1,) and"),
-    "the sharpness": ("training/sharpness.py", "return", "return (1,) and"),
     "a model that a table names by text": ("training/models/vits.py", "return", "return (1,) and"),
     "a data set that a table names by text": ("training/data/published.py", "255 / 16", "255 / 17"),
-    "several ranks": ("training/ranks.py", "return", "return (1,) and"),
 }
 
 
@@ -93,17 +89,6 @@ def test_an_edit_of_what_decides_no_result_does_not(copied: Path) -> None:
         text = (copied / name).read_text()
         ending = text.index('"""', text.index('"""') + 3)
         (copied / name).write_text("# a comment\n" + text[:ending] + " More." + text[ending:] + "\n\n# another\n")
-    _digest_again(copied)
-
-
-def test_the_dependencies_beside_an_installed_package_are_no_part_of_the_code(copied: Path) -> None:
-    for name in ("numpy/__init__.py", "torch/__init__.py", "torch/nn/__init__.py", "sweeping.py"):
-        (copied.parent / name).parent.mkdir(exist_ok=True)
-        (copied.parent / name).write_text("x = 1\n")
-    assert digest_code(package=copied) == digest_code()
-
-
-def _digest_again(copied: Path) -> None:
     other = copied.parent / "again" / "sweep"  # a digest is kept by folder
     shutil.copytree(copied, other)
     assert digest_code(package=other) == digest_code()

@@ -207,7 +207,7 @@ def test_a_run_whose_server_stops_ends_with_the_command_that_resumes_it(postgres
         postgres.start()
     assert running.returncode == 1
     (message,) = [line for line in complaints.splitlines() if "does not answer" in line]
-    assert "what was recorded is kept. When it runs again, run `sweep run outage.toml --store" in message
+    assert "what was recorded is kept. When it runs again, run the same command again." in message
     assert "canary" not in told + complaints
     assert "Traceback" not in complaints
     before = load_frames(f"{postgres.url}#outage").trials.set_index("number")

@@ -10,7 +10,7 @@ from reports import write_report
 from reports.evidence import gather_evidence
 from reports.texts import describe_batch_answer, describe_first
 from sweep.analysis.recommendation import as_document, recommend
-from sweep.cli.answer import describe_use
+from sweep.cli.answer import format_use
 from sweep.cli.study_run import _price_forecast, format_forecast
 from sweep.config.errors import InputError
 from sweep.config.study_file import find_differences
@@ -63,7 +63,7 @@ def test_the_answer_has_the_price_of_a_training(folder: Path) -> None:
     assert (document["price_per_hour"], document["currency"]) == (36.0, "EUR")
     assert document["uses"]["speed"]["price"] == vars(answer.uses["speed"].price)
     assert document["batch_size"]["curve"][0]["price"]["currency"] == "EUR"
-    assert any(line.startswith("    price of a training: 0.1") for line in describe_use(answer.uses["speed"]))
+    assert any(line.startswith("    price of a training: 0.1") for line in format_use(answer.uses["speed"]))
     notes = [row[3][1] for row in describe_batch_answer(answer.batch_size).rows]
     assert all("price 0.1" in note and "EUR" in note for note in notes)
 

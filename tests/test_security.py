@@ -1,6 +1,5 @@
 """What nobody gets in by: code in files, names as paths, the environment in records. See docs/security.md."""
 
-import importlib.metadata
 import json
 import os
 import pickle
@@ -8,13 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from packaging.requirements import Requirement
 from records_factory import make_spec, make_store
 
 from sweep import TrialConfig
@@ -180,50 +177,3 @@ def test_a_study_runs_without_any_network(ran: tuple[Path, list[str]], has_no_ne
         pytest.skip("this machine allows no network namespaces")
     assert json.loads(ran[1][0])["outcomes"] == {"complete": 1}
     assert (ran[0] / "runs/tiny/report.html").exists()
-
-
-# ---------------------------------------------------------------------- licences
-
-STRONG = re.compile(r"(?<!L)(?<!Lesser )(?<!Library or Lesser )\b(A?GPL|General Public License)", re.IGNORECASE)
-WEAK_ALLOWED = {"moocore", "psycopg", "psycopg-binary"}  # LGPL, as they are published and never changed
-
-
-def _requirements(project: str, extras: tuple[str, ...]) -> Iterator[str]:
-    for line in importlib.metadata.requires(project) or ():
-        need = Requirement(line)
-        if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield need.name.lower().replace("_", "-")
-
-
-def _closure(extras: tuple[str, ...]) -> set[str]:
-    found: set[str] = set()
-    waiting = list(_requirements("batch-sweep", extras))
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        try:
-            needs = list(_requirements(name, ()))
-        except importlib.metadata.PackageNotFoundError:
-            continue  # of another platform
-        found.add(name)
-        waiting += needs
-    return found
-
-
-def _licence(project: str) -> str:
-    about = importlib.metadata.metadata(project)
-    classifiers = [each for each in about.get_all("Classifier") or () if each.startswith("License")]
-    first_line = (about.get("License") or "").strip().partition("\n")[0]
-    return about.get("License-Expression") or " ".join([*classifiers, first_line])
-
-
-def test_what_a_user_installs_has_no_licence_that_binds() -> None:
-    projects = _closure(("dashboard", "postgres"))
-    assert {"torch", "sqlalchemy", "numpy", "moocore"} <= projects
-    licences = {project: _licence(project) for project in projects}
-    # of builds of torch for GPUs: a list of NVIDIA's packages without a file of its own
-    assert [project for project, licence in licences.items() if not licence and project != "cuda-toolkit"] == []
-    assert {project: text for project, text in licences.items() if STRONG.search(text)} == {}
-    weak = {project for project, text in licences.items() if re.search("LGPL|Lesser", text)}
-    assert weak <= WEAK_ALLOWED

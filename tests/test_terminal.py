@@ -1,13 +1,11 @@
 """What records say reaches a terminal as text: it shows control sequences and does not obey them."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from records_factory import make_config, make_spec
-from test_compare import compared
 
-from sweep.cli.app import escape_controls, run_app
+from sweep.cli.app import escape_controls
 from sweep.cli.display import Display
 from sweep.config.trial import flatten_config
 from sweep.records.messages import Progress
@@ -57,21 +55,8 @@ def test_the_trials_with_quality_warnings_are_counted_with_those_whose_time_is_i
         TrialRecord(number=number, phase="search", values=values, outcome="complete", quality_flags=each)
         for number, each in enumerate(flags)
     ]
-    assert Display(make_spec(), records, "sweep check mine")._warnings().splitlines() == [
+    assert Display(make_spec(), records, "sweep check mine")._warnings() == [
         "quality warnings: 3 of 4 trials (spread 2, slowed_by_others 1, packed 1)",
         "  of these trials: 1 with a time that is in doubt",
         "  reasons and remedies: sweep check mine",
     ]
-
-
-def test_what_changed_between_two_studies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    compared(tmp_path, environment={"torch": f"2.14.0{TITLE}"})
-    assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert r"2.14.0\x1b]0;taken over\x07" in shown
-    assert "\x1b" not in shown
-
-
-def test_a_message_about_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(["report", f"nowhere{CLEAR}"]) == 2
-    assert "\x1b[2J" not in capsys.readouterr().err

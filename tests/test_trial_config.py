@@ -1,7 +1,6 @@
 """The configuration of a trial: what it accepts, what replaces what, how it is addressed."""
 
 import pytest
-from pydantic import ValidationError
 
 from sweep.config.errors import InputError
 from sweep.config.trial import TrialConfig, build_config, config_keys, flatten_config, flatten_table, replace_keys
@@ -53,11 +52,6 @@ def test_two_budgets_are_refused() -> None:
 def test_bad_values_name_place_key_value_and_rule(values: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_config(values, "here")
-
-
-def test_frozen() -> None:
-    with pytest.raises(ValidationError):
-        TrialConfig().batch.micro = 3  # type: ignore[misc]
 
 
 def test_toml_tables_and_dotted_keys_mean_the_same() -> None:

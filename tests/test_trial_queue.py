@@ -11,6 +11,7 @@ from test_tuner import run
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
+from sweep.config.study_file import load_study
 from sweep.records.loading import load_frames
 from sweep.records.store import Store, enqueue_point, list_waiting, open_store, remove_point, take_point
 from sweep.search.tuner import TrialEnded
@@ -117,7 +118,9 @@ def test_what_cannot_be_a_trial_is_refused_at_once(tmp_path: Path, point: dict[s
         assert list_waiting(store.database, "s") == []
 
 
-def test_the_command_enqueues_before_the_first_run(tmp_path: Path) -> None:
+def test_the_command_enqueues_lists_and_removes(tmp_path: Path) -> None:
+    (tmp_path / "runs/quickstart").mkdir(parents=True)
+    make_store(tmp_path / "runs/quickstart/study.sqlite", load_study("quickstart")).close()
     ended = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=64", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "enqueued as number 1 of the queue" in ended.stdout
@@ -133,16 +136,6 @@ def test_the_command_enqueues_before_the_first_run(tmp_path: Path) -> None:
     assert "enqueued, number 1 of the queue: batch.micro=64" in listed.stdout
     removed = call_sweep("trials", "quickstart", "--remove", "1", "--json", cwd=tmp_path)
     assert removed.stdout == '{"study": "quickstart", "queue": []}\n'
-
-
-def test_the_command_enqueues_in_the_store_of_the_team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SWEEP_STORE", f"sqlite:///{tmp_path}/team.sqlite")
-    for study in ("quickstart", "SWEEP_STORE#quickstart"):
-        batch = 64 if study == "quickstart" else 32
-        ended = call_sweep("trials", study, "--enqueue", f"batch.micro={batch}", cwd=tmp_path)
-        assert ended.returncode == 0, ended.stderr
-    assert "study quickstart: 2 enqueued, waiting" in ended.stdout
-    assert not (tmp_path / "runs").exists()
 
 
 def test_only_a_waiting_point_is_removed(tmp_path: Path) -> None:

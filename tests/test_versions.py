@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lock_versions import FILES
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -16,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINE = {"sys_platform": "linux", "platform_machine": "x86_64", "implementation_name": "cpython"}
-WITH_TORCH, WITHOUT_TORCH, OLDEST, NEWEST = FILES
+WITH_TORCH, WITHOUT_TORCH = "requirements.lock", "requirements-without-torch.lock"
+OLDEST, NEWEST = "constraints-oldest.txt", "constraints-newest.txt"
 OF_TORCH = {"torch", "torchvision"}
 
 
@@ -100,7 +100,7 @@ def test_the_newest_versions_are_within_the_ranges_and_not_older_than_the_tested
 
 
 def test_what_is_installed_for_a_user_is_small() -> None:
-    for name in FILES:
+    for name in (WITH_TORCH, WITHOUT_TORCH, OLDEST, NEWEST):
         assert not read_pins(name).keys() & {"scikit-learn", "joblib"}
 
 

@@ -1,4 +1,4 @@
-"""The keys of a configuration and of a study: type, bounds, default, unit, meaning."""
+"""The keys of a configuration and of a study: type, bounds, default, meaning."""
 
 import json
 from collections.abc import Iterator
@@ -64,16 +64,13 @@ def _default(value: Any) -> str:
 
 
 def configuration_keys() -> list[tuple[str, ...]]:
-    """Key, values with their unit, default and meaning of every field of a configuration."""
+    """Key, values, default and meaning of every field of a configuration."""
     schema = TrialConfig.model_json_schema(by_alias=True)
     defaults = dict(_leaves(TrialConfig().model_dump(mode="json", by_alias=True)))
-    rows: list[tuple[str, ...]] = []
-    for path, part in keys_of(schema, schema["$defs"]):
-        meaning, unit = part["description"], part["unit"]
-        is_said = unit in {"", "fraction"} or meaning.startswith(unit)
-        values = describe_values(path, part) + ("" if is_said else f", {unit}")
-        rows.append((f"`{path}`", values, _default(defaults[path]), meaning))
-    return rows
+    return [
+        (f"`{path}`", describe_values(path, part), _default(defaults[path]), part["description"])
+        for path, part in keys_of(schema, schema["$defs"])
+    ]
 
 
 def _leaves(values: Json, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -54,10 +54,9 @@ _PLOTLY = "vendor/plotly-cartesian.min.js.gz"
 _MAX_DESCRIBED_LAYERS = 12  # of a panel, in its alternative text
 
 
-def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str] = (), refresh_seconds: int = 0) -> str:
-    """The whole HTML text, which a browser reads again after ``refresh_seconds`` where they are above 0. ``pictures``
-    are SVG elements of the answer, the wide one first. The same evidence gives the same bytes: no time, no random
-    name."""
+def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str] = ()) -> str:
+    """The whole HTML text. ``pictures`` are SVG elements of the answer, the wide one first. The same evidence gives the
+    same bytes: no time, no random name."""
     packed = _read_bytes(_PLOTLY)
     parts = "\n".join(_resource(name) for name in _SCRIPTS)
     # in a function of its own, so that nothing of it is global; a browser turns \r\n into \n before it hashes
@@ -70,7 +69,6 @@ def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str]
     details, limits = describe_details(evidence), describe_limits(evidence.candidates)
     picture_caption = made.answer.caption.partition("\n")[0] if isinstance(made.answer, Figure) else ""
     return environment.get_template("page.html.jinja").render(
-        refresh_seconds=refresh_seconds,
         policy=_write_policy(gzip.decompress(packed), script.encode()),
         # not escaped: files of ours, drawings with escaped texts, and base64
         style=Markup(_resource("page.css")),  # nosec B704

@@ -161,7 +161,7 @@ def _command_plan(records: ComparableTrials, name: str) -> str:
     # plans and runs the claim's own study, on the data of the records
     data, root = (most_common(read_text(records.done, f"config.data.{key}"))[0] for key in ("name", "root"))
     is_moved = root not in ("", default_settings()["data.root"])
-    return records.commands.plan_claim(name, data, {"data.root": root} if is_moved else {})
+    return records.commands.plan_claim(name, {"data.name": data} | ({"data.root": root} if is_moved else {}))
 
 
 def findings_document(findings: list[Finding]) -> list[dict[str, Any]]:
@@ -201,14 +201,15 @@ def count_needed(claim: Claim, estimate: Estimate, region: Region, num_trials: i
     return math.ceil(num_trials * needed / estimate.n)
 
 
-def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | None = None) -> str:
-    """The TOML text of the smallest study that settles the claim, on the data set ``data``, with the keys ``changes``
-    in its base configuration.
+def write_plan(claim: Claim, changes: Mapping[str, Any] | None = None) -> str:
+    """The TOML text of the smallest study that settles the claim, on the digits, with the keys ``changes`` in its base
+    configuration.
 
     Raises:
         InputError: a key of ``changes`` is one that the study varies, or is not valid.
     """
     changes = dict(changes or {})
+    data = str(changes.pop("data.name", "digits"))
     if varied := sorted(changes.keys() & claim.design.list_space(count_planned(claim)).keys()):
         raise InputError(f"--set {varied[0]}: the study of {claim.name} varies it; leave it out.")
     spec = build_study(tomllib.loads(_write(claim, data, {})), f"the study of {claim.name}")

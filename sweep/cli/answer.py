@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
@@ -19,11 +18,11 @@ from sweep.cli.arguments import (
     Root,
     Sets,
     find_records,
-    load_plugin,
     load_records,
     parse_bytes,
     parse_duration,
     parse_sets,
+    use_plugin,
     write_new_file,
 )
 from sweep.config.commands import StudyCommands
@@ -33,12 +32,8 @@ from sweep.config.metrics import METRICS, format_count
 if TYPE_CHECKING:
     from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
     from sweep.analysis.claims import Claim
-    from sweep.analysis.comparison import Comparison, Difference, PaceDifference
+    from sweep.analysis.comparison import Comparison, Difference
     from sweep.analysis.findings import Finding
-    from sweep.config.study import StudySpec
-    from sweep.records.frames import Frames
-    from sweep.records.inputs import DataSummary
-    from sweep.search.study_forecast import Forecast
 
 
 _MAX_LINES = 20  # configurations, or trials of a front, that are listed
@@ -118,7 +113,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
         yield ""
     is_hopeless = answer.no_complete_trial and not any(item.missing for item in answer.uses.values())
     for item in () if is_hopeless else answer.uses.values():
-        yield from describe_use(item)
+        yield from format_use(item)
         yield ""
     yield "Other facts"
     for fact in answer.facts.values():
@@ -163,7 +158,7 @@ def describe_batch_sizes(answer: "BatchAnswer") -> Iterator[str]:
     yield from (f"  {line}" for line in (*texts.models, *texts.remarks))
 
 
-def describe_use(item: "Recommendation") -> Iterator[str]:
+def format_use(item: "Recommendation") -> Iterator[str]:
     """The recommendation for one use."""
     from reports.labels import (
         describe_price,
@@ -218,163 +213,87 @@ def compare(
 ) -> int:
     """Compare two studies. Shows configurations that both have, their Pareto fronts, and what changed in settings and
     environment."""
+    from sweep.analysis.answer import to_document
     from sweep.analysis.comparison import compare_studies
+    from sweep.analysis.statistics import read_text
 
     frames = {study: load_records(study, root, evaluations=False) for study in (study_a, study_b)}
     for study, each in frames.items():
-        _require_data_name(study, each)
+        if each.source is not None and not any(read_text(each.trials, "config.data.name")):
+            raise InputError(
+                f"{study}: its data set is not stated, and results on different data are never compared; map a column "
+                'as data.name, or add "data.name" = "..." to [constants].'
+            )
     comparison = compare_studies(frames[study_a], frames[study_b])
     sources = {"a": frames[study_a].source, "b": frames[study_b].source}
-    document = _document_comparison(comparison)
-    document["source"] = {side: source.to_document() if source else None for side, source in sources.items()}
+    documents = {f"source_{side}": source.to_document() if source else None for side, source in sources.items()}
+    document = to_document(comparison) | documents
     origin = [f"{side.upper()}: {line}" for side, source in sources.items() if source for line in source.describe()]
     print_answer(document, chain(origin, _describe_comparison(comparison)), as_json=as_json)
     return 0
 
 
-def _require_data_name(study: str, frames: "Frames") -> None:
-    from sweep.analysis.statistics import read_text
-
-    if frames.source is not None and not any(read_text(frames.trials, "config.data.name")):
-        raise InputError(
-            f"{study}: its data set is not stated, and results on different data are never compared; map a column as "
-            'data.name, or add "data.name" = "..." to [constants].'
-        )
-
-
-def _document_comparison(comparison: "Comparison") -> dict[str, Any]:
-    return {
-        "a": comparison.study_a,
-        "b": comparison.study_b,
-        "data": {
-            "a": _document_data(comparison.data_a),
-            "b": _document_data(comparison.data_b),
-            "differ": comparison.data_differ,
-        },
-        "num_aligned": len(comparison.aligned),
-        "overall": {name: _document_difference(value) for name, value in comparison.overall.items()},
-        "times": _document_times(comparison),
-        "units": comparison.units,
-        "aligned": [
-            {
-                "number_a": item.number_a,
-                "number_b": item.number_b,
-                "config": item.config,
-                "num_paired_seeds": item.num_paired,
-                **{name: _document_difference(value) for name, value in item.differences.items()},
-            }
-            for item in comparison.aligned
-        ],
-        "front_a": asdict(comparison.front_a),
-        "front_b": asdict(comparison.front_b),
-        "changed": {name: {"a": a, "b": b} for name, (a, b) in comparison.changed.items()},
-    }
-
-
-def _document_data(data: "DataSummary | None") -> dict[str, str | int | None] | None:
-    names = ("name", "num_train", "num_val", "num_test", "digest")
-    return {name: getattr(data, name) for name in names} if data else None
-
-
-def _document_difference(item: "Difference") -> dict[str, float | int | str | None]:
-    return {key: _finite(part) for key, part in item.interval._asdict().items()} | {"verdict": item.verdict}
-
-
-def _document_times(comparison: "Comparison") -> dict[str, Any]:
-    pace = comparison.pace
-    return {
-        "reference_ratio": _finite(pace.ratio),
-        "log_error": _finite(pace.error),
-        "num_references": {"a": pace.num_references[0], "b": pace.num_references[1]},
-        "num_probes": pace.num_probes,
-        "num_without": comparison.num_without_time,
-        "reason": pace.reason,
-        "commands": list(comparison.commands) if pace.reason else [],
-    }
-
-
-def _finite(value: float) -> float | None:
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
 def _describe_comparison(comparison: "Comparison") -> Iterator[str]:
-    from reports.labels import format_difference, format_setting, metric_label
+    from reports.labels import format_setting
     from sweep.config.trial import key_label
 
     yield f"A: {comparison.study_a}   B: {comparison.study_b}"
-    yield from _describe_basis(comparison)
+    budgets_differ = any(name.startswith("budget.") for name in comparison.changed)
+    if comparison.data_differ:
+        yield "The data differ, so that no results are compared:"
+        for label, data in (("A", comparison.data_a), ("B", comparison.data_b)):
+            yield f"  {label}: {data.describe() if data else 'not counted; see data.name below'}"
+    else:
+        yield f"{len(comparison.aligned)} configurations in both; differences are B - A, ratios B / A"
+        if budgets_differ:
+            yield "  the budgets differ (see below): configurations of other budgets are others, and each volume below"
+            yield "  is what a study reached with its own budget"
     for name, value in comparison.overall.items():
-        difference = format_difference(comparison.units[name], *value.interval[:3])
         n = format_count(value.interval.n, "configuration")
-        yield f"  {metric_label(name)}: {difference}, n = {n}{_describe_verdict(name, value)}"
+        yield f"  {_describe_difference(comparison, name, value)}, n = {n}"
     yield from _describe_times(comparison)
     for item in comparison.aligned[:_MAX_LINES]:
         settings = ", ".join(f"{key_label(key)} {format_setting(value)}" for key, value in item.config.items())
         yield f"  A's trial {item.number_a}, B's trial {item.number_b} ({settings})"
-        for name, value in item.differences.items():
-            difference = format_difference(comparison.units[name], *value.interval[:3])
-            yield f"    {metric_label(name)}: {difference}{_describe_verdict(name, value)}"
+        yield from (f"    {_describe_difference(comparison, *each)}" for each in item.differences.items())
     if len(comparison.aligned) > _MAX_LINES:
         yield f"  and {len(comparison.aligned) - _MAX_LINES} more: --json has all"
-    if _budgets_differ(comparison) and not comparison.data_differ:
-        yield "The budgets differ (see below), so that each volume is what a study reached with its own budget:"
     for label, front in (("A", comparison.front_a), ("B", comparison.front_b)):
         numbers = ", ".join(map(str, front.numbers[:_MAX_LINES])) or "none"
         volume = "" if front.volume is None else f"{front.volume:.1%} of the volume behind both; "
         yield f"Front of {label}: {volume}trials {numbers}"
     yield "Changed:" if comparison.changed else "Settings and environment are equal."
-    for name, (a, b) in comparison.changed.items():
-        yield f"  {name}: {a} -> {b}"
+    for name, (first, second) in comparison.changed.items():
+        yield f"  {name}: {first} -> {second}"
 
 
-def _describe_verdict(name: str, item: "Difference") -> str:
-    if item.verdict == "undecided":
-        return ": no difference beyond chance"
-    if item.verdict == "not_known":
-        return ": not known"
-    if not METRICS[name].is_speed:
-        return f": {item.verdict} in B"
-    is_better = (item.verdict == "higher") == (METRICS[name].direction == "maximize")
-    return f": B is {'faster' if is_better else 'slower'}"
+def _describe_difference(comparison: "Comparison", name: str, item: "Difference") -> str:
+    from reports.labels import format_difference, metric_label
+
+    verdict = f"{item.verdict} in B"
+    if item.verdict in ("undecided", "not_known"):
+        verdict = "no difference beyond chance" if item.verdict == "undecided" else "not known"
+    elif METRICS[name].is_speed:
+        is_better = (item.verdict == "higher") == (METRICS[name].direction == "maximize")
+        verdict = f"B is {'faster' if is_better else 'slower'}"
+    return f"{metric_label(name)}: {format_difference(comparison.units[name], *item.interval[:3])}: {verdict}"
 
 
 def _describe_times(comparison: "Comparison") -> Iterator[str]:
-    names = {"train_seconds", "images_per_second"} & comparison.overall.keys()
     pace = comparison.pace
     if comparison.num_without_time:
         n = format_count(comparison.num_without_time, "configuration")
         yield f"  {n} without a time of its own that can be used: disturbed, or of a reused trial"
-    if not names:
+    if not {"train_seconds", "images_per_second"} & comparison.overall.keys():
         return
     if pace.reason:
         yield f"  Whether the code makes times differ is not known: {pace.reason}."
-        for command in comparison.commands:
-            yield f"    to settle it: {command}"
+        yield from (f"    to settle it: {command}" for command in comparison.commands)
         return
-    yield f"  The machine: {_describe_pace(pace)}. The intervals of times contain this."
-
-
-def _describe_pace(pace: "PaceDifference") -> str:
-    counts = " and ".join(map(str, pace.num_references))
-    reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times)"
+    reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A"
     probes = f"{format_count(pace.num_probes, 'shape')} probed for each of them"
-    parts = [reference] * all(pace.num_references) + [probes] * bool(pace.num_probes)
-    return f"{', '.join(parts)}; times of equal code may differ by +-{pace.half_width:.1%} (95 % interval)"
-
-
-def _describe_basis(comparison: "Comparison") -> Iterator[str]:
-    if comparison.data_differ:
-        yield "The data differ, so that no results are compared:"
-        for label, data in (("A", comparison.data_a), ("B", comparison.data_b)):
-            yield f"  {label}: {data.describe() if data else 'not counted; see data.name below'}"
-        return
-    yield f"{len(comparison.aligned)} configurations in both; differences are B - A, ratios B / A"
-    if not comparison.aligned and _budgets_differ(comparison):
-        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
-
-
-def _budgets_differ(comparison: "Comparison") -> bool:
-    return any(name.startswith("budget.") for name in comparison.changed)
+    parts = ", ".join([reference] * all(pace.num_references) + [probes] * bool(pace.num_probes))
+    yield f"  The machine: {parts}; times of equal code may differ by +-{pace.half_width:.1%} (95 % interval)."
 
 
 # ---------------------------------------------------------------------- claims
@@ -386,17 +305,15 @@ def claims(
         typer.Argument(metavar="[STUDY | CLAIM]", help="A study's file, folder, name or URL, or the name of a claim."),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Write the smallest study that settles the claim.")] = False,
-    data: Annotated[str | None, typer.Option(help="With --plan: the data set of that study; default: digits.")] = None,
     sets: Sets = None,
-    out: Annotated[Path | None, typer.Option(help="With --plan: the file to write; default: claim_NAME.toml.")] = None,
     root: Root = RUNS,
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
     """List claims, test them, or plan the study that settles one. Claims are tested on the records of a study; --plan
-    writes the smallest study for one of them, which `sweep run` runs."""
+    writes the smallest study for one of them into claim_NAME.toml, on the digits or as --set says."""
     from sweep.analysis.claim_table import CLAIMS
-    from sweep.analysis.findings import find_claim, write_plan
+    from sweep.analysis.findings import find_claim
 
     claim = find_claim(subject) if subject else None
     if plan:
@@ -404,11 +321,11 @@ def claims(
             raise InputError("sweep claims --plan: the name of a claim is required; `sweep claims` lists all of them.")
         if claim is None:
             raise InputError(describe_unknown("claim", subject, [each.name for each in CLAIMS]))
-        load_plugin(plugin)
-        text = write_plan(claim, data or "digits", parse_sets(sets))
-        return _plan(claim, text, _lead_to_plan(claim, out, root, plugin), root, as_json)
-    if given := [name for name, value in {"--data": data, "--set": sets, "--out": out}.items() if value]:
-        raise InputError(f"sweep claims: {given[0]} requires --plan, with the name of a claim.")
+        use_plugin(plugin)
+        print_answer(*_plan(claim, parse_sets(sets), root, plugin), as_json=as_json)
+        return 0
+    if sets:
+        raise InputError("sweep claims: --set requires --plan, with the name of a claim.")
     if subject and claim is None:
         return _test_claims(subject, root, as_json)
     listed = CLAIMS if claim is None else (claim,)
@@ -481,78 +398,35 @@ def _describe_findings(findings: Sequence["Finding"]) -> Iterator[str]:
         yield f"    {item.statement}"
         if item.reason:
             yield f"    {item.reason}"
-            yield from _list_remedies(item)
-            continue
-        is_vague = is_too_uncertain(item.unit, item.low, item.high)
-        effect = TOO_UNCERTAIN if is_vague else format_effect(item.unit, item.effect, item.low, item.high)
-        yield f"    {effect}; n = {item.n}; p = {item.p:.2g}, corrected for all tested claims"
+        else:
+            is_vague = is_too_uncertain(item.unit, item.low, item.high)
+            effect = TOO_UNCERTAIN if is_vague else format_effect(item.unit, item.effect, item.low, item.high)
+            yield f"    {effect}; n = {item.n}; p = {item.p:.2g}, corrected for all tested claims"
         if item.verdict == "undecided":
             yield f"    trainings for power 0.8 by the spread of these records: {item.trainings:,}"
-        yield from _list_remedies(item)
+        if item.settle:  # the command has a line of its own, so that it can be pasted
+            yield "    to settle it:"
+            yield f"      {item.settle}"
+        if item.remark:
+            yield f"    note: {item.remark}"
 
 
-def _list_remedies(item: "Finding") -> Iterator[str]:
-    # the command has a line of its own, so that it can be pasted
-    if item.settle:
-        yield "    to settle it:"
-        yield f"      {item.settle}"
-    if item.remark:
-        yield f"    note: {item.remark}"
-
-
-def _lead_to_plan(claim: "Claim", out: Path | None, root: Path, plugin: Path | None) -> StudyCommands:
-    path = out or Path(f"claim_{claim.name}.toml")
-    if path.suffix != ".toml":
-        raise InputError(f"--out {path}: the name of a study file ends in .toml.")
-    options = () if root == RUNS else ("--root", str(root))
-    return StudyCommands(
-        name=f"claim_{claim.name}", argument=str(path), changes={}, options=options, plugin=str(plugin or "")
-    )
-
-
-def _plan(claim: "Claim", text: str, commands: StudyCommands, root: Path, as_json: bool) -> int:
+def _plan(claim: "Claim", changes: dict[str, Any], root: Path, plugin: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """Writes the study that settles ``claim``; the document and the lines to print."""
     import tomllib
 
+    from sweep.analysis.findings import write_plan
     from sweep.config.study_file import build_study
 
+    text, file = write_plan(claim, changes), f"claim_{claim.name}.toml"
     spec = build_study(tomllib.loads(text), f"the study of {claim.name}")
-    write_new_file(Path(commands.argument), text)
-    forecast, command = _forecast_by_record(spec, root), commands.run()
-    if forecast is None:
-        price = f"its time requires probes, which `{command} --dry-run` makes"
-    else:
-        from sweep.cli.study_run import describe_time  # with Optuna and pandas
-
-        price = f"{describe_time(forecast)} by the probes under {root}"
+    write_new_file(Path(file), text)
+    options = () if root == RUNS else ("--root", str(root))
+    commands = StudyCommands(name=spec.name, argument=file, options=options, plugin=str(plugin or ""))
     lines = [
-        f"wrote {commands.argument}: {spec.trials:,} trainings; {price}",
-        f"run it with: {command}",
+        f"wrote {file}: {spec.trials:,} trainings",
+        f"what it takes: {commands.run()} --dry-run",
+        f"run it with: {commands.run()}",
         f"then: {commands.read_claims()}",
     ]
-    document = {
-        "claim": claim.name,
-        "file": commands.argument,
-        "trainings": spec.trials,
-        "seconds": forecast and forecast.expected_total_seconds,
-        "seconds_low": forecast and forecast.expected_total_seconds_low,
-        "seconds_high": forecast and forecast.expected_total_seconds_high,
-        "command": command,
-    }
-    print_answer(document, lines, as_json=as_json)
-    return 0
-
-
-def _forecast_by_record(spec: "StudySpec", root: Path) -> "Forecast | None":
-    """The forecast of the study by the probes on record; None where there are none for it. Probes nothing."""
-    from sweep.records.store import PROBES_FILE
-
-    if not (root / PROBES_FILE).is_file():
-        return None
-    from sweep.search.session import Options, open_session  # with Optuna
-
-    try:
-        with open_session(spec, Options(root=root), preview=True) as session:
-            forecast = session.forecaster.forecast_other(spec, math.inf)
-    except InputError:  # what the study requires is not here yet: data, or weights to start from
-        return None
-    return None if forecast.expected_total_seconds is None else forecast
+    return {"claim": claim.name, "file": file, "trainings": spec.trials, "command": commands.run()}, lines

@@ -7,11 +7,10 @@ import json
 import logging
 import os
 import platform
-import shlex
 import signal
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any, NamedTuple, final
@@ -19,7 +18,7 @@ from typing import Annotated, Any, NamedTuple, final
 import typer
 from typer.core import TyperGroup
 
-from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_credentials
+from sweep.config.errors import InputError, StoppedError
 from sweep.records.address import has_password
 from sweep.search.shutdown import REASONS
 
@@ -59,6 +58,24 @@ def print_answer(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
         typer.echo(json.dumps(document))
     else:
         print_lines(lines)
+
+
+def describe_trial(
+    head: tuple[int, str, str], values: Mapping[str, Any], settings: Mapping[str, Any], *, is_enqueued: bool
+) -> str:
+    """A trial on one line: number, phase and outcome, what it measured by name of the metric, and its swept keys."""
+    from reports.labels import OUTCOME_NAMES, format_metric
+
+    number, phase, outcome = head
+    measured = "  ".join(f"{name} {format_metric(name, value)}" for name, value in values.items())
+    by_hand = "  enqueued by hand" if is_enqueued else ""
+    how = OUTCOME_NAMES.get(outcome, outcome)
+    return f"trial {number:>4} {phase:<7} {how:<13} {measured}  [{join_settings(settings)}]{by_hand}"
+
+
+def join_settings(settings: Mapping[str, Any]) -> str:
+    """The values of swept keys, by dotted key."""
+    return " ".join(f"{key}={f'{value:.3g}' if isinstance(value, float) else value}" for key, value in settings.items())
 
 
 class _CommandEntry(NamedTuple):
@@ -167,7 +184,7 @@ def _run(arguments: list[str] | None) -> int:
     except InputError as error:
         return _print_error(str(error), 2)
     except StoppedError as error:
-        return _print_error(str(error).replace(RUN_AGAIN, f"run `{_repeat_command(arguments)}` again"), 1)
+        return _print_error(str(error), 1)
     except SystemExit as ending:  # typer's end on a closed pipe
         if not isinstance(ending.__context__, BrokenPipeError):
             raise
@@ -191,17 +208,8 @@ def _end_quietly() -> int:
     return 128 + signal.SIGPIPE
 
 
-def _repeat_command(arguments: list[str] | None) -> str:
-    typed = sys.argv[1:] if arguments is None else arguments
-    return shlex.join(["sweep", *(hide_credentials(each) if "://" in each else each for each in typed)])
-
-
 def _warn_of_passwords(arguments: list[str]) -> None:
-    urls = [argument for argument in arguments if "://" in argument]
-    if not urls:
-        return
-
-    if any(map(has_password, urls)):
+    if any(has_password(argument) for argument in arguments if "://" in argument):
         logging.getLogger(__name__).warning(
             "every user of this machine can see a password in the command line (ps); "
             "put the URL into the variable SWEEP_STORE, or the password into ~/.pgpass."

@@ -11,7 +11,6 @@ import typer
 
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.sections import parse_seconds
-from sweep.config.study import WINDOWS_RESERVED_NAMES
 from sweep.config.study_file import check_keys, check_root, load_study, read_toml
 from sweep.config.trial import TrialConfig, build_config, replace_keys
 from sweep.records.address import STORE_VARIABLE
@@ -110,13 +109,6 @@ def list_on_option(on: str) -> tuple[str, ...]:
     return () if on == "auto" else ("--on", on)
 
 
-def choose_study_name(path: Path) -> str:
-    """The name of the study that the file ``path`` is to hold."""
-    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in path.stem)
-    is_good = name[:1].isalnum() and name.lower() not in WINDOWS_RESERVED_NAMES
-    return name[:64] if is_good else f"study{name}"[:64]
-
-
 def write_new_file(path: Path, text: str) -> None:
     """Writes a file that does not exist yet.
 
@@ -148,13 +140,13 @@ def build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig
     return config
 
 
-def load_plugin(path: Path | None) -> str | None:
+def use_plugin(path: Path | None) -> str | None:
     """Imports the user's module, so that its names are known here; returns its path for the trials' processes."""
     if path is None:
         return None
-    from sweep.training.processes import load_plugin as import_plugin
+    from sweep.training.processes import load_plugin
 
-    import_plugin(str(path))
+    load_plugin(str(path))
     return str(path.resolve())
 
 
@@ -189,10 +181,7 @@ def find_records(study: str, root: Path) -> str:
 
 def _find_records_of_file(path: Path, root: Path) -> str:
     # only the name is read: the rest may need the plug-in that the study was run with
-    try:
-        name = read_toml(path).get("name")
-    except RecursionError:
-        raise InputError(f"{path}: its tables or lists are nested too deep; a study has three levels.") from None
+    name = read_toml(path).get("name")
     if not isinstance(name, str) or not name or Path(name).name != name:
         raise InputError(f'{path}: a study file names its study: name = "...".')
     if not _exists(root / name):

@@ -19,15 +19,15 @@ from sweep.cli.arguments import (
     Plugin,
     Root,
     Sets,
-    choose_study_name,
     list_on_option,
-    load_plugin,
     parse_duration,
     parse_sets,
+    use_plugin,
     write_new_file,
 )
 from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError, describe_unknown
+from sweep.config.study import choose_study_name
 from sweep.config.tables import DATASETS, MODELS
 from sweep.search.ask import TARGETS, Answers, check_budget
 
@@ -233,11 +233,12 @@ def ask(
     _check_path(path, changes, root)
     _check_terminal(takes_defaults=yes)
 
-    from sweep.cli.study_run import Options, read_executor  # with Optuna and pandas
     from sweep.executors.devices import list_devices
+    from sweep.executors.table import read_executor
     from sweep.search.guided_study import GuideTask
+    from sweep.search.session import Options  # with Optuna and pandas
 
-    plugin_path, executor = load_plugin(plugin), read_executor(on)
+    plugin_path, executor = use_plugin(plugin), read_executor(on)
     given = {"--target": target, "--weights": weights, "--devices": devices, "--batch": batch, "--budget": budget}
     images = _put_question(_DATA, data, _check_data, takes_defaults=yes)
     # a model that is fixed by --set decides what follows from the model
@@ -353,11 +354,11 @@ def _run(made: "GuidedStudy", task: "GuideTask", *, document: dict[str, Any], as
 
 
 def _describe_answer(answer: "Answer", uses: Sequence[str]) -> Iterator[str]:
-    from sweep.cli.answer import describe_batch_sizes, describe_use
+    from sweep.cli.answer import describe_batch_sizes, format_use
 
     if answer.batch_size is None:
         yield "no answer: no training is complete"
         return
     yield from describe_batch_sizes(answer.batch_size)
     for use in uses:
-        yield from describe_use(answer.uses[use])
+        yield from format_use(answer.uses[use])

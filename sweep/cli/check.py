@@ -10,8 +10,9 @@ import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from itertools import groupby
 from math import isfinite
@@ -23,10 +24,10 @@ import typer
 from reports import labels
 from studies import shipped_studies, template
 from sweep.cli.app import print_answer, print_lines, print_table
-from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, load_plugin, parse_sets
-from sweep.config.advice import Advice, find_data_pitfalls, find_pitfalls
+from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, parse_sets, use_plugin
+from sweep.config.advice import Advice, find_pitfalls
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, show_name
-from sweep.config.metrics import METRICS, format_count
+from sweep.config.metrics import format_count
 from sweep.config.sections import list_fields
 from sweep.config.study import StudySpec, describe_cost
 from sweep.config.study_file import load_study
@@ -37,7 +38,6 @@ from sweep.records.inputs import DataSummary
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sweep.analysis.findings import Finding
     from sweep.records.frames import Frames
 
 _INDENT = "    "
@@ -100,13 +100,11 @@ def _list_keys() -> Iterator[dict[str, Any]]:
     study = {path: field for path, field in list_fields(StudySpec).items() if path not in ("base", "space")}
     for where, fields in (("study", study), ("configuration", config_fields())):
         for path, field in fields.items():
-            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
             yield {
                 "key": path,
                 "where": where,
                 "is_required": field.is_required(),
                 "default": None if field.is_required() else field.default,
-                "unit": extra.get("unit", ""),
                 "meaning": field.description or "",
             }
 
@@ -116,9 +114,8 @@ def _format_keys(rows: list[dict[str, Any]]) -> Iterator[str]:
     for where, group in groupby(rows, lambda row: row["where"]):
         yield heads[where]
         for row in group:
-            unit = f", in {row['unit']}" if row["unit"] else ""
             default = json.dumps(row["default"]) if row["default"] is not None else "absent"
-            yield f"  {row['key']} ({'required' if row['is_required'] else f'default: {default}'}{unit})"
+            yield f"  {row['key']} ({'required' if row['is_required'] else f'default: {default}'})"
             yield f"      {row['meaning']}"
 
 
@@ -145,7 +142,7 @@ def check(
 ) -> int:
     """Check a study and its records, or this machine. Nothing is trained. Images are counted, known pitfalls have their
     reason and remedy; of trials on record, what held them up and which times are in doubt is listed."""
-    load_plugin(plugin)
+    use_plugin(plugin)
     changes = parse_sets(sets)
     if study is None:
         if changes:
@@ -157,7 +154,10 @@ def check(
             _print_checks(checks)
         return 1 if any(item.status == "FAIL" for item in checks) else 0
     is_file = study.endswith(".toml") or study in shipped_studies()
-    place = None if is_file else _find_place(study, root)
+    place = None
+    if not is_file:
+        with suppress(InputError):  # the refusal of an unknown study lists the shipped ones
+            place = find_records(study, root)
     if place is not None:
         if changes:
             raise InputError(f"--set: {study} is on record and cannot be changed; give the study's file.")
@@ -165,19 +165,12 @@ def check(
     return _check_study(load_study(study if is_file else hide_credentials(study), changes), root, as_json)
 
 
-def _find_place(study: str, root: Path) -> str | None:
-    try:
-        return find_records(study, root)
-    except InputError:
-        return None  # the refusal of an unknown study lists the shipped ones
-
-
 def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
     from sweep.training.data.sources import check_study_data  # with NumPy and Pillow
 
     with show_inspection() as show:
         data = check_study_data(spec, show)
-    advice = [*find_pitfalls(spec), *_advise_on_objectives(spec), *find_data_pitfalls(spec, data.num_train)]
+    advice = [*find_pitfalls(spec, data.num_train), *_advise_on_machine(spec)]
     frames = None
     if (root / spec.name / "study.sqlite").exists():
         from sweep.records.loading import load_frames
@@ -192,7 +185,7 @@ def _check_records(place: str, as_json: bool) -> int:
 
     frames = load_frames(place, evaluations=True)
     spec, data = frames.spec, frames.data
-    advice = [*find_pitfalls(spec), *find_data_pitfalls(spec, data.num_train if data else None)] if spec else []
+    advice = find_pitfalls(spec, data.num_train if data else None) if spec else []
     _print_study(", ".join(frames.studies["study"]), data, advice, frames, as_json)
     return 0
 
@@ -200,17 +193,22 @@ def _check_records(place: str, as_json: bool) -> int:
 def _print_study(
     name: str, data: DataSummary | None, advice: Sequence[Advice], frames: "Frames | None", as_json: bool
 ) -> None:
-    measured = _find_settled(frames) if advice and frames is not None else {}
+    from sweep.analysis.findings import UNSETTLED, evaluate_claims, findings_document
+
+    findings = evaluate_claims(frames) if advice and frames is not None else []
+    measured = {item.name: item for item in findings if item.verdict not in UNSETTLED}
     checks = [] if frames is None else list(check_trials(frames))
-    document = {
-        "study": name,
-        "data": data and data.document(),
-        "advice": [_document(item, measured.get(item.finding)) for item in advice],
-        "trials": [item._asdict() for item in checks],
-    }
-    pieces = "one piece" if len(advice) == 1 else f"{len(advice)} pieces"
-    lines = [f"{name}: {pieces} of advice" if advice else f"{name}: no known pitfall"]
-    lines += [*format_advice(advice, measured), *(format_data(data) if data else [labels.NOT_COUNTED])]
+    lines, documents = [f"{name}: {format_count(len(advice), 'known pitfall')}"], []
+    for item in advice:
+        lines += [f"  {item.key}: {item.statement}", f"    why: {item.reason}", f"    instead: {item.remedy}"]
+        finding = measured.get(item.finding)
+        documents.append(item._asdict() | {"finding": finding and findings_document([finding])[0]})
+        if finding:
+            effect = labels.format_effect(finding.unit, finding.effect, finding.low, finding.high)
+            lines.append(f"    measured here: {finding.verdict}: {finding.statement} {effect}, n = {finding.n}.")
+    lines += format_data(data) if data else [labels.NOT_COUNTED]
+    trials = [item._asdict() for item in checks]
+    document = {"study": name, "data": data and data.document(), "advice": documents, "trials": trials}
     print_answer(document, lines, as_json=as_json)
     if checks and not as_json:
         _print_checks(checks)
@@ -224,59 +222,23 @@ def _print_checks(checks: Sequence[Check]) -> None:
 def print_advice(spec: StudySpec, command: str, num_train: int | None) -> None:
     """Prints one line on standard error for each known pitfall of the study, which has ``num_train`` training images,
     before it runs; ``command`` gives their reasons."""
-    advice = [*find_pitfalls(spec), *find_data_pitfalls(spec, num_train)]
+    advice = find_pitfalls(spec, num_train)
     print_lines((f"advice on {item.key}: {item.statement}" for item in advice), err=True)
     if advice:
         print_lines([f"`{command}` gives the reasons and the remedies"], err=True)
 
 
-def _advise_on_objectives(spec: StudySpec) -> list[Advice]:
+def _advise_on_machine(spec: StudySpec) -> list[Advice]:
     # no refusal: a study may be checked on another machine than the one that runs it
-    if not any(METRICS[name].requires for name in spec.objectives):
-        return []
-    from sweep.executors.table import (  # with psutil
-        ExecutorSettings,
-        find_unmeasurable,
-        list_measurable,
-        suggest_remedy,
-    )
+    from sweep.executors.table import ExecutorSettings
+    from sweep.search.session import check_devices  # with Optuna
 
-    here = ExecutorSettings()
-    return [
-        Advice(
-            "objective_not_measured",
-            "objectives",
-            f"{name} cannot be measured on this machine, and `sweep run` refuses the study here.",
-            f"It requires {requirement.text}.",
-            f"{suggest_remedy([requirement])}, or choose from {', '.join(list_measurable(spec, here))}",
-        )
-        for name, requirement in find_unmeasurable(spec, here).items()
-    ]
-
-
-def _find_settled(frames: "Frames") -> dict[str, "Finding"]:
-    from sweep.analysis.findings import UNSETTLED, evaluate_claims
-
-    return {item.name: item for item in evaluate_claims(frames) if item.verdict not in UNSETTLED}
-
-
-def format_advice(advice: Sequence[Advice], measured: dict[str, "Finding"]) -> list[str]:
-    """The advice for people, with what the records say for or against it."""
-    lines = []
-    for item in advice:
-        lines += [f"  {item.key}: {item.statement}", f"    why: {item.reason}", f"    instead: {item.remedy}"]
-        if finding := measured.get(item.finding):
-            effect = labels.format_effect(finding.unit, finding.effect, finding.low, finding.high)
-            lines.append(f"    measured here: {finding.verdict}: {finding.statement} {effect}, n = {finding.n}.")
-    return lines
-
-
-def _document(item: Advice, measured: "Finding | None") -> dict[str, Any]:
-    if measured is None:
-        return {**item._asdict(), "finding": None}
-    from sweep.analysis.findings import findings_document
-
-    return {**item._asdict(), "finding": findings_document([measured])[0]}
+    try:
+        check_devices(spec, ExecutorSettings())
+    except InputError as error:
+        reason = "`sweep run` refuses the study on this machine."
+        return [Advice("not_on_this_machine", "--on", str(error), reason, "run it on another machine, or change that")]
+    return []
 
 
 # ---------------------------------------------------------------------- the data of a study
@@ -354,7 +316,11 @@ _MIN_FREE_BYTES = 1 << 30
 def check_machine() -> Iterator[Check]:
     """What a study requires, then what it can do without."""
     tests: dict[str, Callable[[], str]] = {name: partial(version, name) for name in _PACKAGES}
-    tests |= {"device": _find_device, "torchvision models": _import_vision, "record store": _try_store}
+    tests |= {
+        "device": _find_device,
+        "torchvision models": lambda: import_module("sweep.training.vision").__name__,
+        "record store": _try_store,
+    }
     for name, test in tests.items():
         yield _try(name, test, "FAIL", "install: make setup")
     yield _try("NVIDIA driver", _find_driver, "note", "none is needed on a CPU; on a GPU machine install the driver")
@@ -376,12 +342,6 @@ def _find_device() -> str:
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
     return f"CPU, {torch.get_num_threads()} threads; times hold for this CPU only"
-
-
-def _import_vision() -> str:
-    import sweep.training.vision
-
-    return f"import ({sweep.training.vision.__name__})"
 
 
 def _try_store() -> str:

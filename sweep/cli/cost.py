@@ -1,15 +1,14 @@
 """``sweep cost``: peak memory without training, and on request step time and the micro batches that fit, measured."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from reports.labels import format_value
-from sweep.cli.app import print_answer, print_lines, print_table
+from sweep.cli.app import join_settings, print_answer, print_lines, print_table
 from sweep.cli.arguments import (
     RUNS,
     AsJson,
@@ -18,9 +17,9 @@ from sweep.cli.arguments import (
     Root,
     Sets,
     build_base_config,
-    load_plugin,
     parse_bytes,
     parse_sets,
+    use_plugin,
 )
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
@@ -29,18 +28,13 @@ from sweep.config.trial import TrialConfig
 
 if TYPE_CHECKING:
     from sweep.config.tables import DataFacts
-    from sweep.executors.table import ExecutorSettings
     from sweep.probing.memory import MemoryEstimate
-    from sweep.probing.micro_batch_search import SplitStep
     from sweep.records.records import ProbeRecord
     from sweep.search.session import Options
     from sweep.search.single import ProbeReport
 
-_MAX_CORNERS = 64  # as many as a study's own check looks at
 _MAX_SIZES = 16  # micro batches shown one by one
 _MICRO = "batch.micro"
-_SIZE_COLUMNS = ("micro batch", "steps per epoch", "training", "peak memory")
-_SPLIT_COLUMNS = ("accumulation", "micro batch", "time per effective batch", "peak memory")
 
 
 class _Case(NamedTuple):
@@ -78,7 +72,7 @@ def cost(
     the same root share what was measured."""
     from sweep.executors.table import read_executor
 
-    plugin_path = load_plugin(plugin)
+    plugin_path = use_plugin(plugin)
     changes, executor, limit = parse_sets(sets), read_executor(on), parse_bytes(memory, "--memory")
     if not measure and (given := [name for name, value in {"--one": one, "--memory": memory}.items() if value]):
         raise InputError(f"sweep cost: {given[0]} requires --measure.")
@@ -89,23 +83,21 @@ def cost(
 
         options = Options(root=root, executor=executor, plugin=plugin_path)
         return _measure(config, options, one=one, limit_bytes=int(limit) if limit else None, as_json=as_json)
-    device_type = _find_device_type(executor)
-    base, space = _list_cases(config, spec, device_type)
-    step = _describe_step(base, device_type)
-    document = _list_bytes(base.estimate) | step | {"space": [_make_point(case) for case in space]}
+    from sweep.executors.table import device_type
+
+    # a forecast for CUDA requires no GPU
+    kind = device_type(executor) if executor.device == "auto" else executor.device.partition(":")[0]
+    base, space = _list_cases(config, spec, kind)
+    document = (
+        _list_figures(base)
+        | {"bytes_per_sample": _measure_sample(base, kind)}
+        | {"space": [_list_figures(case) | {"name": case.name, "config": case.values} for case in space]}
+    )
     if as_json:
         print_answer(document, (), as_json=True)
     else:
-        _print_forecast(base, step, space)
+        _print_forecast(base, document, space)
     return 0
-
-
-def _find_device_type(executor: "ExecutorSettings") -> str:
-    if executor.device != "auto":
-        return executor.device.partition(":")[0]
-    from sweep.executors.table import device_type
-
-    return device_type(executor)
 
 
 # ---------------------------------------------------------------------- the forecast
@@ -125,40 +117,27 @@ def _list_cases(config: TrialConfig, spec: StudySpec | None, device_type: str) -
     base = make_case("base" if spec else "configuration", {}, config)
     if spec is None or not spec.space:
         return base, []
-    points = [("micro batch", {_MICRO: size}) for size in _choose_sizes(spec)]
-    cases = [make_case(name, values, spec.config(values)) for name, values in points]
-    corners = [make_case("", corner, spec.config(corner)) for corner in islice(spec.corners.points(), _MAX_CORNERS)]
+    micro = spec.space.get(_MICRO)
+    sizes = micro.extremes() if micro else ()
+    if micro and micro.grid_values and len(micro.grid_values) <= _MAX_SIZES:
+        sizes = micro.grid_values
+    cases = [make_case("micro batch", {_MICRO: size}, spec.config({_MICRO: size})) for size in sizes]
+    corners = [make_case("", corner, spec.config(corner)) for corner in spec.corners.points()]
     corners.sort(key=lambda case: case.estimate.peak_memory_bytes)
     ends = [corners[0]._replace(name="smallest corner"), corners[-1]._replace(name="largest corner")]
     return base, [*cases, *ends]
 
 
-def _choose_sizes(spec: StudySpec) -> Sequence[Any]:
-    micro = spec.space.get(_MICRO)
-    if micro is None:
-        return ()
-    values = micro.grid_values
-    return values if values and len(values) <= _MAX_SIZES else micro.extremes()
-
-
-def _list_bytes(estimate: "MemoryEstimate") -> dict[str, int]:
-    return {"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)}
-
-
-def _make_point(case: _Case) -> dict[str, Any]:
-    figures = _list_bytes(case.estimate) | {"steps_per_epoch": _count_steps(case)}
-    return {"name": case.name, "config": case.values, **figures}
-
-
-def _count_steps(case: _Case) -> int:
+def _list_figures(case: _Case) -> dict[str, int]:
     from sweep.probing.cost_model import count_epoch_steps
 
-    return count_epoch_steps(case.config, case.facts.num_train)
+    steps = count_epoch_steps(case.config, case.facts.num_train)
+    return {"peak_memory_bytes": case.estimate.peak_memory_bytes, **asdict(case.estimate), "steps_per_epoch": steps}
 
 
-def _describe_step(base: _Case, device_type: str) -> dict[str, Any]:
-    """The steps of an epoch, and the bytes by which the peak grows for each sample of a micro batch: against one of
-    half the size, None for a single sample."""
+def _measure_sample(base: _Case, device_type: str) -> float | None:
+    """The bytes by which the peak grows for each sample of a micro batch: against one of half the size, None for a
+    single sample."""
     from sweep.probing.memory import estimate_memory
     from sweep.probing.micro_batch_search import measure_bytes_per_sample
     from sweep.probing.shape import replace_micro_batch
@@ -168,24 +147,24 @@ def _describe_step(base: _Case, device_type: str) -> dict[str, Any]:
     if half := config.micro_batch // 2:
         smaller = estimate_memory(replace_micro_batch(config, half), device_type=device_type, facts=facts)
         peaks[half] = smaller.peak_memory_bytes
-    return {"steps_per_epoch": _count_steps(base), "bytes_per_sample": measure_bytes_per_sample(peaks)}
+    return measure_bytes_per_sample(peaks)
 
 
-def _print_forecast(base: _Case, step: dict[str, Any], space: list[_Case]) -> None:
+def _print_forecast(base: _Case, document: dict[str, Any], space: list[_Case]) -> None:
     from sweep.records.records import MEMORY_LABELS  # with NumPy
 
     print_lines([f"{base.name}:"])
     parts = [(label, getattr(base.estimate, f"{part}_bytes")) for part, label in MEMORY_LABELS.items()]
     parts.append(("together", base.estimate.peak_memory_bytes))
     print_table([(label, f"{format_value('bytes', count):>10}") for label, count in parts])
-    per_sample = format_value("bytes", step["bytes_per_sample"])
-    print_lines([f"steps per epoch: {step['steps_per_epoch']:,}; memory per sample of a micro batch: {per_sample}"])
+    per_sample = format_value("bytes", document["bytes_per_sample"])
+    print_lines([f"steps per epoch: {document['steps_per_epoch']:,}; memory per sample of a micro batch: {per_sample}"])
     if space:
         rows = []
         for case in space:
-            settings = " ".join(f"{path}={value}" for path, value in case.values.items())
-            peak = format_value("bytes", case.estimate.peak_memory_bytes)
-            rows.append((case.name, settings, f"{_count_steps(case):,}", peak))
+            figures = _list_figures(case)
+            peak = format_value("bytes", figures["peak_memory_bytes"])
+            rows.append((case.name, join_settings(case.values), f"{figures['steps_per_epoch']:,}", peak))
         print_table(rows, ("", "configuration", "steps per epoch", "peak memory"))
     print_lines(["These are peaks of training steps; the batch of an evaluation is set so that it requires no more."])
     if unmeasured := max(case.estimate.unmeasured_operations for case in (base, *space)):
@@ -202,7 +181,7 @@ def _measure(config: TrialConfig, options: "Options", *, one: bool, limit_bytes:
     check_probe(config, options)
 
     def print_probe(probe: "ProbeRecord") -> None:
-        print_lines([f"micro batch {probe.micro_batch}: {', '.join(_describe_probe(probe))}"], err=True)
+        print_lines([f"micro batch {probe.micro_batch}: {' '.join(_describe_probe(probe))}"], err=True)
 
     try:
         with open_prober(options, limit_bytes) as (prober, limit):
@@ -210,30 +189,40 @@ def _measure(config: TrialConfig, options: "Options", *, one: bool, limit_bytes:
     except ProbeFailedError as error:
         print_lines([str(error)], err=True)
         return 1
-    print_answer(make_document(report), format_report(report), as_json=as_json)
-    if not as_json:
-        _print_tables(report)
+    parts = {f"{part}_bytes": count for part, count in report.memory_parts.items()}
+    if as_json:
+        peak = {"peak_memory_bytes": sum(parts.values()) or None}
+        print_answer(peak | parts | report.document(), (), as_json=True)
+    else:
+        _print_report(report)
     return 0 if report.search or report.probe.is_complete else 1
 
 
-def make_document(report: "ProbeReport") -> dict[str, Any]:
-    """The forecast of the configuration and what was measured."""
-    parts = {f"{part}_bytes": count for part, count in report.memory_parts.items()}
-    return {"peak_memory_bytes": sum(parts.values()) or None, **parts, **report.document()}
-
-
-def _describe_probe(probe: "ProbeRecord") -> tuple[str, ...]:
+def _describe_probe(probe: "ProbeRecord") -> tuple[str, str]:
     if not probe.is_complete:
-        return (probe.outcome,)
+        return probe.outcome, ""
     return f"{probe.images_per_second or 0:,.0f} images/s", format_value("bytes", probe.peak_memory_bytes)
 
 
-def format_report(report: "ProbeReport") -> Iterator[str]:
-    """What was measured, a line for each figure."""
-    rows = [*_list_measured(report.probe), *_list_forecast(report), *_list_found(report)]
-    yield from (f"{name:<22}{value}" for name, value in rows)
+def _print_report(report: "ProbeReport") -> None:
+    print_table([*_list_measured(report.probe), *_list_forecast(report), *_list_found(report)])
     if report.probe.error:
-        yield report.probe.error.strip().splitlines()[-1]
+        print_lines(report.probe.error.strip().splitlines()[-1:])
+    if report.tried:
+        rows = [(str(size), f"{report.epoch_steps[size]:,}", *_describe_probe(probe)) for size, probe in report.tried]
+        print_table(rows, ("micro batch", "steps per epoch", "training", "peak memory"))
+    if report.splits:
+        rows = [
+            (
+                str(split.accumulation),
+                str(split.micro_batch),
+                format_value("seconds", split.global_batch_seconds),
+                format_value("bytes", split.peak_memory_bytes),
+            )
+            for split in report.splits
+        ]
+        print_table(rows, ("accumulation", "micro batch", "time per effective batch", "peak memory"))
+        print_lines([f"accumulation: {report.accumulation_text}"] if report.accumulation_text else [])
 
 
 def _list_measured(probe: "ProbeRecord") -> Iterator[tuple[str, str]]:
@@ -280,23 +269,3 @@ def _list_found(report: "ProbeReport") -> Iterator[tuple[str, str]]:
     why = f"{refused} did not fit into {limit}" if refused else "the whole training split; memory was not the limit"
     yield "largest micro batch", f"{search.largest} ({why})"
     yield "throughput knee", f"{search.knee or '-'} (smallest within 5 % of the best images/s)"
-
-
-def _print_tables(report: "ProbeReport") -> None:
-    if report.tried:
-        rows = [make_size_row(size, report.epoch_steps[size], probe) for size, probe in report.tried]
-        print_table(rows, _SIZE_COLUMNS)
-    if report.splits:
-        print_table(map(_make_split_row, report.splits), _SPLIT_COLUMNS)
-        print_lines([f"accumulation: {report.accumulation_text}"] if report.accumulation_text else [])
-
-
-def make_size_row(micro_batch: int, epoch_steps: int, probe: "ProbeRecord") -> tuple[str, ...]:
-    """The row of a micro batch that was tried."""
-    cells = (str(micro_batch), f"{epoch_steps:,}", *_describe_probe(probe))
-    return cells if probe.is_complete else (*cells, "")
-
-
-def _make_split_row(split: "SplitStep") -> tuple[str, ...]:
-    seconds, peak = format_value("seconds", split.global_batch_seconds), format_value("bytes", split.peak_memory_bytes)
-    return str(split.accumulation), str(split.micro_batch), seconds, peak

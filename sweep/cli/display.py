@@ -1,5 +1,4 @@
-"""What a running study shows: a live panel on a terminal or in a notebook, plain lines elsewhere; and a study that
-Python code runs.
+"""What a running study shows: a live panel on a terminal or in a notebook, plain lines elsewhere.
 
 The panel is redrawn at most twice a second, so that the display does not disturb what is being timed.
 """
@@ -9,12 +8,7 @@ import io
 import statistics
 import sys
 import time
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
@@ -26,16 +20,14 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.labels import format_metric, format_price, format_value
-from sweep.cli.app import escape_controls
+from sweep.cli.app import describe_trial, escape_controls, join_settings
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.study import StudySpec
-from sweep.config.study_file import load_study
-from sweep.config.trial import TrialConfig, flatten_config
+from sweep.config.trial import Scalar, TrialConfig, flatten_config
 from sweep.records.messages import Evaluation, Progress
 from sweep.records.quality import PACKED, find_time_doubts
 from sweep.records.records import TrialRecord
 from sweep.search.seeds import find_front
-from sweep.search.session import Options
 from sweep.search.tuner import (
     AttemptEnded,
     Event,
@@ -76,9 +68,8 @@ class _ConsoleSurface:
         if self._live:
             self._live.update(panel, refresh=True)
 
-    def stop(self, panel: RenderableType) -> None:
+    def stop(self) -> None:
         if self._live:
-            self._live.update(panel, refresh=True)
             self._live.stop()
 
 
@@ -92,19 +83,16 @@ class _NotebookSurface:
         self._lines: list[str] = []
         self._num_dropped = 0
         self._panel = ""
-        self._is_redrawn = False  # by the panels that follow
         self._handle: Any = None
 
     def start(self) -> None:
-        self._is_redrawn = True
         self._update()
 
     def print_line(self, text: Text) -> None:
         self._lines += text.plain.splitlines()
         self._num_dropped += max(len(self._lines) - _NOTEBOOK_LINES, 0)
         del self._lines[:-_NOTEBOOK_LINES]
-        if not self._is_redrawn:
-            self._update()
+        self._update()
 
     def show_panel(self, panel: RenderableType) -> None:
         file = io.StringIO()
@@ -113,9 +101,8 @@ class _NotebookSurface:
         self._panel = "\n".join(line.rstrip() for line in file.getvalue().splitlines())
         self._update()
 
-    def stop(self, panel: RenderableType) -> None:
-        self._is_redrawn = False
-        self.show_panel(panel)
+    def stop(self) -> None:
+        """Keeps what is shown."""
 
     def _update(self) -> None:
         from IPython.display import display
@@ -168,7 +155,8 @@ class Display:
     ) -> None:
         self._has_ended = True
         if self._surface.has_panel:
-            self._surface.stop(self._panel())
+            self._surface.show_panel(self._panel())
+            self._surface.stop()
         if kind is not None and not issubclass(kind, Exception):
             self._line(f"running trials stay open on record; run {self._resumed_by} to resume them")
 
@@ -203,18 +191,15 @@ class Display:
         """Prints the summary: how trials ended, what was reused, where the report is."""
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(answer["outcomes"].items()))
         self._line(f"study {self._spec.name}: trials on record: {answer['num_trials']} ({outcomes or 'none'})")
-        if reason := answer["no_complete_trial"]:
-            self._line(reason)
         if num := answer["confirmed"]["configurations"]:
             most = f"at most {answer['confirmed']['seeds_at_most']} each"
             seeds = format_count(answer["confirmed"]["seeds"], "fresh seed")
             self._line(f"confirmed {format_count(num, 'configuration')} with {seeds} ({most})")
         for name, count in answer["missing_objectives"].items():
             self._line(f"objective {name} is missing in {format_count(count, 'complete trial')}; no front has these")
-        if shortfall := answer["confirmation_shortfall"]:
-            self._line(shortfall)
-        if few_seeds := answer["few_seeds"]:
-            self._line(few_seeds)
+        for name in ("no_complete_trial", "confirmation_shortfall", "few_seeds"):
+            if answer[name]:
+                self._line(answer[name])
         if self._saved_seconds:
             saved = format_value("seconds", sum(self._saved_seconds))
             reused = format_count(len(self._saved_seconds), "trial")
@@ -224,43 +209,39 @@ class Display:
         if answer["price"] is not None:
             took = format_value("seconds", answer["seconds"])
             self._line(f"this run took {took}: price {format_price(answer['price'], answer['currency'])}")
-        if warnings := self._warnings():
-            self._line(warnings)
+        for line in self._warnings():
+            self._line(line)
         self._line(f"the report begins with the answer; in the terminal: {self._recommend}")
         Console(soft_wrap=True, highlight=False).print(f"report: {escape(escape_controls(answer['report']))}")
 
-    def _warnings(self) -> str:
+    def _warnings(self) -> list[str]:
         measured = [record for record in self._records.values() if record.outcome and not record.reused_from]
         flagged = [record for record in measured if record.quality_flags]
         if not flagged:
-            return ""
+            return []
         counts = Counter(flag for record in flagged for flag in record.quality_flags)
         names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
         num_doubtful = sum(bool(find_time_doubts(record.quality_flags) - {PACKED}) for record in flagged)
-        lines = [
+        return [
             f"quality warnings: {len(flagged)} of {len(measured)} trials ({names})",
             *([f"  of these trials: {num_doubtful} with a time that is in doubt"] if num_doubtful else []),
             f"  reasons and remedies: {self._check}",
         ]
-        return "\n".join(lines)
 
     def _line(self, text: str) -> None:
         self._surface.print_line(Text(escape_controls(text)))
 
     def _ended_line(self, event: TrialEnded | TrialReused) -> str:
         record = event.record
-        values = "  ".join(
-            f"{name} {format_metric(name, record.measurements.get(name))}" for name in self._spec.objectives
-        )
         how = f"reused from {record.reused_from}" if isinstance(event, TrialReused) else str(record.outcome)
-        line = f"trial {record.number:>4} {record.phase:<7} {how:<13} {values}  [{self._swept(record.config)}]"
-        if record.is_enqueued:
-            line += " enqueued by hand"
-        if isinstance(event, TrialEnded) and (doubt := _describe_doubt(record)):
-            line += f"\n           {doubt}"
-        if isinstance(event, TrialEnded) and event.error:
-            line += f"\n           {event.error.strip().splitlines()[-1]}"
-        return line
+        values = {name: record.measurements.get(name) for name in self._spec.objectives}
+        head, settings = (record.number, record.phase, how), self._swept(record.config)
+        lines = [describe_trial(head, values, settings, is_enqueued=record.is_enqueued)]
+        if isinstance(event, TrialEnded):
+            if doubts := find_time_doubts(record.quality_flags) - {PACKED}:  # that was asked for
+                lines.append(f"the measured time is in doubt ({', '.join(sorted(doubts))})")
+            lines += event.error.strip().splitlines()[-1:] if event.error else []
+        return "\n           ".join(lines)
 
     def _redraw(self) -> None:
         now = time.monotonic()
@@ -280,11 +261,14 @@ class Display:
     def _running_lines(self) -> list[Text]:
         lines = []
         for number, (start, progress, evaluation) in self._running.items():
-            text = f"trial {number} {start.phase} [{self._swept(start.config)}]"
+            text = f"trial {number} {start.phase} [{join_settings(self._swept(start.config))}]"
             if progress:
                 share = f"step {progress.step}/{progress.num_steps}"
                 text += f"  epoch {progress.epoch:.1f}  {share}  {progress.images_per_second:,.0f} images/s"
-                text += _describe_device(progress)
+                if progress.gpu_utilization is not None:
+                    text += f"  GPU {progress.gpu_utilization:.0%} busy"
+                if progress.peak_memory_bytes is not None:
+                    text += f"  {format_value('bytes', progress.peak_memory_bytes)}"
             if evaluation:
                 text += f"  val_accuracy {100 * evaluation.val_accuracy:.2f} %"
             lines.append(Text(escape_controls(text)))
@@ -301,12 +285,13 @@ class Display:
             table.add_column(column, justify="left" if column == "configuration" else "right")
         for record in rows[:_FRONT_ROWS]:
             values = [format_metric(name, record.measurements[name]) for name in self._spec.objectives]
-            table.add_row(str(record.number), *values, Text(escape_controls(self._swept(record.config))))
+            settings = join_settings(self._swept(record.config))
+            table.add_row(str(record.number), *values, Text(escape_controls(settings)))
         return table
 
-    def _swept(self, config: TrialConfig) -> str:
+    def _swept(self, config: TrialConfig) -> dict[str, Scalar]:
         flat = flatten_config(config)
-        return " ".join(f"{path}={_short(flat[path])}" for path in self._spec.space)
+        return {path: flat[path] for path in self._spec.space}
 
     def _count_planned(self) -> int:
         return self._spec.trials + self._spec.confirm.count_expected(self._spec.trials)
@@ -323,60 +308,7 @@ class Display:
         return statistics.mean(trained) * max(self._count_planned() - done, 0) if trained else None
 
 
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _describe_device(progress: Progress) -> str:
-    parts = []
-    if progress.gpu_utilization is not None:
-        parts.append(f"GPU {progress.gpu_utilization:.0%} busy")
-    if progress.peak_memory_bytes is not None:
-        parts.append(format_value("bytes", progress.peak_memory_bytes))
-    return "".join(f"  {part}" for part in parts)
-
-
-def _describe_doubt(record: TrialRecord) -> str:
-    doubts = find_time_doubts(record.quality_flags) - {PACKED}  # that was asked for
-    return f"the measured time is in doubt ({', '.join(sorted(doubts))})" if doubts else ""
-
-
-# ---------------------------------------------------------------------- studies that Python code runs
-
-
-def run_study(study: StudySpec | str | Path, options: Options | None = None) -> Path:
-    """Runs or resumes a study to its end and returns its folder, which :func:`sweep.load_frames` reads.
-
-    Writes records and no report. In a notebook the cell shows the progress, in one output that is replaced; elsewhere
-    nothing is printed.
-
-    Args:
-        study: a study, the path of its TOML file, or the name of a shipped one.
-        options: where and how it runs; by default in processes on this machine, with records under ``runs``.
-
-    Raises:
-        InputError: the study cannot run as it is.
-        KeyboardInterrupt: after Ctrl-C or the interruption of the cell, when what was trained has written a checkpoint;
-            the same call resumes.
-        SystemExit: likewise after SIGTERM (143) and SIGUSR1 (75). Both in the main thread only, which gets signals.
-    """
-    spec = study if isinstance(study, StudySpec) else load_study(study)
-    with warnings.catch_warnings():  # of Optuna's progress bars, which are not used
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        from sweep.search.session import run_study as run_quietly
-    if not _is_notebook():
-        return run_quietly(spec, options)
-    return run_quietly(spec, replace(options or Options(), resumed_by="the same cell again"), _show_in_cell)
-
-
-def _is_notebook() -> bool:
-    shell = sys.modules.get("IPython")
-    return shell is not None and hasattr(shell.get_ipython(), "kernel")
-
-
-@contextmanager
-def _show_in_cell(session: "Session") -> Iterator[Callable[[Event], None]]:
+def show_in_cell(session: "Session") -> Display:
+    """What a notebook's cell shows of a study that Python code runs."""
     records = session.store.trial_records(session.spec.name)
-    surface = _NotebookSurface()
-    with Display(session.spec, records, resumed_by=session.options.resumed_by, surface=surface) as display:
-        yield display.show
+    return Display(session.spec, records, resumed_by=session.options.resumed_by, surface=_NotebookSurface())

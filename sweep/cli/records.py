@@ -2,11 +2,9 @@
 
 import contextlib
 import json
-import os
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -14,9 +12,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import typer
 
-from reports.labels import OUTCOME_NAMES, format_metric, format_setting
-from studies import shipped_studies
-from sweep.cli.app import print_answer, print_lines
+from sweep.cli.app import describe_trial, join_settings, print_answer
 from sweep.cli.arguments import (
     RUNS,
     AsJson,
@@ -28,7 +24,7 @@ from sweep.cli.arguments import (
     write_new_file,
 )
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
-from sweep.records.address import STORE_VARIABLE, split_study
+from sweep.records.address import split_study
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -54,9 +50,6 @@ def report(
     has_title: Annotated[
         bool, typer.Option("--title/--no-title", help="Title and caption in the images, or neither.")
     ] = True,
-    live: Annotated[
-        bool, typer.Option("--live", help="A new page every 30 s until the study has ended, then the images.")
-    ] = False,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -68,16 +61,12 @@ def report(
 
     place, paper, kinds = find_records(study, root), Paper(check_width(width), has_title), tuple(formats or ("png",))
     if is_foreign(place):
-        if live:
-            raise InputError("sweep report: --live follows a study of this program; leave it out.")
         frames = load_records(study, root)
         folder = Path(place) if out is None else out
         path = write_frames_report(frames, folder if folder.suffix == ".html" else folder / "report.html", kinds, paper)
     else:
         if "://" in place and out is None:
             raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
-        if live:
-            write_live(Path(place), out, lambda line: print_lines([line], err=True))
         path = write_report(place, out=out, formats=kinds, paper=paper)
     print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
 
@@ -228,10 +217,7 @@ def dashboard(
 
 
 def trials(
-    study: Annotated[
-        str, typer.Argument(help="Recorded study, as of `sweep report`; to enqueue also a shipped study or a file.")
-    ],
-    outcome: Annotated[str | None, typer.Option(help="Only trials with this outcome.")] = None,
+    study: RecordedStudy,
     enqueue: Annotated[
         list[str] | None,
         typer.Option(
@@ -243,13 +229,9 @@ def trials(
     as_json: AsJson = False,
 ) -> None:
     """List the trials of a study, or enqueue one. An enqueued trial is the next that a running or the next `sweep run`
-    trains; the sampler chooses the keys without a value. Records of a study that has not run are made where
-    SWEEP_STORE says, or under the root."""
+    trains; the sampler chooses the keys without a value."""
     from sweep.records.loading import load_frames
-    from sweep.records.messages import OUTCOMES
 
-    if outcome is not None and outcome not in OUTCOMES:
-        raise InputError(describe_unknown("outcome", outcome, OUTCOMES))
     if enqueue and remove is not None:
         raise InputError("sweep trials: give --enqueue or --remove, not both.")
     if enqueue or remove is not None:
@@ -257,26 +239,37 @@ def trials(
         return
     place = find_records(study, root)
     frames = load_frames(place)
-    rows = [row for row in list_rows(frames, is_running=_may_run(place)) if outcome in (None, row["outcome"])]
-    queue = [] if outcome else _list_queue(frames)
-    lines = [_describe_row(frames, row) for row in rows] or ["no such trial"]
-    lines += [f"enqueued, number {each['position']} of the queue: {_join_point(each['point'])}" for each in queue]
+    rows = list_rows(frames, is_running=_may_run(place))
+    waiting = frames.queue[frames.queue["number"].isna()]
+    entries = zip(waiting["position"], waiting["point"], strict=True)
+    queue = [{"position": int(position), "point": json.loads(point)} for position, point in entries]
+    objectives = _find_columns(frames)[1]
+    lines = [
+        describe_trial(
+            (row["number"], row["phase"], row["outcome"]),
+            {name: row[name] for name in objectives},
+            row["config"],
+            is_enqueued=row["is_enqueued"],
+        )
+        for row in rows
+    ]
+    lines += [f"enqueued, number {each['position']} of the queue: {join_settings(each['point'])}" for each in queue]
     print_answer({"trials": rows, "queue": queue}, lines, as_json=as_json)
 
 
 def _change_queue(study: str, root: Path, point: Json, remove: int | None) -> tuple[Json, list[str]]:
     from sweep.records.store import enqueue_point, list_waiting, remove_point
 
-    with _open_for_queue(study, root) as (store, name):
+    with _open_study(find_records(study, root)) as (store, name):
         if remove is not None:
             remove_point(store.database, name, remove)
             lines = [f"removed number {remove} of the queue"]
         else:
             added = enqueue_point(store, name, point)
-            lines = [f"enqueued as number {added.position} of the queue", *_describe_budget(store, name)]
+            lines = [f"enqueued as number {added.position} of the queue"]
         waiting = list_waiting(store.database, name)
     lines.append(f"study {name}: {len(waiting)} enqueued, waiting")
-    lines += [f"  {each.position}: {_join_point(each.point)}" for each in waiting]
+    lines += [f"  {each.position}: {join_settings(each.point)}" for each in waiting]
     return {"study": name, "queue": [{"position": each.position, "point": each.point} for each in waiting]}, lines
 
 
@@ -286,25 +279,6 @@ def _may_run(place: str) -> bool:
 
     path = Path(place)
     return "://" in place or is_held(path if path.is_dir() else path.parent)
-
-
-def _join_point(point: dict[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in point.items())
-
-
-def _describe_budget(store: "Store", study: str) -> Iterator[str]:
-    from sweep.records.messages import NOT_COUNTED
-    from sweep.records.store import list_waiting
-
-    spec = store.load_spec(study)
-    assert spec is not None
-    done = [each for each in store.trial_records(study) if each.phase == "search" and each.outcome not in NOT_COUNTED]
-    if len(done) >= spec.trials:
-        num_waiting = len(list_waiting(store.database, study))
-        yield (
-            f"all {spec.trials} search trials of the study have been trained: what is enqueued waits until `sweep run` "
-            f"is given more, --trials {len(done) + num_waiting}"
-        )
 
 
 @contextlib.contextmanager
@@ -322,79 +296,20 @@ def _open_study(place: str) -> "Iterator[tuple[Store, str]]":
         yield store, named or names[0]
 
 
-@contextlib.contextmanager
-def _open_for_queue(study: str, root: Path) -> "Iterator[tuple[Store, str]]":
-    """The records of ``study``; those of a file or a shipped study are made where it has not run yet."""
-    from sweep.config.study_file import find_differences, load_study
-    from sweep.records.store import open_store
-
-    url = os.environ.get(STORE_VARIABLE)
-    is_file = study.endswith(".toml") or study in shipped_studies()
-    if not is_file or (not url and (root / study).exists()):
-        with _open_study(find_records(study, root)) as found:
-            yield found
-        return
-    spec = load_study(study)
-    target = url or root / spec.name / "study.sqlite"
-    with contextlib.closing(open_store(target, create=True)) as store:
-        recorded = store.load_spec(spec.name)
-        if recorded is None:
-            store.create_study(spec)
-        elif changed := find_differences(recorded, spec):
-            lines = "\n  ".join(changed)
-            raise InputError(f"study {spec.name!r}: its records were made with another study:\n  {lines}")
-        yield store, spec.name
-
-
 def list_rows(frames: "Frames", *, is_running: bool = True) -> list[Json]:
     """A JSON object for each trial; a measurement that is missing is null. A trial without an outcome is interrupted
     where its study is not ``is_running``."""
     from reports.evidence import read_settings
-    from sweep.analysis.statistics import plain_value, read_text
+    from sweep.analysis.statistics import plain_value
 
     trials, (swept, objectives) = frames.trials, _find_columns(frames)
     settings = {key: read_settings(trials, key) for key in swept}
-    rows = [
-        {
-            "number": int(number),
-            "phase": str(phase),
-            "outcome": str(outcome) or ("running" if is_running else "interrupted"),
-            "seed": int(seed),
-            "is_enqueued": bool(is_enqueued),
-            "config": {key: settings[key][row] for key in swept},
-        }
-        for row, (number, phase, outcome, seed, is_enqueued) in enumerate(
-            zip(
-                trials["number"],
-                trials["phase"],
-                read_text(trials, "outcome"),
-                trials["seed"],
-                trials["is_enqueued"],
-                strict=True,
-            )
-        )
-    ]
-    for name in objectives:
-        for row, value in zip(rows, trials[name].tolist(), strict=True):
-            row[name] = plain_value(value)
+    names, rows = ["number", "phase", "outcome", "seed", "is_enqueued", *objectives], []
+    for index, row in enumerate(trials[names].to_dict("records")):
+        facts: Json = {name: plain_value(row[name]) for name in names}
+        facts["outcome"] = facts["outcome"] or ("running" if is_running else "interrupted")
+        rows.append(facts | {"config": {key: settings[key][index] for key in swept}})
     return rows
-
-
-def _list_queue(frames: "Frames") -> list[Json]:
-    """The hand-made trials that wait."""
-    waiting = frames.queue[frames.queue["number"].isna()]
-    rows = zip(waiting["position"], waiting["point"], strict=True)
-    return [{"position": int(position), "point": json.loads(point)} for position, point in rows]
-
-
-def _describe_row(frames: "Frames", row: Json) -> str:
-    """One row of :func:`list_rows` in the words of a running study."""
-    swept, objectives = _find_columns(frames)
-    outcome = OUTCOME_NAMES.get(row["outcome"], row["outcome"])
-    values = "  ".join(f"{name} {format_metric(name, row[name])}" for name in objectives)
-    settings = " ".join(f"{key}={format_setting(row['config'][key])}" for key in swept)
-    by_hand = "  enqueued by hand" if row["is_enqueued"] else ""
-    return f"trial {row['number']:>4} {row['phase']:<7} {outcome:<13} {values}  [{settings}]{by_hand}"
 
 
 def _find_columns(frames: "Frames") -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -466,48 +381,3 @@ def _bind(storage: "RDBStorage", port: int) -> WSGIServer:
         return make_server(_HOST, port, wsgi(storage), server_class=_Server, handler_class=_QuietHandler)
     except OSError as error:
         raise InputError(f"--port {port}: {error.strerror}; give another port.") from None
-
-
-# ---------------------------------------------------------------------- report --live
-
-# A page takes about a second of one core, which the trainings on the same machine lack meanwhile.
-_INTERVAL_SECONDS = 30
-
-
-def write_live(
-    folder: Path, out: Path | None, announce: Callable[[str], None], interval_seconds: float = _INTERVAL_SECONDS
-) -> None:
-    """Writes the page of the study in ``folder`` whenever its records have changed, at most once an interval, until the
-    process that runs the study has ended; of a process on another host that is not known, and it follows until it is
-    interrupted. ``announce`` receives a line with the path of the first page, or that the
-    study does not run.
-
-    Raises:
-        InputError: ``folder`` is no study's folder.
-    """
-    from reports import write_report
-    from sweep.records.database import is_held
-
-    if not (folder / "study.sqlite").is_file():
-        raise InputError(f"sweep report --live: {folder} is not a study's folder; it follows a study that runs there.")
-    if not is_held(folder):
-        announce("sweep report --live: the study does not run; its report is written once.")
-    seen: object = None
-    while is_held(folder):
-        state = _read_state(folder)
-        if state != seen:
-            page = write_report(folder, out=out, formats=(), refresh_seconds=max(1, round(interval_seconds)))
-            if seen is None:
-                announce(f"report, written again every {interval_seconds:.0f} s while the study runs: {page}")
-            seen = state
-        time.sleep(interval_seconds)
-
-
-def _read_state(folder: Path) -> list[tuple[str, int, int]]:
-    # each commit changes the database or its log
-    found = []
-    for path in sorted(folder.glob("study.sqlite*")):
-        with contextlib.suppress(FileNotFoundError):  # the log is removed when its last user closes it
-            status = path.stat()
-            found.append((path.name, status.st_mtime_ns, status.st_size))
-    return found

@@ -21,9 +21,9 @@ from sweep.cli.arguments import (
     StudyFile,
     build_base_config,
     list_on_option,
-    load_plugin,
     parse_duration,
     parse_sets,
+    use_plugin,
 )
 from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError
@@ -62,7 +62,9 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Run a study or resume it, then write its report."""
-    from sweep.cli.study_run import Options, preview_study, read_executor, run_study  # with Optuna and pandas
+    from sweep.cli.study_run import carry_out_study, preview_study  # with Optuna and pandas
+    from sweep.executors.table import read_executor
+    from sweep.search.session import Options
 
     changes = parse_sets(sets) | ({} if trials is None else {"trials": trials})
     origin = StudyOrigin(argument=study, changes=changes, plugin=str(plugin or ""), options=list_on_option(on))
@@ -73,7 +75,7 @@ def run(
         fresh=fresh,
         reuse="none" not in (reuse or ()),
         reuse_from=tuple(Path(place) for place in reuse or () if place != "none"),
-        plugin=load_plugin(plugin),
+        plugin=use_plugin(plugin),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         warm_start=tuple(warm_start or ()),
         origin=origin,
@@ -81,7 +83,12 @@ def run(
     spec = load_study(study, changes)
     if dry_run:
         return preview_study(spec, options, as_json=as_json)
-    return run_study(spec, options, as_json=as_json)
+    ended = carry_out_study(spec, options)
+    if ended.document is not None and as_json:
+        typer.echo(json.dumps(ended.document))
+    elif ended.document is not None:
+        ended.display.close(ended.document)
+    return ended.exit_code
 
 
 def train(
@@ -104,7 +111,7 @@ def train(
         raise InputError(
             f"--on {on}: one training runs on this machine; give a device, such as --on {executor.device}."
         )
-    plugin_path = load_plugin(plugin)
+    plugin_path = use_plugin(plugin)
     config = build_base_config(study, parse_sets(sets))
     print_lines([_describe_batch(config)], err=True)
 

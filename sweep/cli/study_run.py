@@ -1,18 +1,16 @@
 """A study as `sweep run` runs it: forecast, events on the display, report, summary."""
 
 import contextlib
-import json
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import typer
 
 from reports import write_report
 from reports.labels import describe_price, format_value
 from sweep.analysis.comparable import select_comparable
+from sweep.analysis.costs import apply_times
 from sweep.analysis.shortfalls import (
     count_missing_objectives,
     explain_confirmation,
@@ -24,10 +22,10 @@ from sweep.cli.check import format_data, print_advice, show_inspection
 from sweep.cli.display import Display
 from sweep.config.commands import StudyCommands, find_study_commands
 from sweep.config.errors import hide_credentials
-from sweep.config.metrics import format_count
+from sweep.config.metrics import METRICS, format_count
 from sweep.config.study import Price, StudySpec
 from sweep.config.trial import flatten_config
-from sweep.executors.table import read_executor
+from sweep.records.frames import Frames
 from sweep.records.loading import load_frames
 from sweep.records.records import TrialRecord
 from sweep.records.store import list_waiting
@@ -36,16 +34,6 @@ from sweep.search.session import Options, Session, open_session
 from sweep.search.shutdown import shutdown_on_signals
 from sweep.search.study_forecast import Forecast
 from sweep.search.tuner import Stopped
-
-__all__ = [
-    "Options",
-    "carry_out_study",
-    "describe_time",
-    "format_forecast",
-    "preview_study",
-    "read_executor",
-    "run_study",
-]
 
 
 def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
@@ -70,18 +58,8 @@ class EndedRun:
     display: Display
 
 
-def run_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
-    """Runs a study and writes its report; returns the exit code."""
-    ended = carry_out_study(spec, options)
-    if ended.document is not None and as_json:
-        typer.echo(json.dumps(ended.document))
-    elif ended.document is not None:
-        ended.display.close(ended.document)
-    return ended.exit_code
-
-
 def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
-    """The same as :func:`run_study`, without printing how it ended."""
+    """Runs a study and writes its report."""
     began = time.monotonic()
     with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
         stopped: Stopped | None = None
@@ -101,8 +79,9 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
         records = session.store.trial_records(spec.name)
         report = Path(write_report(session.records_place, out=session.folder))
         num_waiting = len(list_waiting(session.store.database, spec.name))
-        shortfalls = _find_shortfalls(session, records, stopped)
-    document = _summarize(spec, records) | shortfalls
+        frames = load_frames(session.records_place)
+        shortfalls = _find_shortfalls(session, frames, records, stopped)
+    document = _summarize(spec, estimate_times(frames, records)) | shortfalls
     document |= {
         "report": str(report),
         "stopped": stopped.reason if stopped else None,
@@ -132,9 +111,20 @@ def _opening_lines(session: Session) -> list[str]:
     return lines
 
 
-def _find_shortfalls(session: Session, records: list[TrialRecord], stopped: Stopped | None) -> dict[str, Any]:
+def estimate_times(frames: Frames, records: list[TrialRecord]) -> list[TrialRecord]:
+    """``records`` with the times that the page shows, which probes and other trials correct."""
+    times = apply_times(frames.trials, frames.probes).set_index("number")
+    estimated = []
+    for record in records:
+        own = {name: float(times.at[record.number, name]) for name in record.measurements if METRICS[name].is_speed}
+        estimated.append(replace(record, measurements=record.measurements | own))
+    return estimated
+
+
+def _find_shortfalls(
+    session: Session, frames: Frames, records: list[TrialRecord], stopped: Stopped | None
+) -> dict[str, Any]:
     """What the study asked for and its records lack."""
-    frames = load_frames(session.records_place)
     is_cut_short = stopped is not None and bool(list_confirmations(frames, records, session.spec))
     reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")
     return {

@@ -2,7 +2,6 @@
 configuration is validated."""
 
 import contextlib
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,9 +10,9 @@ from typing import NamedTuple
 from sweep.config.errors import InputError
 from sweep.config.metrics import format_count
 from sweep.config.scaling import scale_lr
-from sweep.config.sections import DataSection, OptimizerSection, RulesSection
+from sweep.config.sections import OptimizerSection, RulesSection
 from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
-from sweep.config.tables import DATASETS, OPTIMIZERS, SCHEDULES, has_batch_statistics
+from sweep.config.tables import OPTIMIZERS, SCHEDULES, has_batch_statistics
 from sweep.config.trial import Scalar, TrialConfig, default_settings, flatten_config
 
 
@@ -34,7 +33,7 @@ class _Case(NamedTuple):
 
     spec: StudySpec
     corners: Sequence[TrialConfig]
-    num_train: int | None = None
+    num_train: int | None
 
     @property
     def sizes(self) -> list[int]:
@@ -49,7 +48,7 @@ class _Case(NamedTuple):
     @property
     def batch_key(self) -> str:
         """The first swept key that decides the batch size."""
-        return next((key for key in self.spec.space if key.startswith("batch.")), "batch.micro")
+        return next(filter(is_batch_key, self.spec.space), "batch.micro")
 
     def is_swept(self, *keys: str) -> bool:
         """Whether the study varies one of the keys."""
@@ -82,10 +81,10 @@ class _Pitfall(NamedTuple):
         return Advice(self.name, key, statement, reason, remedy, finding)
 
 
-def find_pitfalls(spec: StudySpec) -> list[Advice]:
-    """Every known pitfall of the study, in a fixed order; empty for a study without one. A key that is ``deliberate``
-    draws no advice, nor does one where the study also tries a value without the pitfall."""
-    case = _Case(spec, _list_corners(spec))
+def find_pitfalls(spec: StudySpec, num_train: int | None = None) -> list[Advice]:
+    """Every known pitfall of the study with ``num_train`` training images (None: not counted), in a fixed order. A key
+    that is ``deliberate`` draws no advice, nor does one where the study also tries a value without the pitfall."""
+    case = _Case(spec, _list_corners(spec), num_train)
     advised = [(pitfall, advice) for pitfall in _PITFALLS if (advice := pitfall.advise(case))]
     return [
         advice
@@ -96,7 +95,7 @@ def find_pitfalls(spec: StudySpec) -> list[Advice]:
 
 def _is_compared(case: _Case, pitfall: _Pitfall, key: str) -> bool:
     # batch sizes are the question of every study, so that advice on them holds wherever it applies
-    if key not in case.spec.space or is_batch_key(key):
+    if key not in case.spec.space or key in _BATCH_SIZE:
         return False
     by_value: dict[Scalar, list[TrialConfig]] = {}
     for config in case.corners:
@@ -105,23 +104,16 @@ def _is_compared(case: _Case, pitfall: _Pitfall, key: str) -> bool:
     return any(advice is None or advice.key != key for advice in advised)
 
 
-def find_data_pitfalls(spec: StudySpec, num_train: int | None) -> list[Advice]:
-    """The pitfalls of the study with a training split of ``num_train`` images; None where they are not counted."""
-    case = _Case(spec, _list_corners(spec), num_train)
-    advised = filter(None, (pitfall.advise(case) for pitfall in _DATA_PITFALLS))
-    return [advice for advice in advised if advice.key not in spec.deliberate]
-
-
+_BATCH_SIZE = frozenset({"batch.micro", "batch.accumulation", "batch.global"})
 _SECTIONS = frozenset({"batch", "model", "optimizer", "rules", "schedule", "budget", "distributed"})
 _UNSEEN = frozenset({"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "model.dropout"})
-_MAX_CORNERS = 1024
 
 
 def _list_corners(spec: StudySpec) -> list[TrialConfig]:
     # only keys that a condition reads take all their extremes
     paths = [path for path in spec.space if path.partition(".")[0] in _SECTIONS and path not in _UNSEEN]
     corners = []
-    for point in itertools.islice(spec.corners.points(paths), _MAX_CORNERS):
+    for point in spec.corners.points(paths):
         with contextlib.suppress(InputError):  # two keys that do not go together
             corners.append(spec.corners.at(point))
     return corners or [spec.corners.first]
@@ -180,39 +172,15 @@ def _lacks_warmup(case: _Case) -> _Facts:
     return {"largest": max(bare)} if bare else None
 
 
-def _falls(config: TrialConfig) -> bool:
-    schedule = config.schedule
-    if SCHEDULES[schedule.name].has_milestones:
-        return schedule.gamma < 1
-    return schedule.name != "constant" and schedule.final < 1
-
-
-def _grows_by_seesaw(config: TrialConfig) -> bool:
-    return config.batch.schedule_lr == "seesaw" and config.batch.schedule != "constant"
-
-
-def _falls_beside(case: _Case, holds: Callable[[TrialConfig], bool]) -> _Facts:
-    falling = sorted({config.schedule.name for config in case.corners if holds(config) and _falls(config)})
-    return {"names": ", ".join(falling)} if falling else None
-
-
-def _averages_weights(config: TrialConfig) -> bool:
-    return OPTIMIZERS[config.optimizer.name].averages_weights
-
-
-def _is_seesaw_of_sgd(case: _Case) -> _Facts:
-    names = {config.optimizer.name for config in case.corners if _grows_by_seesaw(config)}
-    linear = sorted(name for name in names if OPTIMIZERS[name].lr_rule == "linear")
-    return {"names": ", ".join(linear)} if linear else None
-
-
-_SET_ONCE = ("rules.betas", "rules.weight_decay", "rules.ema", "rules.label_smoothing", "rules.dropout")
-
-
-def _leaves_rules_behind(case: _Case) -> _Facts:
-    growing = [each for each in case.corners if each.batch.schedule != "constant" and each.batch.schedule_lr == "rule"]
-    rules = {key for config in map(flatten_config, growing) for key in _SET_ONCE if config[key] != "none"}
-    return {"rules": ", ".join(sorted(rules))} if rules else None
+def _lets_average_decay(case: _Case) -> _Facts:
+    falling = {
+        config.schedule.name
+        for config in case.corners
+        if OPTIMIZERS[config.optimizer.name].averages_weights
+        and config.schedule.name != "constant"
+        and (SCHEDULES[config.schedule.name].has_milestones or config.schedule.final < 1)
+    }
+    return {"names": ", ".join(sorted(falling))} if falling else None
 
 
 def _leaves_rate(case: _Case) -> _Facts:
@@ -264,48 +232,16 @@ def _lacks_reference(case: _Case) -> _Facts:
     return {"rules": ", ".join(rules), "reference": reference, "smallest": sizes[0], "largest": sizes[-1]}
 
 
-def _has_another_decay(case: _Case) -> _Facts:
-    names = {config.optimizer.name for config in case.corners if config.rules.weight_decay == "timescale"}
-    others = sorted(name for name in names if not OPTIMIZERS[name].decays_by_lr)
-    return {"names": ", ".join(others)} if others else None
-
-
 def _fine_tunes_at_large_batches(case: _Case) -> _Facts:
     largest = max((each.global_batch_size for each in case.corners if each.model.weights is not None), default=0)
     return {"largest": largest} if largest > 128 else None
 
 
-def _fine_tunes_at_high_rates(case: _Case) -> _Facts:
-    tuned = {config.optimizer.name for config in case.corners if config.model.weights is not None}
-    usual = {name: rate for name in tuned if (rate := OPTIMIZERS[name].usual_lr) is not None}
-    # the written rate, without a rule: rules count from the reference batch
-    swept = case.spec.space.get("optimizer.lr")
-    rates = [config.optimizer.lr for config in case.corners] if swept is None else swept.extremes()
-    lowest = min(float(rate) for rate in rates if isinstance(rate, int | float))
-    high = sorted(name for name, rate in usual.items() if lowest > rate / 10)
-    if not high:
-        return None
-    least = min(usual[name] for name in high)
-    return {"names": ", ".join(high), "lowest": lowest, "least": least, "from": least / 100, "to": least / 10}
-
-
-def _repeats_nothing(case: _Case) -> _Facts:
-    return None if case.is_swept("seed") or case.spec.confirm.most_trials else {}
-
-
 def _repeats_too_little(case: _Case) -> _Facts:
     confirm = case.spec.confirm
-    if case.is_swept("seed") or not confirm.most_trials or confirm.seeds >= FEWEST_SEEDS:
+    if case.is_swept("seed") or confirm.least_trials >= FEWEST_SEEDS:
         return None
-    return {"seeds": format_count(confirm.seeds, "fresh seed"), "fewest": FEWEST_SEEDS}
-
-
-def _reads_no_root(case: _Case) -> _Facts:
-    data = case.corners[0].data  # no study sweeps the name or the root
-    entry = DATASETS[data.name]
-    if data.root == DataSection.model_fields["root"].default or entry.depends_on_root or entry.published is not None:
-        return None
-    return {"root": data.root, "name": data.name}
+    return {"seeds": format_count(confirm.least_trials, "fresh seed"), "fewest": FEWEST_SEEDS}
 
 
 def _exceeds_data(case: _Case) -> _Facts:
@@ -320,25 +256,6 @@ def _grows_shortly(case: _Case) -> _Facts:
     lengths = [_count_most_epochs(config, case.num_train) for config in case.corners]
     shortest = min((epochs for epochs in lengths if epochs is not None), default=math.inf)
     return {"epochs": shortest, "schedule": case.corners[0].batch.schedule} if shortest <= _FEW_EPOCHS else None
-
-
-def _grows_never(case: _Case) -> _Facts:
-    short = []  # (patience, evaluations)
-    for config in case.corners:
-        if config.batch.schedule == "plateau" and config.budget.target_accuracy is None:
-            # until it grows the batch is constant, with an evaluation in each epoch
-            constant = config.batch.model_copy(update={"schedule": "constant"})
-            epochs = _count_most_epochs(config.model_copy(update={"batch": constant}), case.num_train)
-            patience = config.batch.plateau_patience
-            # the first evaluation sets the level, the last is at the end
-            if epochs is not None and math.ceil(epochs) < patience + 2:
-                short.append((patience, math.ceil(epochs)))
-    if not short:
-        return None
-    patience, evaluations = min(short, key=lambda each: each[1] - each[0])
-    lower = f"lower batch.plateau_patience to at most {evaluations - 2}, " if evaluations > 2 else ""
-    facts = {"patience": patience, "evaluations": evaluations, "earliest": patience + 1, "enough": patience + 2}
-    return facts | {"lower": lower}
 
 
 def _count_most_epochs(config: TrialConfig, num_train: int | None) -> float | None:
@@ -424,26 +341,11 @@ _PITFALLS = (
         "23.74 % with gradual warm-up.",
         'set schedule.warmup = 0.1, or "5 epochs"',
         "warmup_needed"),
-    _Pitfall("schedule_free_decays", "schedule.name", partial(_falls_beside, holds=_averages_weights),
+    _Pitfall("schedule_free_decays", "schedule.name", _lets_average_decay,
         "A schedule-free optimizer trains at a rate that falls ({names}).",
         "The average of the weights takes the place of the decay: Defazio et al. 2024 hold the rate constant after "
         "the warm-up. A falling rate gives the last steps next to no weight in the average.",
         'set schedule.name = "constant"'),
-    _Pitfall("seesaw_beside_a_decay", "schedule.name", partial(_falls_beside, holds=_grows_by_seesaw),
-        'batch.schedule_lr = "seesaw" with a rate that falls by itself ({names}).',
-        "The growth of the batch and the smaller fall of the rate take the place of a decay (Meterez et al. 2025). "
-        "With both, the training is decayed twice.",
-        'set schedule.name = "constant", or batch.schedule_lr = "keep"'),
-    _Pitfall("seesaw_of_sgd", "batch.schedule_lr", _is_seesaw_of_sgd,
-        'batch.schedule_lr = "seesaw" with {names}.',
-        "The square root follows from Adam's normalized steps (Meterez et al. 2025). For SGD a batch that is a times "
-        "larger has the effect of a rate that is a times smaller, with the rate unchanged (Smith et al. 2017).",
-        'set batch.schedule_lr = "keep", or an optimizer of the Adam family'),
-    _Pitfall("rules_of_first_batch", "batch.schedule_lr", _leaves_rules_behind,
-        "The learning rate follows the growing batch; {rules} keep their values of the first one.",
-        "These values are set once, for the first effective batch size. The rules do not hold for the later, "
-        "larger ones.",
-        'set batch.schedule_lr = "keep", or these rules to "none"'),
     _Pitfall("rate_does_not_follow", "rules.lr", _leaves_rate,
         "The effective batch size varies from {smallest} to {largest} at one learning rate.",
         "A larger batch requires a larger rate; otherwise the study measures an unsuitable rate, not a batch. "
@@ -463,40 +365,17 @@ _PITFALLS = (
         "multiplied by a factor that was not intended.",
         "set rules.reference_batch to the effective batch size at which the written values are good, {reference} "
         "if it is that"),
-    _Pitfall("timescale_of_another_decay", "rules.weight_decay", _has_another_decay,
-        'rules.weight_decay = "timescale" with {names}.',
-        "The rule assumes that each step takes lr x weight_decay of the weights away, as AdamW does (Wang and "
-        "Aitchison 2024). Here the decay also depends on the size of gradients or weights.",
-        'set optimizer.name = "adamw", or rules.weight_decay to "none", "linear" or "sqrt"'),
     _Pitfall("large_batch_for_fine_tuning", "batch.micro", _fine_tunes_at_large_batches,
         "Training from given weights with an effective batch size of up to {largest}.",
         "Few steps are left to move from the given weights, and a rate that suits the batch undoes them; 16 to 64 "
         "samples and a rate 10 to 100 times smaller are the rule of thumb.",
         "add smaller batches to the space, and sweep optimizer.lr downwards",
         "fine_tune_small_batches"),
-    _Pitfall("high_rate_for_fine_tuning", "optimizer.lr", _fine_tunes_at_high_rates,
-        "Training from given weights with {names} at learning rates from {lowest:g} on.",
-        "Rates of training from scratch ({least:g}) undo in their first steps what the weights have learned; 10 to 100 "
-        "times less is the rule of thumb.",
-        "lower optimizer.lr, or the lower end of its range, to {from:g} to {to:g}",
-        "fine_tune_small_batches"),
-    _Pitfall("one_seed", "confirm", _repeats_nothing,
-        "Nothing is trained again with fresh seeds.",
-        "The best of many single seeds looks better than it is, and without repeats the spread between seeds is "
-        "unknown, so that no confidence interval can be given.",
-        "remove the key confirm, whose default confirms as much as the answer requires"),
-    _Pitfall("one_seed", "confirm.seeds", _repeats_too_little,
+    _Pitfall("one_seed", "confirm", _repeats_too_little,
         "With {seeds} nothing can be recommended.",
-        "What is recommended was trained with at least {fewest} fresh seeds; from fewer, neither its mean "
-        "nor the spread between seeds is known well enough.",
-        "set confirm.seeds to {fewest} or more; seeds that settle nothing are not trained"),
-)  # fmt: skip
-
-_DATA_PITFALLS = (
-    _Pitfall("root_not_read", "data.root", _reads_no_root,
-        "data.root is {root!r}, and the data set {name!r} reads no folder.",
-        "The images come from {name!r}, whatever the folder holds.",
-        'set data.name = "imagefolder" for a folder of images, or remove data.root'),
+        "The best of many single seeds looks better than it is. What is recommended was trained with at least {fewest} "
+        "fresh seeds; from fewer, neither its mean nor the spread between seeds is known well enough.",
+        "remove the key confirm, whose default confirms as much as the answer requires"),
     _Pitfall("batch_exceeds_data", "batch.micro", _exceeds_data,
         "The effective batch size reaches {largest:,}, and the training split has {num_train:,} images.",
         "A step takes at most the images of one epoch, so every batch size above {num_train:,} trains with the "
@@ -509,10 +388,4 @@ _DATA_PITFALLS = (
         'set batch.schedule = "constant", lengthen the budget, or compare both: "batch.schedule" = {{ choice = '
         '["constant", "{schedule}"] }}',
         "batch_warmup"),
-    _Pitfall("growth_after_the_end", "batch.schedule", _grows_never,
-        'batch.schedule = "plateau" doubles the batch at evaluation {earliest} at the earliest, and trainings '
-        "have {evaluations} at most, the last at their end: the batch never grows.",
-        "The first evaluation sets the level of the loss, and batch.plateau_patience = {patience} further ones "
-        "have to be without progress. There is about one evaluation in each epoch.",
-        "{lower}lengthen the budget to {enough} epochs or more, or choose another batch.schedule"),
 )  # fmt: skip

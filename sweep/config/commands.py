@@ -90,13 +90,13 @@ class StudyCommands:
         """What is wrong with the measurements of the study's records, and what to do about it."""
         return self._read("check")
 
-    def plan_claim(self, claim: str, data: str, fixed: Mapping[str, object]) -> str:
-        """The smallest study that settles ``claim``, on the data set ``data`` ("" for the default) with the keys
-        ``fixed``; then its run, where this study's records are."""
+    def plan_claim(self, claim: str, fixed: Mapping[str, object]) -> str:
+        """The smallest study that settles ``claim``, with the keys ``fixed``; then its run, where this study's records
+        are."""
         if self.is_foreign:
             return f"sweep claims {claim} --plan && sweep run claim_{claim}.toml"
-        words = ["sweep claims", claim, "--plan", *([f"--data {shlex.quote(data)}"] if data else [])]
-        words += [*_list_sets(fixed), *map(shlex.quote, self._root_options()), *_list_plugin(self.plugin)]
+        words = ["sweep claims", claim, "--plan", *_list_sets(fixed), *map(shlex.quote, self._root_options())]
+        words += _list_plugin(self.plugin)
         planned = replace(self._as_new_study(), argument=f"claim_{claim}.toml", changes={})
         return f"{' '.join(words)} && {planned.run()}"
 

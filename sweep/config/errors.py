@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs pydantic
     from pydantic import ValidationError
 
-RUN_AGAIN = "run the same command again"  # the command line replaces these words by the command
+RUN_AGAIN = "run the same command again"
 _MAX_COMPLAINTS = 20
 _MOST_LISTED = 24  # known names; a command lists more
 _MOST_NEAR = 3
@@ -23,7 +23,7 @@ class InputError(ValueError):
 
 class StoppedError(RuntimeError):
     """The work failed for a reason outside of the trials, and a repetition may succeed; the command line ends with exit
-    code 1. :data:`RUN_AGAIN` in the message stands for the command."""
+    code 1."""
 
 
 class StoreError(StoppedError):

@@ -1,7 +1,6 @@
 """The sections of a configuration, and the durations in their keys."""
 
 import re
-from itertools import pairwise
 from math import ceil
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
@@ -77,7 +76,12 @@ T = TypeVar("T")
 Cost = Literal["step", "switch", "derived", "trial", "none"]
 
 _PositiveInt = Annotated[int, Field(ge=1, le=2**40)]  # a bound that no training reaches and every database holds
+_Positive = Annotated[float, Field(gt=0.0)]
+_Passes = Annotated[float, Field(gt=0.0, le=1e6)]
 _Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+_Some = Annotated[float, Field(gt=0.0, le=1.0)]  # a fraction above 0
+_Part = Annotated[float, Field(ge=0.0, lt=1.0)]  # below 1
+_Inner = Annotated[float, Field(gt=0.0, lt=1.0)]  # between both
 
 
 class Section(BaseModel):
@@ -86,14 +90,14 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, populate_by_name=True)
 
 
-def key(default: T, meaning: str, *, cost: Cost, unit: str = "") -> T:
+def key(default: T, meaning: str, *, cost: Cost) -> T:
     """A field of a section with its meaning for the documentation, the forecast and the analysis.
 
     ``cost`` says how the key changes the time and memory of an optimizer step or an evaluation: ``step``: by its value;
     ``switch``: by being on (neither absent nor 0 nor false); ``derived``: together with other keys, see
     ``sweep/probing/shape.py``; ``trial``: only the number of steps, or other work of a trial; ``none``: not at all.
     """
-    return Field(default, description=meaning, json_schema_extra={"unit": unit, "cost": cost})
+    return Field(default, description=meaning, json_schema_extra={"cost": cost})
 
 
 def list_fields(section: type[Section], prefix: str = "") -> dict[str, FieldInfo]:
@@ -112,83 +116,56 @@ class DataSection(Section):
     name: DatasetName = key("digits", "data set; plug-ins add more", cost="step")
     root: str = key("data", "folder of the data; of imagefolder: the folder of class folders", cost="derived")
     # A micro batch is no larger than the data, and small sets are fed in another way.
-    subset: _PositiveInt | None = key(None, "training images; absent: all", unit="images", cost="step")
+    subset: _PositiveInt | None = key(None, "training images; absent: all", cost="step")
     # What is held out is not trained on, so that it changes the number of training images.
-    validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
-        None,
-        "share held out for validation, where the set has no such split; absent: 0.15, or 0.1 with "
-        "a test split of its own",
-        unit="fraction",
-        cost="step",
+    validation_share: _Inner | None = key(
+        None, "share held out for validation; absent: 0.15, or 0.1 where the set has a test split", cost="step"
     )
     image_size: Annotated[int, Field(ge=1, le=2**14)] | None = key(
-        None, "side that imagefolder images are brought to", unit="pixels", cost="step"
+        None, "side in pixels that imagefolder images are brought to", cost="step"
     )
     resize: Literal["crop", "stretch", "pad"] = key(
-        "crop",
-        "way to that size: `crop`: short side, then the center square; `stretch`: both sides; "
-        "`pad`: long side, black borders",
-        cost="trial",
+        "crop", "way to that size: crop the center square, stretch both sides, or pad with black", cost="trial"
     )
     on_bad_image: Literal["refuse", "skip"] = key(
-        "refuse", "imagefolder images that cannot be decoded: refuse the study, or leave them out", cost="trial"
+        "refuse", "images that cannot be decoded: refuse the study, or leave them out", cost="trial"
     )
     augment: Literal[
         "none", "flip", "crop_flip", "alternating_flip", "crop_alternating_flip", "random_resized_crop", "randaugment"
-    ] = key(
-        "none",
-        "augmentation, drawn anew in each epoch; random_resized_crop: 8 to 100 % of the image at "
-        "an aspect ratio of 3/4 to 4/3, and a flip",
-        cost="step",
-    )
-    augment_ops: Annotated[int, Field(ge=0, le=16)] = key(
-        2, "operations of randaugment per image", unit="operations", cost="derived"
-    )
+    ] = key("none", "augmentation, drawn anew in each epoch", cost="step")
+    augment_ops: Annotated[int, Field(ge=0, le=16)] = key(2, "operations of randaugment per image", cost="derived")
     augment_magnitude: Annotated[int, Field(ge=0, le=30)] = key(9, "strength of randaugment's operations", cost="trial")
     placement: Literal["device", "host"] = key(
         "device", "images on the device where there is room, or streamed from the host", cost="step"
     )
-    workers: Annotated[int, Field(ge=0, le=256)] = key(
-        0, "processes that read streamed images", unit="processes", cost="step"
-    )
+    workers: Annotated[int, Field(ge=0, le=256)] = key(0, "processes that read streamed images", cost="step")
     prefetch: Annotated[int, Field(ge=1, le=1024)] = key(
-        2, "micro batches that each worker reads ahead", unit="micro batches", cost="derived"
+        2, "micro batches that each worker reads ahead", cost="derived"
     )
 
 
 class BatchSection(Section):
     micro: _PositiveInt | Literal["auto"] = key(
-        64,
-        "samples of one forward and backward pass; auto: the largest that fits, with batch.global",
-        unit="samples",
-        cost="derived",
+        64, "samples of a forward and backward pass; auto: as many as fit, with batch.global", cost="derived"
     )
-    accumulation: _PositiveInt | None = key(1, "micro batches per optimizer step", unit="micro batches", cost="derived")
+    accumulation: _PositiveInt | None = key(1, "micro batches per optimizer step", cost="derived")
     global_: Annotated[_PositiveInt | None, Field(alias="global")] = key(
-        None, "samples per optimizer step; replaces `batch.accumulation`", unit="samples", cost="derived"
+        None, "samples per optimizer step; replaces `batch.accumulation`", cost="derived"
     )
     schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
         "constant",
-        "growth of the effective batch size over the budget; plateau: it doubles when the training "
-        "loss has stopped falling",
+        "growth of the effective batch size over the budget; plateau: doubled when the loss stops falling",
         cost="derived",
     )
     schedule_factor: Annotated[float, Field(ge=1.0, le=1e6)] = key(
         8.0, "last effective batch size over the first, at most", cost="derived"
     )
-    schedule_milestones: str = key(
-        "0.3, 0.6, 0.8", "shares of the budget at which stepwise grows", unit="fraction", cost="trial"
-    )
+    schedule_milestones: str = key("0.3, 0.6, 0.8", "shares of the budget at which stepwise grows", cost="trial")
     schedule_lr: Literal["keep", "rule", "seesaw"] = key(
-        "keep",
-        "learning rate as the batch grows: unchanged, by rules.lr, or falling with the square root of the growth",
-        cost="trial",
+        "keep", "learning rate as the batch grows: unchanged, by rules.lr, or over its square root", cost="trial"
     )
     plateau_patience: _PositiveInt = key(
-        2,
-        "evaluations without a 1 % lower training loss before plateau doubles the batch",
-        unit="evaluations",
-        cost="trial",
+        2, "evaluations without a 1 % lower loss before plateau doubles the batch", cost="trial"
     )
 
     @model_validator(mode="before")
@@ -204,8 +181,8 @@ class BatchSection(Section):
             raise ValueError("give either batch.accumulation or batch.global")
         if self.micro == "auto" and self.global_ is None:
             raise ValueError("micro = 'auto' requires batch.global: the samples per optimizer step")
-        shares = self.milestones
-        if not shares or any(not low < high for low, high in pairwise((0.0, *shares, 1.0))):
+        shares, unit = parse_durations(self.schedule_milestones)
+        if unit != "fraction" or shares[0] <= 0 or shares[-1] >= 1:
             raise ValueError("schedule_milestones requires growing shares between 0 and 1, such as '0.3, 0.6, 0.8'")
         is_split = (
             self.accumulation != 1 if self.global_ is None else self.micro != "auto" and self.micro < self.global_
@@ -224,31 +201,22 @@ class BatchSection(Section):
 
     @property
     def milestones(self) -> tuple[float, ...]:
-        """``schedule_milestones`` as numbers; empty where they are none."""
-        try:
-            return tuple(float(share) for share in self.schedule_milestones.replace(",", " ").split())
-        except ValueError:
-            return ()
+        """``schedule_milestones`` as numbers."""
+        return parse_durations(self.schedule_milestones).values
 
 
 BUDGETS = ("epochs", "steps", "samples", "seconds", "target_accuracy")
 
 
 class BudgetSection(Section):
-    epochs: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
-        None, "passes over the training split", unit="passes", cost="trial"
+    epochs: _Passes | None = key(None, "passes over the training split", cost="trial")
+    steps: _PositiveInt | None = key(None, "optimizer steps; replaces the other budgets", cost="trial")
+    samples: _PositiveInt | None = key(None, "samples; replaces the other budgets", cost="trial")
+    seconds: _Positive | None = key(None, "seconds; replaces the other budgets", cost="trial")
+    target_accuracy: _Some | None = key(
+        None, "val_accuracy that ends the training; replaces the other budgets", cost="trial"
     )
-    steps: _PositiveInt | None = key(None, "replaces the other budgets", unit="optimizer steps", cost="trial")
-    samples: _PositiveInt | None = key(None, "replaces the other budgets", unit="samples", cost="trial")
-    seconds: Annotated[float, Field(gt=0.0)] | None = key(
-        None, "seconds of training; replaces the other budgets", unit="seconds", cost="trial"
-    )
-    target_accuracy: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
-        None, "val_accuracy that ends the training; replaces the other budgets", unit="fraction", cost="trial"
-    )
-    max_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
-        100.0, "limit with target_accuracy; then `target_missed`", unit="passes", cost="trial"
-    )
+    max_epochs: _Passes = key(100.0, "most epochs with target_accuracy; then `target_missed`", cost="trial")
 
     @model_validator(mode="before")
     @classmethod
@@ -266,7 +234,7 @@ class BudgetSection(Section):
 
 class DistributedSection(Section):
     world_size: Annotated[int, Field(ge=1, le=1024)] = key(
-        1, "ranks that train one trial together, each on its GPU", unit="ranks", cost="step"
+        1, "ranks that train one trial together, each on its GPU", cost="step"
     )
 
 
@@ -281,28 +249,16 @@ class ModelSection(Section):
     norm: Literal["batch", "ghost", "group", "layer", "sync"] = key(
         "batch", "normalization of a ResNet; sync: batch statistics over all ranks", cost="step"
     )
-    norm_momentum: Annotated[float, Field(gt=0.0, le=1.0)] = key(
-        0.1, "weight of a micro batch in the running statistics of batch, ghost and sync", unit="fraction", cost="none"
-    )
-    ghost_batch: _PositiveInt = key(
-        32, "samples that share statistics with norm = ghost", unit="samples", cost="derived"
-    )
+    norm_momentum: _Some = key(0.1, "weight of a micro batch in the running statistics", cost="none")
+    ghost_batch: _PositiveInt = key(32, "samples that share statistics with norm = ghost", cost="derived")
     patch_size: _PositiveInt | None = key(
-        None,
-        "side of a ViT's patch, a divisor of the image side; absent: 2 up to 16 pixels, 4 up to "
-        "48, 8 up to 112, then 16, or the nearest divisor",
-        unit="pixels",
-        cost="step",
+        None, "side of a ViT's patch, a divisor of the image side; absent: chosen by that", cost="step"
     )
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
-        0.0, "share of dropped activations: before a ResNet's head, inside a ViT", unit="fraction", cost="switch"
-    )
-    stochastic_depth: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
-        0.0, "probability of skipping the last residual branch; less for earlier ones", unit="fraction", cost="switch"
-    )
+    dropout: _Part = key(0.0, "share of dropped activations", cost="switch")
+    stochastic_depth: _Part = key(0.0, "probability of skipping the last residual branch", cost="switch")
     weights: str | None = key(None, "weights to start from: safetensors, or a torch file of tensors", cost="trial")
     freeze_stages: Annotated[int, Field(ge=0)] = key(
-        0, "stages (blocks of a ViT) that are not trained, with the stem; 0: none", unit="stages", cost="step"
+        0, "stages (blocks of a ViT) that are not trained, with the stem; 0: none", cost="step"
     )
 
 
@@ -314,16 +270,10 @@ class OptimizerSection(Section):
     weight_decay: Annotated[float, Field(ge=0.0, le=1e3)] = key(
         0.0, "weight decay, not of norms and biases", cost="none"
     )
-    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
-        0.9, "momentum (absent for Muon: 0.95); beta1 of the Adam family", cost="switch"
-    )
-    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] | None = key(
-        None, "decay of the second moment; absent: 0.999, RMSprop 0.99", cost="none"
-    )
-    eps: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
-        None, "added to the denominator; absent: 1e-8, LAMB 1e-6", cost="none"
-    )
-    trust_coefficient: Annotated[float, Field(gt=0.0, le=1.0)] = key(1e-3, "eta of LARS", cost="none")
+    momentum: _Part = key(0.9, "momentum (absent for Muon: 0.95); beta1 of the Adam family", cost="switch")
+    beta2: _Part | None = key(None, "decay of the second moment; absent: 0.999, RMSprop 0.99", cost="none")
+    eps: _Some | None = key(None, "added to the denominator; absent: 1e-8, LAMB 1e-6", cost="none")
+    trust_coefficient: _Some = key(1e-3, "eta of LARS", cost="none")
 
     @model_validator(mode="before")
     @classmethod
@@ -339,42 +289,27 @@ class RulesSection(Section):
     """How the values of a recipe follow the effective (global) batch size: each value holds as it is written at the
     reference batch, and grows with a power of the ratio to it, which a rule names or which is given as a number."""
 
-    reference_batch: _PositiveInt = key(
-        256, "batch size your values were tuned for; rules scale from it", unit="samples", cost="none"
-    )
+    reference_batch: _PositiveInt = key(256, "batch size your values were tuned for; rules scale from it", cost="none")
     lr: Literal["none", "linear", "sqrt", "auto"] | Power = key(
-        "none",
-        "growth of optimizer.lr with the batch size; a number is the power; auto: linear for SGD "
-        "and LARS, sqrt for others",
-        cost="none",
+        "none", "growth of optimizer.lr; a number is the power; auto: linear for SGD and LARS, else sqrt", cost="none"
     )
     weight_decay: Literal["none", "linear", "sqrt", "timescale"] | Power = key(
-        "none",
-        "growth of optimizer.weight_decay; a number is the power; timescale: as many epochs of "
-        "averaging as at the reference batch",
-        cost="none",
+        "none", "growth of optimizer.weight_decay; timescale: as many epochs of averaging", cost="none"
     )
     betas: Literal["none", "sqrt", "linear", "half_life"] | Power = key(
-        "none",
-        "growth of 1 - beta of the Adam family; sqrt: with eps; a number is the power; half_life: "
-        "beta2 keeps its half-life in samples",
-        cost="none",
+        "none", "growth of 1 - beta; sqrt: with eps; half_life: beta2 keeps its half-life in samples", cost="none"
     )
     warmup: Literal["none", "graded"] = key(
-        "none",
-        "graded: no warm-up up to 2 times the reference batch, a third at 4, two thirds at 8, all from 16 on",
-        cost="none",
+        "none", "graded: no warm-up at 2 times the reference batch, all of it from 16 times on", cost="none"
     )
     epochs: Literal["none", "linear", "sqrt"] | _Fraction = key(
         "none", "growth of budget.epochs; a number is the power: 0 is equal epochs, 1 equal steps", cost="trial"
     )
     label_smoothing: Literal["none", "linear", "sqrt"] = key(
-        "none",
-        f"how regularization.label_smoothing grows with the effective batch size, up to {MOST_LABEL_SMOOTHING:g}",
-        cost="none",
+        "none", f"growth of regularization.label_smoothing, up to {MOST_LABEL_SMOOTHING:g}", cost="none"
     )
     dropout: Literal["none", "linear", "sqrt"] = key(
-        "none", f"how model.dropout grows with the effective batch size, up to {MOST_DROPOUT:g}", cost="none"
+        "none", f"growth of model.dropout, up to {MOST_DROPOUT:g}", cost="none"
     )
     ema: Literal["none", "power"] = key("none", "power: ema_decay keeps its half-life in samples", cost="none")
 
@@ -382,18 +317,14 @@ class RulesSection(Section):
 class ScheduleSection(Section):
     name: ScheduleName = key("cosine", "learning-rate schedule; wsd: warm-up, stable, decay", cost="none")
     warmup: Annotated[float, Field(ge=0.0)] = key(
-        0.05, "warm-up length; a text like '5 epochs' sets the unit too", unit="`schedule.warmup_unit`", cost="none"
+        0.05, "warm-up length; a text like '5 epochs' sets the unit too", cost="none"
     )
     warmup_unit: Unit = key("fraction", "unit of `schedule.warmup`; fraction: of the budget", cost="none")
     milestones: str = key("0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs'", cost="none")
-    gamma: Annotated[float, Field(gt=0.0, le=1.0)] = key(0.1, "factor of step at each milestone", cost="none")
-    peak: _Fraction = key(0.2, "fraction of the budget at which triangular is highest", unit="fraction", cost="none")
-    final: _Fraction = key(
-        0.0, "end of cosine, linear, triangular and wsd, over the highest rate", unit="fraction", cost="none"
-    )
-    decay_share: Annotated[float, Field(gt=0.0, le=1.0)] = key(
-        0.2, "last part of the budget, over which wsd falls", unit="fraction", cost="none"
-    )
+    gamma: _Some = key(0.1, "factor of step at each milestone", cost="none")
+    peak: _Fraction = key(0.2, "fraction of the budget at which triangular is highest", cost="none")
+    final: _Fraction = key(0.0, "end of cosine, linear, triangular and wsd, over the highest rate", cost="none")
+    decay_share: _Some = key(0.2, "last part of the budget, over which wsd falls", cost="none")
 
     @model_validator(mode="before")
     @classmethod
@@ -433,13 +364,9 @@ class PrecisionSection(Section):
 
 
 class RegularizationSection(Section):
-    label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
-        0.0, "share of the target that is spread over all classes", unit="fraction", cost="switch"
-    )
-    grad_clip: Annotated[float, Field(gt=0.0)] | None = key(
-        None, "largest norm of a gradient; absent: no limit", cost="switch"
-    )
-    ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
+    label_smoothing: _Part = key(0.0, "share of the target that is spread over all classes", cost="switch")
+    grad_clip: _Positive | None = key(None, "largest norm of a gradient; absent: no limit", cost="switch")
+    ema_decay: _Inner | None = key(
         None, "decay of a moving average of the weights, which is evaluated and saved", cost="switch"
     )
     mixup: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of mixup; 0 is off", cost="switch")

@@ -12,6 +12,7 @@ from sweep.config.errors import shorten_text
 from sweep.config.trial import Scalar, TrialConfig
 
 _MAX_CHOICES = 1000  # each is tried before anything runs
+_MAX_CORNERS = 256  # that are looked at: there may be billions
 _MAX_WHOLE = 2**62  # what every database holds, and what a range can count
 
 
@@ -148,9 +149,10 @@ class SpaceCorners:
         return self._built[name]
 
     def points(self, paths: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
-        """The combinations of the extremes of the parameters at ``paths``, by default of all; there may be billions."""
+        """The first combinations of the extremes of the parameters at ``paths``, by default of all."""
         varied = [path for path in self._space if paths is None or path in paths]
-        for values in itertools.product(*(self._space[path].extremes() for path in varied)):
+        combinations = itertools.product(*(self._space[path].extremes() for path in varied))
+        for values in itertools.islice(combinations, _MAX_CORNERS):
             yield dict(zip(varied, values, strict=True))
 
     def of(self, *sections: str) -> Iterator[TrialConfig]:

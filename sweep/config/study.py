@@ -1,12 +1,13 @@
 """A study: the question, the base configuration, the space, the objectives and the budget."""
 
-import itertools
 import math
+import re
 from collections.abc import Collection, Hashable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import FORESEEABLE, list_objectives
@@ -128,25 +129,14 @@ class Price(NamedTuple):
         return self.per_hour * seconds / 3600.0
 
 
-# A study's name is a folder, which may be copied to any system.
-WINDOWS_RESERVED_NAMES = frozenset(
-    ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
-)
-_FIXED_DESIGNS = ("qmc", "random", "grid")  # samplers whose points do not depend on results
-_MAX_CORNERS = 64  # that are looked at: there may be billions
+FIXED_DESIGNS = ("qmc", "random", "grid")  # samplers whose points do not depend on results
 _NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image", "data.validation_share")  # they choose the images
-
-
-def _no_device(name: str) -> str:
-    if name.lower() in WINDOWS_RESERVED_NAMES:
-        raise ValueError("it is the name of a device on Windows, where no folder can have it; choose another")
-    return name
 
 
 class StudySpec(Section):
     """A validated study. Read one with :func:`sweep.config.study_file.load_study`."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"), AfterValidator(_no_device)] = Field(
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] = Field(
         description="name, and folder under the root"
     )
     question: str = Field("", description="heading of the report")
@@ -200,7 +190,7 @@ class StudySpec(Section):
         if not isinstance(data, dict) or "pruner" in data:
             return data
         objectives = data.get("objectives", cls.model_fields["objectives"].default)
-        is_learned = data.get("sampler") not in _FIXED_DESIGNS
+        is_learned = data.get("sampler") not in FIXED_DESIGNS
         is_foreseen = isinstance(objectives, Sequence) and FORESEEABLE.issuperset(map(str, objectives))
         return data | {"pruner": "front" if is_learned and is_foreseen else "none"}
 
@@ -336,7 +326,7 @@ class StudySpec(Section):
 
     def list_corners(self) -> list[TrialConfig]:
         """The configurations at the first corners of the whole space, in the order of :meth:`SpaceCorners.points`."""
-        return [self.corners.at(point) for point in itertools.islice(self.corners.points(), _MAX_CORNERS)]
+        return [self.corners.at(point) for point in self.corners.points()]
 
     @property
     def price(self) -> Price | None:
@@ -354,6 +344,12 @@ class StudySpec(Section):
         """The configuration at a point of the space; ``seed`` defaults to the point's, or the study's."""
         changes = {"seed": self.seed} | values | ({} if seed is None else {"seed": seed})
         return build_config(replace_keys(self.base, changes), f"study {self.name}")
+
+
+def choose_study_name(path: Path) -> str:
+    """The name of the study that the file or folder ``path`` is to hold."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", path.stem)
+    return (name if name[:1].isalnum() else f"study{name}")[:64]
 
 
 def is_batch_key(path: str) -> bool:

@@ -1,6 +1,5 @@
 """Reads a study: from its TOML file, with changes of the command line over it, and from a record; and compares two."""
 
-import logging
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -17,7 +16,6 @@ from sweep.config.study import AnswerRules, Confirm, StudySpec
 from sweep.config.tables import DATASETS, MODELS, DatasetEntry, ModelEntry
 from sweep.config.trial import TrialConfig, config_keys, find_rivals, flatten_table, replace_keys
 
-_log = logging.getLogger(__name__)
 _MAX_FILE_BYTES = 100_000
 _MAX_DOTS = 100  # in one key, or in a line of prose
 _MAX_NAME = 200  # characters of a recorded name
@@ -44,10 +42,7 @@ def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> Study
         if name not in shipped:
             raise InputError(f"{describe_unknown('study', name, shipped)} Or give the path of a .toml file.")
         path = shipped[name]
-    try:
-        return build_study(read_toml(path), str(path), changes)
-    except RecursionError:
-        raise InputError(f"{path}: its tables or lists are nested too deep; a study has three levels.") from None
+    return build_study(read_toml(path), str(path), changes)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -71,6 +66,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except ValueError as error:  # also bytes that are no text, and numbers of thousands of digits
         raise InputError(f"{path}: not valid TOML: {error}.") from None
+    except RecursionError:
+        raise InputError(f"{path}: its tables or lists are nested too deep.") from None
 
 
 def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | None = None) -> StudySpec:
@@ -111,28 +108,24 @@ def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
         base = replace_keys(base, {path: value})
         for fixed in (path, *find_rivals(path)):
             space.pop(fixed, None)
-            table = _fix_in_first(table, fixed, value if fixed == path else None)
+            table = _fix_in_first(table, fixed)
     return table | {"base": base, "space": space}
 
 
-def _fix_in_first(table: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+def _fix_in_first(table: dict[str, Any], key: str) -> dict[str, Any]:
     # ``table`` whose first points are without ``key``, and without repetitions
     points = table.get("first")
     if not isinstance(points, list) or not any(isinstance(point, dict) and key in point for point in points):
         return table
-    if others := [point[key] for point in points if isinstance(point, dict) and point.get(key, value) != value]:
-        _log.warning("--set fixes %s, which is %s in the points that are tried first.", key, shorten_text(str(others)))
     rest = [{name: each for name, each in point.items() if name != key} for point in points]
     return table | {"first": [point for index, point in enumerate(rest) if point not in rest[:index]]}
 
 
 def check_keys(changes: Collection[str]) -> None:
-    """Raises ``InputError`` for a key of ``--set`` that neither a study nor a configuration has."""
-    known, sections = {*list_fields(StudySpec), *config_keys()}, {*StudySpec.model_fields, *TrialConfig.model_fields}
+    """Raises ``InputError`` for a key of ``--set`` whose first part neither a study nor a configuration has."""
     for path in changes:
-        head, dot, _ = path.partition(".")
-        is_known = path in known | sections or any(each.startswith(f"{path}.") for each in known)
-        if not is_known and not (dot and head in (*_PLAIN_KEYS, "space")):  # which have a message of their own
+        if path.partition(".")[0] not in {*StudySpec.model_fields, *TrialConfig.model_fields}:
+            known = {*list_fields(StudySpec), *config_keys()}
             raise InputError(f"--set: {describe_unknown('key', shorten_text(path), known)}")
 
 

@@ -213,7 +213,6 @@ class OptimizerEntry:
 
     build: Reference  # (Groups, OptimizerSection, learning rate, AdamConstants) -> torch.optim.Optimizer
     lr_rule: Literal["linear", "sqrt"] = "sqrt"  # what rules.lr = "auto" means
-    usual_lr: float | None = None  # of a training from scratch at 256 samples; None: it depends on the model too much
     momentum: float | None = None  # where optimizer.momentum is absent; None: its usual default
     beta2: float = 0.999  # where optimizer.beta2 is absent
     eps: float = 1e-8  # where optimizer.eps is absent
@@ -224,18 +223,18 @@ class OptimizerEntry:
 
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
-    "sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", usual_lr=0.1, has_betas=False),
-    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:momentum", lr_rule="linear", usual_lr=0.1, has_betas=False),
-    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:nesterov", lr_rule="linear", usual_lr=0.1, has_betas=False),
+    "sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", has_betas=False),
+    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:momentum", lr_rule="linear", has_betas=False),
+    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:nesterov", lr_rule="linear", has_betas=False),
     "rmsprop": OptimizerEntry(build=f"{_OPTIMIZERS}:rmsprop", beta2=0.99, decays_by_lr=False),
-    "adam": OptimizerEntry(build=f"{_OPTIMIZERS}:adam", usual_lr=1e-3, decays_by_lr=False),
-    "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adamw", usual_lr=1e-3),
+    "adam": OptimizerEntry(build=f"{_OPTIMIZERS}:adam", decays_by_lr=False),
+    "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adamw"),
     "lars": OptimizerEntry(
         build=f"{_OPTIMIZERS}:lars", lr_rule="linear", groups="layers", has_betas=False, decays_by_lr=False
     ),
     "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:lamb", eps=1e-6, groups="layers", decays_by_lr=False),
     "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:muon", groups="matrices", momentum=0.95),  # as Jordan
-    "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:schedule_free", usual_lr=1e-3, averages_weights=True),
+    "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:schedule_free", averages_weights=True),
     "schedule_free_sgd": OptimizerEntry(
         build=f"{_OPTIMIZERS}:schedule_free_sgd", lr_rule="linear", averages_weights=True
     ),

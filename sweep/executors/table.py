@@ -100,8 +100,6 @@ def read_executor(on: str) -> ExecutorSettings:
     except ValidationError as error:
         known = [*_OnFile.model_fields, *(f"sbatch.{name}" for name in SlurmSettings.model_fields)]
         raise InputError(explain_refusal(error, on, known)) from None
-    except RecursionError:
-        raise InputError(f"{on}: its tables are nested too deep; it has two levels.") from None
     return ExecutorSettings(
         name=given.executor,
         device=given.device,
@@ -247,16 +245,11 @@ def check_objectives(spec: StudySpec, settings: ExecutorSettings) -> None:
     if lacking := find_unmeasurable(spec, settings):
         device = "a GPU" if device_type(settings) == "cuda" else "the CPU"
         reasons = "; ".join(f"{name} requires {requirement.text}" for name, requirement in lacking.items())
+        remedies = [f"set {item.text} in [base]" if item.key else f"train on {item.text}" for item in lacking.values()]
         raise InputError(
             f"objectives: {', '.join(lacking)} cannot be measured by this study on {device} here: {reasons}; "
-            f"{suggest_remedy(lacking.values())}, or choose from {', '.join(list_measurable(spec, settings))}."
+            f"{' and '.join(dict.fromkeys(remedies))}, or choose from {', '.join(list_measurable(spec, settings))}."
         )
-
-
-def suggest_remedy(lacking: Iterable[Requirement]) -> str:
-    """What to do so that the metrics that require ``lacking`` are measured."""
-    remedies = dict.fromkeys(f"set {item.text} in [base]" if item.key else f"train on {item.text}" for item in lacking)
-    return " and ".join(remedies)
 
 
 def find_unmeasurable(spec: StudySpec, settings: ExecutorSettings) -> dict[str, Requirement]:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.config.metrics import METRICS, format_count, join_words
-from sweep.config.study import WINDOWS_RESERVED_NAMES
+from sweep.config.study import choose_study_name
 from sweep.config.trial import config_fields, config_keys
 from sweep.foreign.column_map import (
     FACTS,
@@ -62,7 +62,7 @@ def load_foreign_frames(
     if columns is None:
         raise InputError(_ask_for_map(table))
     _check_columns(table, mapping)
-    name = mapping.name or _choose_name(Path(table.place))
+    name = mapping.name or choose_study_name(Path(table.place).resolve())
     every, dropped = _drop_times_of_unknown_devices(_convert_runs(table, mapping))
     runs, left_out = _select_runs(every, table.place)
     phases, rule = _choose_phases(runs, mapping.search_seed)
@@ -88,12 +88,6 @@ def _ask_for_map(table: ForeignTable) -> str:
         f"{table.place}: {format_count(len(table.cells), 'run')} of {table.program}; what its columns mean, and in "
         f"which units, is not guessed. Candidates: {'; '.join(parts) or 'no column has a usual name'}. {remedy}"
     )
-
-
-def _choose_name(path: Path) -> str:
-    name = "".join(each if each.isascii() and (each.isalnum() or each in "_-") else "_" for each in path.resolve().stem)
-    is_good = name[:1].isalnum() and name.lower() not in WINDOWS_RESERVED_NAMES
-    return (name if is_good else f"runs{name}")[:64]
 
 
 def _check_columns(table: ForeignTable, mapping: ColumnMap) -> None:

@@ -3,9 +3,10 @@
 import contextlib
 import math
 import shlex
+import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.study import StudySpec
-from sweep.config.study_file import find_differences
+from sweep.config.study_file import find_differences, load_study
+from sweep.config.tables import resolve
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import QueryableExecutor
 from sweep.executors.monitored import MonitoredExecutor, make_source
@@ -53,7 +55,7 @@ from sweep.search.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.study_forecast import Forecast, Forecaster
 from sweep.search.tuner import Event, KeyMaker, TrialEnded, TrialReused, Tuner
 from sweep.training.data.folders import OnProgress
-from sweep.training.data.sources import check_data, check_norm, check_precision, expect_data
+from sweep.training.data.sources import check_data, check_norm, check_precision, check_study_data, expect_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,32 +110,27 @@ def _check_run(
         raise InputError(f"--store {hide_credentials(options.store)}: not a database URL; give one like {known}.")
     if options.reuse_from and not options.reuse:
         raise InputError("--reuse none and another --reuse exclude each other; leave one out.")
-    check_executor(options.executor)
     list_reuse_files(options.reuse_from)
-    check_ranks(options.executor, spec.largest_world_size)
-    check_objectives(spec, options.executor)
-    if options.executor.is_packed:
+    check_devices(spec, options.executor)
+    return check_study_data(spec, on_progress, may_download=may_download)
+
+
+def check_devices(spec: StudySpec, settings: ExecutorSettings) -> None:
+    """Raises ``InputError`` where the executor and its devices cannot run every trial of the study."""
+    check_executor(settings)
+    check_ranks(settings, spec.largest_world_size)
+    check_objectives(spec, settings)
+    if settings.is_packed:
         check_device_sharing(spec)
-    return check_inputs(spec, device_type(options.executor), on_progress, may_download=may_download)
+    check_numerics(spec, device_type(settings))
 
 
-def check_inputs(
-    spec: StudySpec, device_type: str, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
-    """Checks every precision and the data set of the study on a ``device_type`` (cpu, cuda); what the set holds.
-
-    Raises:
-        InputError: data is missing or empty, or the device type does not have a precision or a norm.
-    """
+def check_numerics(spec: StudySpec, device_type: str) -> None:
+    """Raises ``InputError`` where a ``device_type`` (cpu, cuda) lacks a precision or a norm of the study."""
     for config in spec.corners.of("precision"):
         check_precision(config.precision, device_type)
-    checked: dict[object, DataSummary] = {}
-    for config in spec.corners.of("data", "model", "distributed"):
+    for config in spec.corners.of("model", "distributed"):
         check_norm(config, device_type)
-        inputs = (config.data, config.model.weights)
-        if inputs not in checked:
-            checked[inputs] = check_data(config, on_progress=on_progress, may_download=may_download)
-    return next(iter(checked.values()))  # the images are the same for all configurations of a study
 
 
 def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
@@ -420,23 +417,34 @@ class Session:
         return DiskSpace(self.folder, num_left, self.executor.slots, checkpoint_bytes)
 
 
-Watch = Callable[["Session"], contextlib.AbstractContextManager[Callable[[Event], None]]]
+def run_study(study: StudySpec | str | Path, options: Options | None = None) -> Path:
+    """Runs or resumes a study to its end and returns its folder, which :func:`sweep.load_frames` reads.
 
+    Writes records and no report. In a notebook the cell shows the progress, in one output that is replaced; elsewhere
+    nothing is printed.
 
-def run_study(spec: StudySpec, options: Options | None = None, watch: Watch | None = None) -> Path:
-    """Runs or resumes ``spec`` to its end and returns its folder. Writes records and no report; ``watch`` opens what is
-    called with each event.
+    Args:
+        study: a study, the path of its TOML file, or the name of a shipped one.
+        options: where and how it runs; by default in processes on this machine, with records under ``runs``.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C, when what was trained has written a checkpoint.
+        InputError: the study cannot run as it is.
+        KeyboardInterrupt: after Ctrl-C or the interruption of the cell, when what was trained has written a checkpoint;
+            the same call resumes.
         SystemExit: likewise after SIGTERM (143) and SIGUSR1 (75). Both in the main thread only, which gets signals.
     """
-    with open_session(spec, options or Options()) as session, contextlib.ExitStack() as stack:
-        show = stack.enter_context(watch(session)) if watch else None
+    spec = study if isinstance(study, StudySpec) else load_study(study)
+    options, shell = options or Options(), sys.modules.get("IPython")
+    is_notebook = shell is not None and hasattr(shell.get_ipython(), "kernel")
+    if is_notebook:
+        options = replace(options, resumed_by="the same cell again")
+    with open_session(spec, options) as session, contextlib.ExitStack() as stack:
+        # by its name, because nothing imports the command line
+        display = stack.enter_context(resolve("sweep.cli.display:show_in_cell")(session)) if is_notebook else None
         with shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
             for event in events:
-                if show:
-                    show(event)
+                if display:
+                    display.show(event)
         shutdown.raise_if_requested()
         return session.folder
 

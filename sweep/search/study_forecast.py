@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sweep.config.metrics import METRICS
 from sweep.config.space import count_grid_points
-from sweep.config.study import StudySpec
+from sweep.config.study import FIXED_DESIGNS, StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import QueryableExecutor
 from sweep.probing.cost_model import CostModel
@@ -61,7 +61,6 @@ _SPREAD, _GUESS_SPREAD = 0.1, 0.6
 # Set on the first 16 development studies, so that half of their totals are above the median and 90 % in the interval.
 FACTOR, WIDTH = 1.21, 1.26
 
-_FIXED_SEQUENCES = frozenset({"qmc", "random", "grid"})
 _MAX_EXACT = 512  # proposals of a fixed sequence that are listed one by one
 _NUM_SAMPLED = 128  # points that represent an adaptive sampler's
 
@@ -145,7 +144,7 @@ def list_remaining(
 
 def _draw_sample(spec: StudySpec, first: int, count: int) -> tuple[list[TrialConfig], bool]:
     """The next proposals if they are known; Sobol points instead of the proposals of an adaptive sampler."""
-    is_exact = spec.sampler in _FIXED_SEQUENCES and 0 < count <= _MAX_EXACT
+    is_exact = spec.sampler in FIXED_DESIGNS and 0 < count <= _MAX_EXACT
     sequence = spec if is_exact else spec.model_copy(update={"sampler": "qmc"})
     sampler, start = make_sampler(sequence, []), first if is_exact else 0
     points = (sampler.propose(start + index) for index in range(count if is_exact else _NUM_SAMPLED))

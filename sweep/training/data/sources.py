@@ -86,8 +86,8 @@ def find_facts(section: DataSection) -> DataFacts:
 def check_study_data(
     spec: "StudySpec", on_progress: OnProgress | None = None, *, may_download: bool = False
 ) -> DataSummary:
-    """What the data set of the study holds; raises ``InputError`` where it is missing or cannot be used."""
-    configs = {config.data: config for config in spec.corners.of("data")}.values()
+    """What the data set of the study holds; raises ``InputError`` where it, or a file of weights, cannot be used."""
+    configs = {(config.data, config.model.weights): config for config in spec.corners.of("data", "model")}.values()
     summaries = [check_data(config, on_progress, may_download=may_download) for config in configs]
     return summaries[0]  # the images are the same for all configurations of a study
 

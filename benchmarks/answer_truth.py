@@ -190,7 +190,7 @@ class MadeFrames:
         return {self.spec.name: StudyInputs(data=self.data)} if self.spec else {}
 
     def find_commands(self, name: str) -> StudyCommands:
-        return find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
+        return find_study_commands(name, self.place, self.origin, self.plugin)
 
     def find_correct(self, _study: str, numbers: Sequence[int]) -> dict[int, Correct]:
         return {number: self.correct[number] for number in numbers}

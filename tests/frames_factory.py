@@ -53,7 +53,7 @@ class MadeFrames:
 
     def find_commands(self, name: str) -> StudyCommands:
         """Those of the frames that this stands for."""
-        return find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
+        return find_study_commands(name, self.place, self.origin, self.plugin)
 
     @property
     def inputs(self) -> dict[str, StudyInputs]:

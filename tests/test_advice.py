@@ -32,7 +32,6 @@ def names(base: dict[str, Any] | None = None, space: dict[str, Any] | None = Non
 
 
 _FREE, _ADAMW = {"optimizer.name": "schedule_free"}, {"optimizer.name": "adamw"}
-_DECAYED = {**_ADAMW, "optimizer.weight_decay": 0.1, "rules.lr": "sqrt"}
 _WIDE = {"batch.micro": {"log2": [5, 11]}}
 _NO_WARMUP = {"schedule.warmup": 0.0}
 _WEIGHTS = {"model.weights": "w.safetensors"}
@@ -57,15 +56,6 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("no_warmup key_without_effect", _NO_WARMUP | {"rules.warmup": "graded"}, _WIDE),
     ("large_batch_for_fine_tuning", _WEIGHTS, {"batch.micro": {"log2": [4, 10]}}),
     ("", {"rules.lr": "none"}, {}),  # the rate is swept
-    ("decay_does_not_follow", _DECAYED, {}),
-    ("", _DECAYED, {"batch.micro": {"choice": [64, 255]}}),  # less than 4 times
-    ("", _DECAYED, _SWEPT_DECAY),
-    ("", _DECAYED | {"rules.weight_decay": "timescale"}, {}),
-    ("", _DECAYED | {"optimizer.weight_decay": 0.0}, {}),
-    # in proportion to the batch the rate makes up for the fewer steps, unless the decay is not by the rate
-    ("", _DECAYED | {"rules.lr": "linear"}, {}),
-    ("", _DECAYED | {"rules.lr": 1.0}, {}),
-    ("decay_does_not_follow", _DECAYED | {"rules.lr": "linear", "optimizer.name": "adam"}, {}),
     ("schedule_free_decays", _FREE, {}),  # cosine is the default
     ("schedule_free_decays", _FREE | {"schedule.name": "step"}, {}),
     ("", _FREE | {"schedule.name": "constant"}, {}),
@@ -143,15 +133,6 @@ def test_the_samples_of_a_statistic_depend_on_the_normalization(base: dict[str, 
     found = [item for item in find_pitfalls(build_study(table, "test")) if item.key == "model.norm"]
     assert [item.name for item in found] == ["few_samples_to_normalise"] * (samples is not None)
     assert all(f"takes each of its statistics from {samples} samples." in item.statement for item in found)
-
-
-@pytest.mark.parametrize(("optimizer", "rule"), [("adamw", "timescale"), ("lamb", "sqrt")])
-def test_the_rule_of_a_weight_decay_is_that_of_its_optimizer(optimizer: str, rule: str) -> None:
-    base = CLEAN["base"] | _DECAYED | {"optimizer.name": optimizer}
-    (found,) = find_pitfalls(build_study(CLEAN | {"base": base}, "test"))
-    assert found.statement == "The effective batch size varies from 16 to 128 at one weight decay."
-    assert found.remedy.startswith(f'set rules.weight_decay = "{rule}"')
-    assert found.finding == f"weight_decay_{rule}"
 
 
 def find_growing(table: dict[str, Any], num_train: int | None) -> list[str]:

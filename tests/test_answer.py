@@ -428,19 +428,20 @@ def test_the_largest_batch_that_loses_no_more_than_the_tolerance() -> None:
 def test_commands_carry_what_was_changed() -> None:
     changes = {"name": "quickstart_noise", "budget.epochs": 1, "batch.micro": 64, "sampler": "random"}
     spec = load_study(shipped_studies()["quickstart"], changes)
-    command = find_study_commands(spec.name, spec).run_more(9)
+    commands = find_study_commands(spec.name, "", StudyOrigin(argument="quickstart", changes=changes))
+    command = commands.run_more(9)
     assert command == (
-        "sweep run quickstart --set name=quickstart_noise --set sampler=random --set budget.epochs=1 "
-        "--set batch.micro=64 --trials 9"
+        "sweep run quickstart --set name=quickstart_noise --set budget.epochs=1 --set batch.micro=64 "
+        "--set sampler=random --trials 9"
     )
     # what the command line makes of it is the study that was recorded
     pairs = shlex.split(command)[4:-2:2]
     assert load_study(shipped_studies()["quickstart"], parse_sets(pairs)) == spec
-    variant = find_study_commands(spec.name, spec).run_variant("tuned", {"model.weights": "my weights.safetensors"})
+    variant = commands.run_variant("tuned", {"model.weights": "my weights.safetensors"})
     assert "--set name=quickstart_noise_tuned" in variant
     assert variant.count("--set name=") == 1
     assert parse_sets(shlex.split(variant)[-1:]) == {"model.weights": "my weights.safetensors"}
-    save = find_study_commands(spec.name, spec).train_and_save("my weights.safetensors", {"model.name": "vit_micro"})
+    save = commands.train_and_save("my weights.safetensors", {"model.name": "vit_micro"})
     assert save == (
         "sweep train quickstart --set budget.epochs=1 --set batch.micro=64 --set model.name=vit_micro "
         "--save 'my weights.safetensors'"  # which takes no sampler
@@ -448,12 +449,13 @@ def test_commands_carry_what_was_changed() -> None:
     table = StudyOrigin(
         argument="a b.toml", changes={"confirm": {"seeds": 3, "share": 0.5}, "objectives": ["val_accuracy"]}
     )
-    again = find_study_commands("x", None, "", table).run_again()
+    again = find_study_commands("x", "", table).run_again()
     assert parse_sets(shlex.split(again)[4:-1:2]) == table.changes
     slurm = StudyOrigin(argument="x.toml", options=("--on", "my cluster.toml"))
-    assert find_study_commands("x", None, "", slurm).run_more(9) == "sweep run x.toml --on 'my cluster.toml' --trials 9"
-    own = make_spec(name="quickstart_of_mine")  # another space, so no command makes it of the shipped one
-    assert find_study_commands(own.name, own).argument == "quickstart_of_mine.toml"
+    assert find_study_commands("x", "", slurm).run_more(9) == "sweep run x.toml --on 'my cluster.toml' --trials 9"
+    # of studies that Python code ran
+    assert find_study_commands("quickstart").run_again() == "sweep run quickstart --fresh"
+    assert find_study_commands("quickstart_of_mine").argument == "quickstart_of_mine.toml"
 
 
 @pytest.mark.parametrize(("place", "command"), [
@@ -466,13 +468,4 @@ def test_commands_carry_what_was_changed() -> None:
     ("sqlite:////else/all.sqlite#s", "sweep run s.toml --store sqlite:////else/all.sqlite --trials 9"),
 ])  # fmt: skip
 def test_commands_lead_to_where_the_records_are(place: str, command: str) -> None:
-    assert find_study_commands("s", None, place).run_more(9) == command
-
-
-def test_recommended_commands_keep_what_was_set_of_a_shipped_study() -> None:
-    shipped = load_study(shipped_studies()["quickstart"])
-    changes = {"answer.tolerance.accuracy": 0.02, "confirm.seeds": 7}
-    spec = load_study(shipped_studies()["quickstart"], changes)
-    command = find_study_commands("quickstart", spec).run_again()
-    assert command == "sweep run quickstart --set confirm.seeds=7 --set answer.tolerance.accuracy=0.02 --fresh"
-    assert find_study_commands("quickstart", shipped).run_again() == "sweep run quickstart --fresh"
+    assert find_study_commands("s", place).run_more(9) == command

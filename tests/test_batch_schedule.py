@@ -188,8 +188,8 @@ def test_the_rate_has_its_shape_over_samples_when_the_batch_grows() -> None:
 @pytest.mark.parametrize(("values", "message"), [
     ({"batch__schedule": "noise_scale"}, "two micro batches or more"),
     ({"batch__schedule": "noise_scale", "batch__micro": "auto", "batch__global": 64}, "two micro batches or more"),
-    ({"batch__schedule_milestones": "0.5, 0.2"}, "growing shares"),
-    ({"batch__schedule_milestones": "half"}, "growing shares"),
+    ({"batch__schedule_milestones": "0.5, 0.2"}, "rising order"),
+    ({"batch__schedule_milestones": "half"}, "is no duration"),
     ({"batch__schedule_factor": 0.5}, "greater than or equal to 1"),
 ])  # fmt: skip
 def test_impossible_schedules_are_refused(values: dict[str, object], message: str) -> None:

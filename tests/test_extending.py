@@ -29,7 +29,6 @@ from sweep.training.models import resnets as norms
 from sweep.training.models.build import build_model, find_residual_blocks, find_stages
 from sweep.training.trial import run_trial
 
-TESTS = Path(__file__).parent
 TABLES: dict[str, dict[str, Any]] = {"model": MODELS, "data": DATASETS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
 # Those of a plug-in that another test imported are no entries of the project.
 OWN_DATA = [name for name, entry in DATASETS.items() if isinstance(entry.load, str)]
@@ -46,14 +45,6 @@ TINY: dict[str, Any] = {
 def test_an_entry_names_functions_that_exist(kind: str, name: str) -> None:
     texts = [value for value in vars(TABLES[kind][name]).values() if isinstance(value, str) and ":" in value]
     assert all(callable(resolve(text)) for text in texts), f"{kind} {name}: a function of its entry is missing: {texts}"
-
-
-@pytest.mark.parametrize(("kind", "name"), ENTRIES)
-def test_an_entry_has_a_test(kind: str, name: str) -> None:
-    place = TESTS / f"test_{kind if kind == 'data' else kind + 's'}.py"
-    text = place.read_text(encoding="utf-8")
-    is_tested = f'"{name}"' in text or (kind == "data" and DATASETS[name].published)  # these are tested together
-    assert is_tested, f"{kind} {name}: test it in tests/{place.name}"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -80,12 +71,6 @@ def test_a_model_drops_the_declared_share(name: str) -> None:
     assert shares == [set(), {0.5}], (
         f"model {name}: its function ignores model.dropout: apply nn.Dropout(section.dropout) before the head"
     )
-
-
-@pytest.mark.parametrize("name", OWN_DATA)
-def test_a_data_set_can_be_forecast_before_it_is_loaded(name: str) -> None:
-    entry, place = DATASETS[name], "sweep/config/tables.py"
-    assert entry.facts is not None or entry.find_facts is not None, f"data {name}: give facts or find_facts in {place}"
 
 
 @pytest.mark.parametrize("name", [name for name in OWN_DATA if not DATASETS[name].published])

@@ -175,7 +175,7 @@ def test_a_claim_about_an_optimizer_that_no_training_has_names_those_on_record()
 
 def test_a_command_replaces_the_budget_that_was_typed() -> None:
     typed = find_study_commands(
-        "made", None, origin=StudyOrigin(argument="made.toml", changes={"budget.epochs": 5, "trials": 9})
+        "made", origin=StudyOrigin(argument="made.toml", changes={"budget.epochs": 5, "trials": 9})
     )
     variant = typed.run_variant("long", {"budget.steps": 500})
     assert variant == "sweep run made.toml --set trials=9 --set name=made_long --set budget.steps=500"

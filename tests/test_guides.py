@@ -14,6 +14,7 @@ from guide_blocks import GUIDES, PAGES, ROOT, list_commands, read_blocks
 from PIL import Image
 from postgres_server import Server, postgres
 
+from sweep.analysis.recommendation import recommend
 from sweep.cli.app import COMMANDS, load_command
 from sweep.records.loading import load_frames
 
@@ -189,3 +190,17 @@ def test_a_team_reads_what_one_of_it_ran(tmp_path: Path, postgres: Server) -> No
     assert trials.loc[trials["is_enqueued"], "config.batch.micro"].tolist() == [64]
     assert (tmp_path / "shared_report/report.html").exists()
     assert (tmp_path / "records/trials.parquet").exists()
+
+
+@pytest.mark.wide
+def test_the_answer_of_the_demo_is_that_of_its_records() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 60
+    frames = load_frames(ROOT / "docs/gallery/quickstart", evaluations=True)
+    found = recommend(frames).batch_size
+    assert found is not None
+    (batch,) = re.findall(r"use an effective batch size of (\d+)", readme)
+    assert int(batch) == found.named.global_batch_size
+    use = next(each for each in found.statements if each.name == "use")
+    (percent,) = re.findall(r"probability of this statement is (\d+) %", readme)
+    assert int(percent) == pytest.approx(100 * use.probability, abs=3)  # draws differ between processors

@@ -1,6 +1,5 @@
 """A search on recorded trainings with the tuner of real studies."""
 
-
 import pytest
 from table_factory import write_table
 

@@ -1,6 +1,7 @@
-"""What nobody gets in by: code in files, names as paths, the environment in records. See docs/security.md."""
+"""What nobody gets in by: code in files, names as paths, secrets in records and messages. See docs/security.md."""
 
 import json
+import logging
 import os
 import pickle
 import re
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from postgres_server import Server, postgres
 from records_factory import make_spec, make_store
 
 from sweep import TrialConfig
-from sweep.config.errors import InputError
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError, hide_credentials
 from sweep.config.sections import DataSection
 from sweep.config.study_file import build_study
 from sweep.config.tables import DATASETS
@@ -24,6 +27,8 @@ from sweep.executors.table import ExecutorSettings
 from sweep.search.session import Options, open_session
 from sweep.training.data.published import load_cifar10
 from sweep.training.models.build import read_weights
+
+__all__ = ["postgres"]
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(
@@ -177,3 +182,66 @@ def test_a_study_runs_without_any_network(ran: tuple[Path, list[str]], has_no_ne
         pytest.skip("this machine allows no network namespaces")
     assert json.loads(ran[1][0])["outcomes"] == {"complete": 1}
     assert (ran[0] / "runs/tiny/report.html").exists()
+
+
+# ---------------------------------------------------------------------- the password in a database's URL
+
+URLS = [
+    "postgresql+psycopg://u:canary@127.0.0.1:1/x", "postgresql+psycopg://127.0.0.1:1/x?user=u&password=canary",
+    "postgresql+psycopg://u:canary@127.0.0.1:port/x", "postgresql+psycopg://u:p@canary@127.0.0.1:1/x",
+    "postgresql+psycopg://u:canary@[::1/x", "postgresql+psycopg://u:canary@127.0.0.1:1/x?sslmode=nonsense",
+    "nonsense://u:canary@127.0.0.1/x", "u:canary@127.0.0.1/x",
+]  # fmt: skip
+COMMANDS = ("run quickstart --store", "run quickstart --warm-start", "report --out out", "export --to csv out",
+            "recommend", "check", "compare .", "dashboard")  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_refusal_repeats_a_password(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for url in URLS if command == "recommend" else URLS[:3]:
+        first, *rest = command.split()
+        place = [first, url, *rest] if first == "export" else [first, *rest, url]
+        with caplog.at_level(logging.DEBUG):
+            assert run_app(place) in (1, 2), url
+        said = capfd.readouterr()
+        assert "error:" in said.err, url
+        assert "canary" not in said.out + said.err + caplog.text, url
+        assert "Traceback" not in said.err, url
+        caplog.clear()
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or b"canary" not in path.read_bytes()
+
+
+def test_a_place_is_shown_without_what_may_be_secret() -> None:
+    assert (
+        hide_credentials("postgresql+psycopg://u:canary@h:5432/x?sslmode=require")
+        == "postgresql+psycopg://u:***@h:5432/x"
+    )
+    assert hide_credentials("postgresql+psycopg://u@h/x") == "postgresql+psycopg://u@h/x"
+    assert hide_credentials("postgresql+psycopg:///x?password=can@ary") == "postgresql+psycopg://***"
+    assert hide_credentials("runs/a@b") == "runs/a@b"
+    assert "canary" not in repr(Options(store=URLS[0]))
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(900)
+def test_a_password_in_the_variable_is_nowhere_afterwards(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ":canary@" in postgres.url
+    (tmp_path / "tiny.toml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SWEEP_STORE", postgres.url)
+    subprocess.run([sys.executable, "-m", "sweep.cli", "run", "tiny.toml"], timeout=600, check=True)
+    assert run_app(["report", "SWEEP_STORE", "--out", "out"]) == 0
+    assert run_app(["export", "SWEEP_STORE", "exported", "--to", "csv"]) == 0
+    assert run_app(["run", "tiny.toml", "--set", "optimizer.lr=0.5"]) == 2  # another study than the recorded one
+    said = capfd.readouterr()
+    assert "canary" not in said.out + said.err
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"report.html", "trials.csv", "trial-00000.log"} <= {path.name for path in files}
+    assert [path for path in files if b"canary" in path.read_bytes()] == []

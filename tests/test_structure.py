@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import subprocess
 import sys
 import tomllib
@@ -124,18 +123,6 @@ def test_no_import_cycle_not_even_inside_functions() -> None:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
-
-
-def test_the_makefile_names_tests_and_markers_that_there_are() -> None:
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    (ends,) = re.findall(r"^ENDS := ((?:.*\\\n)*.*)$", makefile, re.MULTILINE)
-    files = [f"tests/test_{name}.py" for name in ends.replace("\\", "").split()]
-    files += re.findall(r"tests/\w+(?:\.py|/\w+\.py)?(?=\s)", makefile)
-    assert [name for name in files if not (ROOT / name).exists() and name != "tests/durations.txt"] == []
-    configured = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]["markers"]
-    markers = {text.partition(":")[0] for text in configured}
-    chosen = {word for text in re.findall(r'pytest\b.*? -m "?([\w ]+)', makefile) for word in text.split()}
-    assert chosen & {"wide", "slow", "gpu", "browser", "postgres"} == markers
 
 
 COUNT_SURFACES = """

@@ -100,7 +100,7 @@ def recommend(
 
 def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
     """The lines of text that the command prints."""
-    from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
+    from reports.labels import format_effect
     from sweep.analysis.findings import UNSETTLED, UNTESTED
 
     yield answer.validation.statement
@@ -129,10 +129,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
         f"Findings: {len(settled)} of {len(claims)} claims settled by these records, {num_untested} not tested; the "
         "report has all of them, with the reasons"
     )
-    for claim in settled:
-        effect = format_effect(claim.unit, claim.effect, claim.low, claim.high)
-        effect = TOO_UNCERTAIN if is_too_uncertain(claim.unit, claim.low, claim.high) else effect
-        yield f"  {claim.verdict}: {claim.statement} Measured: {effect}, n = {claim.n}."
+    yield from (f"  {line}" for line in describe_findings(settled))
     yield from (["", *(f"Note: {note}" for note in answer.notes)] if answer.notes else [])
 
 
@@ -384,11 +381,12 @@ def _test_claims(study: str, root: Path, as_json: bool) -> int:
         "study": list(frames.studies["study"]) or sorted(set(frames.trials["study"])),
         "findings": findings_document(findings),
     }
-    print_answer(document, _describe_findings(findings), as_json=as_json)
+    print_answer(document, describe_findings(findings), as_json=as_json)
     return 0
 
 
-def _describe_findings(findings: Sequence["Finding"]) -> Iterator[str]:
+def describe_findings(findings: Sequence["Finding"]) -> Iterator[str]:
+    """What was found about each claim, sorted by the verdict, and what settles it."""
     from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
     from sweep.analysis.statistics import Verdict
 

@@ -31,9 +31,6 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Value of a key of the configuration or study; repeatable."),
 ]
-ConfigSets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Value of a configuration key; repeatable.")
-]
 Root = Annotated[Path, typer.Option(help="Folder of all studies.")]
 On = Annotated[
     str, typer.Option(metavar="DEVICE|FILE", help="Device (auto, cpu, cuda, cuda:N), or TOML file of an executor.")

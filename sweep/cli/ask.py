@@ -271,7 +271,7 @@ def ask(
 
 def _find_run_command(origin: StudyOrigin, changes: Mapping[str, Any], root: Path) -> str:
     study = str(changes.get("name", choose_study_name(Path(origin.argument))))
-    return find_study_commands(study, None, str(root / study), origin, origin.plugin).run()
+    return find_study_commands(study, str(root / study), origin, origin.plugin).run()
 
 
 def _check_path(path: Path | None, changes: Mapping[str, Any], root: Path) -> None:

@@ -23,6 +23,7 @@ import typer
 
 from reports import labels
 from studies import shipped_studies, template
+from sweep.cli.answer import describe_findings
 from sweep.cli.app import print_answer, print_lines, print_table
 from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, parse_sets, use_plugin
 from sweep.config.advice import Advice, find_pitfalls
@@ -204,8 +205,7 @@ def _print_study(
         finding = measured.get(item.finding)
         documents.append(item._asdict() | {"finding": finding and findings_document([finding])[0]})
         if finding:
-            effect = labels.format_effect(finding.unit, finding.effect, finding.low, finding.high)
-            lines.append(f"    measured here: {finding.verdict}: {finding.statement} {effect}, n = {finding.n}.")
+            lines += ["    measured here:", *(f"      {line}" for line in describe_findings([finding]))]
     lines += format_data(data) if data else [labels.NOT_COUNTED]
     trials = [item._asdict() for item in checks]
     document = {"study": name, "data": data and data.document(), "advice": documents, "trials": trials}

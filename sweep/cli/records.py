@@ -29,7 +29,6 @@ from sweep.records.address import split_study
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
-    from sweep.foreign.sources import ForeignTable
     from sweep.records.frames import Frames
     from sweep.records.store import Store
 
@@ -165,12 +164,17 @@ def _make_study_folder(root: Path, name: str) -> Iterator[tuple[Path, Path]]:
 
 def _draft_map(path: Path, draft: Path, study: str) -> tuple[Json, list[str]]:
     from sweep.foreign.column_map import find_candidates, write_draft
-    from sweep.foreign.sources import read_foreign_table
+    from sweep.foreign.sources import is_setting, read_foreign_table
 
     table = read_foreign_table(path, study)
     candidates = find_candidates(table.names)
     write_new_file(draft, write_draft(table.names, study))
-    columns = {name: _describe_column(table, name) for name in table.names}
+    columns: dict[str, Json] = {}
+    for name in table.names:
+        known = [str(cell) for cell in table.cells[name].tolist() if cell is not None]
+        distinct = [shorten_text(text) for text in dict.fromkeys(known)]
+        counts = {"num_values": len(known), "num_distinct": len(distinct)}
+        columns[name] = {"is_setting": is_setting(name), **counts, "examples": distinct[:_NUM_EXAMPLES]}
     document = {
         "program": table.program,
         "file": table.place,
@@ -188,19 +192,6 @@ def _draft_map(path: Path, draft: Path, study: str) -> tuple[Json, list[str]]:
     lines.append("Columns whose names are usual for a quantity:")
     lines += [f"  {target}: {' or '.join(names)}" for target, names in candidates.items()] or ["  none"]
     return document, [*lines, f"draft of the map: {draft}; complete it, and give it with --columns"]
-
-
-def _describe_column(table: "ForeignTable", name: str) -> dict[str, Any]:
-    from sweep.foreign.sources import is_setting
-
-    known = [cell for cell in table.cells[name].tolist() if cell is not None]
-    examples = [shorten_text(str(cell)) for cell in dict.fromkeys(known)]
-    return {
-        "is_setting": is_setting(name),
-        "num_values": len(known),
-        "num_distinct": len(examples),
-        "examples": examples[:_NUM_EXAMPLES],
-    }
 
 
 def dashboard(
@@ -343,7 +334,12 @@ def serve_dashboard(place: str | Path, port: int = 8080) -> int:
     Raises:
         InputError: no study there, nothing mirrored yet, optuna-dashboard is missing, or the port is taken.
     """
-    storage = _open(place)
+    from sweep.records.store import open_store
+    from sweep.search.optuna import open_read_only
+
+    store = open_store(split_study(place)[0], read_only=True)  # refuses what is not a study before Optuna sees it
+    store.close()
+    storage = open_read_only(store.url)
     try:
         server = _bind(storage, port)
     except BaseException:
@@ -359,17 +355,6 @@ def serve_dashboard(place: str | Path, port: int = 8080) -> int:
     storage.remove_session()
     storage.engine.dispose()
     return 0
-
-
-def _open(place: str | Path) -> "RDBStorage":
-    # refuses what is not a study before Optuna sees it
-    from sweep.records.store import open_store
-    from sweep.search.optuna import open_read_only
-
-    store = open_store(split_study(place)[0], read_only=True)
-    store.close()
-
-    return open_read_only(store.url)
 
 
 def _bind(storage: "RDBStorage", port: int) -> WSGIServer:

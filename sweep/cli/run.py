@@ -13,7 +13,6 @@ from sweep.cli.arguments import (
     RUNS,
     AsJson,
     BaseStudy,
-    ConfigSets,
     On,
     Plugin,
     Root,
@@ -93,7 +92,7 @@ def run(
 
 def train(
     study: BaseStudy = None,
-    sets: ConfigSets = None,
+    sets: Sets = None,
     save: Annotated[Path | None, typer.Option(help="File for the trained weights (.safetensors).")] = None,
     on: On = "auto",
     plugin: Plugin = None,
@@ -128,7 +127,7 @@ def train(
             config, device=executor.device, plugin=plugin_path, save=save, on_evaluation=print_evaluation
         )
     if as_json:
-        typer.echo(json.dumps(_record(study or "", config, ending, plugin_path)))
+        typer.echo(json.dumps(_record(config, ending)))
     else:
         print_table(_record_rows(ending))
     if ending.error:
@@ -162,28 +161,14 @@ def _record_rows(ending: "Ending") -> list[tuple[str, str]]:
     return [(name, text) for name, text in rows if text or name == "device"]
 
 
-def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | None) -> dict[str, Any]:
-    """The trial under the names of the ``trials`` frame, every one of them."""
-    from sweep.records.frames import TRIAL_COLUMNS
-    from sweep.records.inputs import environment_digest
-    from sweep.search.tuner import KeyMaker
-    from sweep.training.data.sources import check_data
-
-    known = {
-        "study": study,
-        "number": 0,
-        "phase": "search",
+def _record(config: TrialConfig, ending: "Ending") -> dict[str, Any]:
+    return {
         "outcome": ending.outcome,
-        "seed": config.seed,
         **{f"config.{path}": value for path, value in flatten_config(config).items()},
         "global_batch_size": config.global_batch_size,
         **ending.measurements,
         "device": ending.device,
-        "environment_digest": environment_digest(ending.environment) if ending.environment else None,
-        "trial_key": KeyMaker(plugin, check_data(config).digest)(config),
-        "reused_from": "",
         "quality_flags": ",".join(ending.quality_flags),
-        "bottleneck": ending.bottleneck or None,
+        "bottleneck": ending.bottleneck,
         "error": ending.error,
     }
-    return {column.name: known.get(column.name) for column in TRIAL_COLUMNS}

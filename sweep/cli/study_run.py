@@ -17,6 +17,7 @@ from sweep.analysis.shortfalls import (
     explain_few_seeds,
     explain_no_complete_trial,
 )
+from sweep.analysis.statistics import read_numbers
 from sweep.cli.app import print_answer, print_lines
 from sweep.cli.check import format_data, print_advice, show_inspection
 from sweep.cli.display import Display
@@ -78,16 +79,7 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
             session.forecaster.estimate_breakdowns(session.store)
         records = session.store.trial_records(spec.name)
         report = Path(write_report(session.records_place, out=session.folder))
-        num_waiting = len(list_waiting(session.store.database, spec.name))
-        frames = load_frames(session.records_place)
-        shortfalls = _find_shortfalls(session, frames, records, stopped)
-    document = _summarize(spec, estimate_times(frames, records)) | shortfalls
-    document |= {
-        "report": str(report),
-        "stopped": stopped.reason if stopped else None,
-        "num_earlier": len(session.earlier),
-        "num_enqueued": num_waiting,
-    }
+        document = _summarize(session, records, stopped) | {"report": str(report)}
     seconds, price = time.monotonic() - began, spec.price
     document |= {"seconds": seconds, "price": price and price.of(seconds), "currency": spec.currency}
     is_failure = stopped is not None and stopped.is_failure
@@ -97,7 +89,7 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
 
 def _find_commands(session: Session) -> StudyCommands:
     place, origin = hide_credentials(session.records_place), session.options.origin
-    return find_study_commands(session.spec.name, session.spec, place, origin, origin.plugin)
+    return find_study_commands(session.spec.name, place, origin, origin.plugin)
 
 
 def _opening_lines(session: Session) -> list[str]:
@@ -113,36 +105,28 @@ def _opening_lines(session: Session) -> list[str]:
 
 def estimate_times(frames: Frames, records: list[TrialRecord]) -> list[TrialRecord]:
     """``records`` with the times that the page shows, which probes and other trials correct."""
-    times = apply_times(frames.trials, frames.probes).set_index("number")
+    trials, rows = apply_times(frames.trials, frames.probes), {}
+    for name in filter(lambda name: METRICS[name].is_speed, METRICS):
+        rows[name] = dict(zip(trials["number"].tolist(), read_numbers(trials, name).tolist(), strict=True))
     estimated = []
     for record in records:
-        own = {name: float(times.at[record.number, name]) for name in record.measurements if METRICS[name].is_speed}
+        own = {name: rows[name][record.number] for name in rows.keys() & record.measurements.keys()}
         estimated.append(replace(record, measurements=record.measurements | own))
     return estimated
 
 
-def _find_shortfalls(
-    session: Session, frames: Frames, records: list[TrialRecord], stopped: Stopped | None
-) -> dict[str, Any]:
-    """What the study asked for and its records lack."""
-    is_cut_short = stopped is not None and bool(list_confirmations(frames, records, session.spec))
-    reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")
-    return {
-        "missing_objectives": count_missing_objectives(frames),
-        "confirmation_shortfall": reason or None,
-        "few_seeds": explain_few_seeds(select_comparable(frames)) or None,
-        "no_complete_trial": explain_no_complete_trial(frames) or None,
-    }
-
-
-def _summarize(spec: StudySpec, records: list[TrialRecord]) -> dict[str, Any]:
+def _summarize(session: Session, records: list[TrialRecord], stopped: Stopped | None) -> dict[str, Any]:
+    """How the trials ended, the front, and what the study asked for and its records lack."""
+    spec, frames = session.spec, load_frames(session.records_place)
     reused = [record for record in records if record.reused_from]
     front = [
         {"number": record.number}
         | {"config": {path: flatten_config(record.config)[path] for path in spec.space}}
         | {name: record.measurements[name] for name in spec.objectives}
-        for record in find_front(records, spec.objectives)
+        for record in find_front(estimate_times(frames, records), spec.objectives)
     ]
+    is_cut_short = stopped is not None and bool(list_confirmations(frames, records, spec))
+    reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")
     return {
         "study": spec.name,
         "num_trials": len(records),
@@ -151,6 +135,13 @@ def _summarize(spec: StudySpec, records: list[TrialRecord]) -> dict[str, Any]:
         "reused_seconds": sum(record.measurements.get("total_seconds", 0.0) for record in reused),
         "confirmed": count_confirmations(records) | {"seeds_at_most": spec.confirm.seeds},
         "front": front,
+        "missing_objectives": count_missing_objectives(frames),
+        "confirmation_shortfall": reason or None,
+        "few_seeds": explain_few_seeds(select_comparable(frames)) or None,
+        "no_complete_trial": explain_no_complete_trial(frames) or None,
+        "stopped": stopped.reason if stopped else None,
+        "num_earlier": len(session.earlier),
+        "num_enqueued": len(list_waiting(session.store.database, spec.name)),
     }
 
 
@@ -168,12 +159,29 @@ def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]
     """The forecast of a study, for people; with the price of its time where that of an hour is known."""
     if not forecast.num_trials and not forecast.num_confirm:
         return ["forecast: no trial is left to train"]
-    lines = [f"forecast: {_count_trainings(forecast)}: {describe_time(forecast)}"]
-    amounts = _price_forecast(forecast, price)
-    middle, low, high, currency = amounts.values()
-    if middle is not None:
-        lines.append(f"forecast: price about {describe_price(middle, low, high, currency)}")
-    return [*lines, f"forecast: {_memory_text(forecast)}"]
+    middle, low, high = (
+        forecast.expected_total_seconds,
+        forecast.expected_total_seconds_low,
+        forecast.expected_total_seconds_high,
+    )
+    takes = "the time is unknown, because nothing could be probed"
+    if middle is not None and low is not None and high is not None:
+        # what the sampler proposes, what is confirmed and what ends early is not known beforehand
+        interval = f"90 % interval {format_value('seconds', low)} to {format_value('seconds', high)}"
+        takes = f"about {format_value('seconds', middle)} ({interval})"
+    if forecast.is_cut_by_timeout:
+        takes += "; the timeout may end it earlier"
+    lines = [f"forecast: {_count_trainings(forecast)}: {takes}"]
+    amount, *bounds_of_price, currency = _price_forecast(forecast, price).values()
+    if amount is not None:
+        lines.append(f"forecast: price about {describe_price(amount, *bounds_of_price, currency)}")
+    bounds = (forecast.peak_memory_bytes_low, forecast.peak_memory_bytes_high)
+    span = " to ".join(format_value("bytes", bound) for bound in bounds)
+    refused = forecast.num_not_fitting
+    verdict = f"about {refused} proposals will not fit" if refused else "all fit"
+    limit = format_value("bytes", forecast.memory_limit_bytes)
+    fit = f"is unknown; the limit is {limit}" if None in bounds else f"{span}; {verdict} into {limit}"
+    return [*lines, f"forecast: peak memory {fit}"]
 
 
 def _count_trainings(forecast: Forecast) -> str:
@@ -184,31 +192,3 @@ def _count_trainings(forecast: Forecast) -> str:
     if forecast.num_reused:
         trials += f", {forecast.num_reused} of them reused from records"
     return f"{trials}, and {confirming} to confirm" if forecast.num_confirm else trials
-
-
-def describe_time(forecast: Forecast) -> str:
-    """The forecast time with its interval, in words."""
-    middle, low, high = (
-        forecast.expected_total_seconds,
-        forecast.expected_total_seconds_low,
-        forecast.expected_total_seconds_high,
-    )
-    if middle is None or low is None or high is None:
-        return "the time is unknown, because nothing could be probed"
-    # what the sampler proposes, what is confirmed and what ends early is not known beforehand
-    interval = f"90 % interval {format_value('seconds', low)} to {format_value('seconds', high)}"
-    text = f"about {format_value('seconds', middle)} ({interval})"
-    return f"{text}; the timeout may end it earlier" if forecast.is_cut_by_timeout else text
-
-
-def _memory_text(forecast: Forecast) -> str:
-    low, high = forecast.peak_memory_bytes_low, forecast.peak_memory_bytes_high
-    limit = format_value("bytes", forecast.memory_limit_bytes)
-    if low is None or high is None:
-        return f"peak memory is unknown; the limit is {limit}"
-    span = (
-        format_value("bytes", low) if low == high else f"{format_value('bytes', low)} to {format_value('bytes', high)}"
-    )
-    refused = forecast.num_not_fitting
-    verdict = f"about {refused} proposals will not fit" if refused else "all fit"
-    return f"peak memory {span}; {verdict} into {limit}"

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import format_count
-from sweep.config.scaling import scale_lr
-from sweep.config.sections import OptimizerSection, RulesSection
+from sweep.config.sections import RulesSection
 from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
 from sweep.config.tables import OPTIMIZERS, SCHEDULES, has_batch_statistics
 from sweep.config.trial import Scalar, TrialConfig, default_settings, flatten_config
@@ -193,22 +192,6 @@ def _leaves_rate(case: _Case) -> _Facts:
     return {"smallest": sizes[0], "largest": sizes[-1], "finding": f"lr_rule_{rule}"}
 
 
-def _leaves_decay(case: _Case) -> _Facts:
-    decayed = case._replace(corners=[each for each in case.corners if _decays_by_batch(each.optimizer, each.rules)])
-    if not decayed.corners or not decayed.varies_widely or case.is_swept("optimizer.weight_decay"):
-        return None
-    by_lr = all(OPTIMIZERS[config.optimizer.name].decays_by_lr for config in decayed.corners)
-    rule, sizes = "timescale" if by_lr else "sqrt", decayed.sizes
-    return {"smallest": sizes[0], "largest": sizes[-1], "rule": rule, "finding": f"weight_decay_{rule}"}
-
-
-def _decays_by_batch(section: OptimizerSection, rules: RulesSection) -> bool:
-    # A larger batch takes fewer steps in an epoch; only a rate that grows in proportion makes up for them.
-    at_twice = scale_lr(section, rules, 2 * rules.reference_batch)
-    rises_with_rate = OPTIMIZERS[section.name].decays_by_lr and math.isclose(at_twice, 2 * section.lr)
-    return section.weight_decay > 0 and rules.weight_decay == "none" and not rises_with_rate
-
-
 def _has_no_effect(
     case: _Case, path: str, holds: Callable[[TrialConfig], bool], requires: str, through: Sequence[str]
 ) -> _Facts:
@@ -351,12 +334,6 @@ _PITFALLS = (
         "A larger batch requires a larger rate; otherwise the study measures an unsuitable rate, not a batch. "
         "Goyal et al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
         'set rules.lr = "auto", or sweep optimizer.lr'),
-    _Pitfall("decay_does_not_follow", "rules.weight_decay", _leaves_decay,
-        "The effective batch size varies from {smallest} to {largest} at one weight decay.",
-        "A larger batch takes fewer steps in an epoch, and the weights decay by a share in each step: large "
-        "batches are regularized less. The best timescale of the decay is stable in epochs (Wang and Aitchison "
-        "2024).",
-        'set rules.weight_decay = "{rule}", or sweep optimizer.weight_decay'),
     *_list_effects(),
     _Pitfall("rule_without_reference", "rules.reference_batch", _lacks_reference,
         "By {rules} values count from an effective batch size of {reference}, which the study neither "

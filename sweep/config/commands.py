@@ -9,7 +9,6 @@ from pathlib import Path
 
 from studies import shipped_studies
 from sweep.config.study import StudySpec
-from sweep.config.study_file import flatten_section, load_study
 from sweep.config.trial import default_settings, replace_keys
 
 _USUAL_ROOT = Path("runs")
@@ -137,15 +136,15 @@ def name_foreign_commands(name: str, place: str) -> StudyCommands:
 
 
 def find_study_commands(
-    name: str, spec: StudySpec | None, place: str = "", origin: StudyOrigin | None = None, plugin: str = ""
+    name: str, place: str = "", origin: StudyOrigin | None = None, plugin: str = ""
 ) -> StudyCommands:
     """Commands about the study ``name``, whose records were read from ``place`` and whose trials used ``plugin``.
 
-    They repeat what the user typed, the ``origin``. Where that is not on record, a shipped study is given by its name
-    and the changes: ``quickstart_noise`` is taken for ``quickstart`` where ``--set`` can make the one of the other. Any
-    other study is given by a file of its name.
+    They repeat what the user typed, the ``origin``. Where that is not on record, as of a study that Python code ran, it
+    is the shipped study of this name, or a file of it.
     """
-    origin = origin if origin and origin.argument else _guess_origin(name, spec)
+    if origin is None or not origin.argument:
+        origin = StudyOrigin(argument=name if name in shipped_studies() else f"{name}.toml")
     return StudyCommands(
         name=name,
         argument=origin.argument,
@@ -156,17 +155,6 @@ def find_study_commands(
     )
 
 
-def _guess_origin(name: str, spec: StudySpec | None) -> StudyOrigin:
-    shipped = shipped_studies()
-    prefixes = [study for study in shipped if name == study or name.startswith(f"{study}_")]
-    if prefixes and spec is not None:
-        nearest = max(prefixes, key=len)
-        changes = _find_changes(load_study(shipped[nearest]), spec)
-        if changes is not None:
-            return StudyOrigin(argument=nearest, changes=changes)
-    return StudyOrigin(argument=name if name in prefixes else f"{name}.toml")
-
-
 def _record_options(name: str, place: str) -> tuple[str, ...]:
     if "://" in place:
         return ("--store", place.partition("#")[0])
@@ -175,20 +163,6 @@ def _record_options(name: str, place: str) -> tuple[str, ...]:
     # records that are not in a folder of the study's name were moved or exported: no study can be resumed there
     is_usual = folder.name != name or folder.parent == _USUAL_ROOT
     return () if is_usual else ("--root", str(folder.parent))
-
-
-def _find_changes(shipped: StudySpec, spec: StudySpec) -> dict[str, object] | None:
-    # None where --set cannot make the one of the other: it fixes swept keys and adds none
-    if any(shipped.space.get(path) != parameter for path, parameter in spec.space.items()):
-        return None
-    changes: dict[str, object] = {} if spec.name == shipped.name else {"name": spec.name}
-    for key in ("seed", "objectives", "sampler", "pruner"):
-        if getattr(spec, key) != getattr(shipped, key):
-            changes[key] = getattr(spec, key)
-    for section in ("confirm", "answer"):
-        usual, given = (flatten_section(getattr(study, section)) for study in (shipped, spec))
-        changes |= {f"{section}.{key}": value for key, value in given.items() if usual[key] != value}
-    return changes | {key: value for key, value in spec.base.items() if shipped.base.get(key) != value}
 
 
 def train_command(settings: Mapping[str, object], seed: int, plugin: str = "") -> str:

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from sweep.config.sections import MOST_DROPOUT, MOST_LABEL_SMOOTHING, BatchSection, OptimizerSection, RulesSection
+from sweep.config.sections import BatchSection, OptimizerSection, RulesSection
 from sweep.config.tables import OPTIMIZERS
 
 # The power of the batch in the rules that have a fixed one.
@@ -104,19 +104,10 @@ def scale_ema_decay(decay: float | None, rules: RulesSection, global_batch: int)
     return decay ** _ratio(rules, global_batch) if rules.ema == "power" else decay
 
 
-def scale_dropout(dropout: float, rules: RulesSection, global_batch: int) -> float:
-    """Dropout for that global batch, at most ``MOST_DROPOUT`` with a rule: a rule of thumb, by which a larger batch,
-    whose gradients are less noisy, is regularized more."""
-    if rules.dropout == "none":
-        return dropout
-    return min(dropout * _factor(rules.dropout, _ratio(rules, global_batch)), MOST_DROPOUT)
-
-
-def scale_label_smoothing(smoothing: float, rules: RulesSection, global_batch: int) -> float:
-    """Label smoothing, as :func:`scale_dropout`; at most ``MOST_LABEL_SMOOTHING`` with a rule."""
-    if rules.label_smoothing == "none":
-        return smoothing
-    return min(smoothing * _factor(rules.label_smoothing, _ratio(rules, global_batch)), MOST_LABEL_SMOOTHING)
+def scale_regularizer(value: float, rule: str, most: float, rules: RulesSection, global_batch: int) -> float:
+    """Dropout or label smoothing for that global batch, raised by a ``rule`` to ``most`` at most: a rule of thumb, by
+    which a larger batch, whose gradients are less noisy, is regularized more."""
+    return value if rule == "none" else min(value * _factor(rule, _ratio(rules, global_batch)), max(value, most))
 
 
 def grade_warmup(warmup: float, rules: RulesSection, global_batch: int) -> float:

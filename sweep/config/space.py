@@ -179,12 +179,8 @@ def flatten_space(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def count_grid_points(space: Space) -> int | None:
     """Number of points of the space; None where a parameter is continuous."""
-    size = 1
-    for parameter in space.values():
-        if parameter.grid_values is None:
-            return None
-        size *= len(parameter.grid_values)
-    return size
+    values = [parameter.grid_values for parameter in space.values()]
+    return None if None in values else math.prod(map(len, filter(None, values)))
 
 
 def pick_grid_point(space: Space, index: int) -> dict[str, Any]:

@@ -146,14 +146,6 @@ def _set_within(table: Any, path: str, value: Any) -> dict[str, Any]:
     return inside | {head: _set_within(inside.get(head), rest, value) if rest else value}
 
 
-def flatten_section(section: Section) -> dict[str, Any]:
-    """The values of a section by key, and of the sections within it by dotted key."""
-    flat: dict[str, Any] = {}
-    for key, value in section.model_dump().items():
-        flat |= {f"{key}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {key: value}
-    return flat
-
-
 def admit_recorded(study: dict[str, Any]) -> None:
     """Adds the models and data sets that a recorded study names, without their functions, so that its records can be
     read where its plug-in is not loaded."""

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
-from sweep.config.scaling import find_lost_beta, grade_warmup, scale_dropout, scale_epochs, scale_label_smoothing
+from sweep.config.scaling import find_lost_beta, grade_warmup, scale_epochs, scale_regularizer
 from sweep.config.sections import (
     BUDGETS,
     MOST_DROPOUT,
@@ -127,18 +127,6 @@ class TrialConfig(Section):
                 f"rules.epochs = {rules.epochs!r} has no epochs to scale, the budget is {given}; give "
                 "budget.epochs, or set rules.epochs = 'none'"
             )
-        capped = (
-            ("model.dropout", self.model.dropout, rules.dropout, MOST_DROPOUT),
-            ("regularization.label_smoothing", self.regularization.label_smoothing, rules.label_smoothing,
-             MOST_LABEL_SMOOTHING),
-        )  # fmt: skip
-        for name, value, rule, most in capped:
-            if rule != "none" and value > most:
-                key = f"rules.{name.partition('.')[2]}"
-                raise ValueError(
-                    f"{name} = {value:g} is above {most:g}, which {key} = {rule!r} does not exceed; lower the first, "
-                    f"or set {key} = 'none'"
-                )
         if lost := find_lost_beta(self.optimizer, rules, size):
             raise ValueError(
                 f"rules.betas = {rules.betas!r} brings {lost[0]} to {lost[1]:g} at an effective batch size of {size}, "
@@ -159,11 +147,13 @@ class TrialConfig(Section):
         without these rules. The rules of the optimizer and of averaging stay: their results are no configuration keys.
         """
         rules, size = self.rules, self.global_batch_size
-        smoothing = scale_label_smoothing(self.regularization.label_smoothing, rules, size)
+        dropout = scale_regularizer(self.model.dropout, rules.dropout, MOST_DROPOUT, rules, size)
+        smoothing = self.regularization.label_smoothing
+        smoothing = scale_regularizer(smoothing, rules.label_smoothing, MOST_LABEL_SMOOTHING, rules, size)
         applied = dict.fromkeys(("dropout", "label_smoothing", "warmup", "epochs"), "none")
         return self.model_copy(
             update={
-                "model": self.model.model_copy(update={"dropout": scale_dropout(self.model.dropout, rules, size)}),
+                "model": self.model.model_copy(update={"dropout": dropout}),
                 "regularization": self.regularization.model_copy(update={"label_smoothing": smoothing}),
                 "schedule": self.schedule.model_copy(
                     update={"warmup": grade_warmup(self.schedule.warmup, rules, size)}

@@ -265,7 +265,7 @@ class Frames:
         """Commands about the study ``name`` of these records."""
         if self.source is not None:
             return name_foreign_commands(name, self.place)
-        commands = find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
+        commands = find_study_commands(name, self.place, self.origin, self.plugin)
         return replace(commands, export=self.place) if self.is_exported else commands
 
     @cached_property

@@ -24,7 +24,7 @@ URLS = [
     "postgresql+psycopg://u:canary@[::1/x", "postgresql+psycopg://u:canary@127.0.0.1:1/x?sslmode=nonsense",
     "nonsense://u:canary@127.0.0.1/x", "u:canary@127.0.0.1/x",
 ]  # fmt: skip
-COMMANDS = ("run quickstart --store", "run quickstart --warm-start", "report --out out", "export --to csv out",
+COMMANDS = ("run quickstart --store", "report --out out", "export --to csv out",
             "recommend", "check", "compare .", "dashboard")  # fmt: skip
 
 

@@ -106,7 +106,6 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
     document |= {
         "report": str(report),
         "stopped": stopped.reason if stopped else None,
-        "num_earlier": len(session.earlier),
         "num_enqueued": num_waiting,
     }
     seconds, price = time.monotonic() - began, spec.price
@@ -125,8 +124,6 @@ def _opening_lines(session: Session) -> list[str]:
     lines = format_forecast(session.forecast(), session.spec.price)
     if num_again := len(session.repeated_crashes.to_repeat):
         lines.append(f"tried again: {format_count(num_again, 'trial')} that failed in the same way")
-    if session.earlier:
-        lines.append(f"warm start: the sampler has seen {len(session.earlier)} earlier trials")
     if session.options.executor.is_packed:
         lines.append(f"packed: {session.executor.slots} concurrent trials; time and memory come from solo probes")
     return lines

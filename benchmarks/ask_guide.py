@@ -65,7 +65,7 @@ def _run_oracle(name: str, place: Path) -> Json | None:
     assert spec.search_timeout is not None
     more = {"timeout": spec.timeout, "search_timeout": spec.search_timeout, "trials": spec.trials}
     sets = [word for key, value in more.items() for word in ("--set", f"{key}={_MORE_TIME * value}")]
-    return _run_study("run", find_file(name, place), place / "oracle", *sets, "--reuse", "none")
+    return _run_study("run", find_file(name, place), place / "oracle", *sets, "--no-reuse")
 
 
 def _run_study(command: str, file: Path, records: Path, *words: str) -> Json | None:

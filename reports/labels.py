@@ -150,7 +150,7 @@ def describe_range(unit: str, low: float, high: float) -> str:
     return f"{text} {shown.suffix}".strip() + beyond
 
 
-def format_effect(unit: str, value: float, low: float, high: float, num_seeds: int = 0) -> str:
+def format_effect(unit: str, value: float, low: float = math.nan, high: float = math.nan, num_seeds: int = 0) -> str:
     """A value with its confidence interval, where there is one: "1.50 times (1.25 to 1.75 times)"."""
     if not math.isfinite(value):
         return "unknown"

@@ -167,7 +167,7 @@ def _show_facts(answer: Answer) -> _ViewPart:
         (
             (fact.statement, f"{fact.detail}; n = {fact.n}" if fact.detail else ""),
             (
-                format_effect(fact.unit, fact.value, fact.low, fact.high),
+                format_effect(fact.unit, fact.value),
                 f"not enough data; run: {fact.missing}" if fact.missing else "",
             ),
         )

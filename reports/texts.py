@@ -100,8 +100,6 @@ USE_TITLES = {
     "fine_tune": "Fine-tuning",
     "distributed": "On several devices",
 }
-_NEGLIGIBLE = 1e-3  # regret as a share of the value
-_REGRET = "Expected regret (how much the truly best configuration is better, on average)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,17 +142,11 @@ def describe_uses(answer: Answer) -> list[Card]:
 
 def _describe_confidence(item: Recommendation) -> str:
     state = "settled" if item.is_settled else "not settled"
-    sure = (
+    return (
         f"The probability that nothing tried is better by more than the tolerance is "
         f"{format_probability(item.probability)} ({state}); the probability of being on the Pareto front is "
-        f"{format_probability(item.on_front)}"
+        f"{format_probability(item.on_front)}."
     )
-    if item.regret_metric not in item.values:
-        return f"{sure}."
-    if item.regret < _NEGLIGIBLE * item.values[item.regret_metric].median:
-        return f"{sure}. {_REGRET} is negligible."
-    unit = METRICS[item.regret_metric].unit
-    return f"{sure}. {_REGRET}: {format_value('fraction difference' if unit == 'fraction' else unit, item.regret)}."
 
 
 def _compare_next(following: NextBest) -> str:

@@ -160,20 +160,6 @@ def test_an_answer_that_is_not_settled_names_what_it_requires() -> None:
     assert (lenient.confidence, lenient.tolerance.accuracy) == (0.51, 0.03)
 
 
-def test_a_shipped_study_is_called_by_its_name() -> None:
-    answer = recommend(study(spec=make_spec(name="quickstart")))
-    assert answer.uses["fine_tune"].missing == (
-        "sweep train quickstart --set model.name=resnet8 --save quickstart_weights.safetensors && sweep run quickstart "
-        "--set name=quickstart_fine_tune --set model.name=resnet8 --set model.weights=quickstart_weights.safetensors"
-    )
-    assert str(answer.uses["distributed"].missing).startswith("sweep run quickstart --set name=quickstart_distributed")
-
-
-def test_no_command_sets_what_the_study_refuses() -> None:
-    spec = make_spec(base={"diagnostics.noise_scale": True})
-    assert recommend(study(spec=spec), uses=("distributed",)).uses["distributed"].missing is None
-
-
 def test_fine_tuning_and_ranks_are_answered_by_trials_that_did_so() -> None:
     tuned = trial(5, 0.97, 30.0, **{"config.model.weights": "w.safetensors"})
     ranks = trial(6, 0.95, 20.0, **{"config.distributed.world_size": 2})
@@ -242,7 +228,6 @@ def test_a_lucky_single_seed_does_not_beat_confirmed_ones() -> None:
     item = recommend(study(*confirmed_rows(), better)).uses["accuracy"]
     assert item.number == ACCURATE["number"]
     assert 0 < item.probability < 0.2
-    assert item.regret == pytest.approx(0.006, abs=0.001)
     assert not item.is_settled
     assert item.missing == "sweep run made.toml --set confirm.share=1.0"
     # none with fresh seeds may be right: none is named
@@ -278,26 +263,6 @@ def test_devices_and_data_sets_are_not_mixed() -> None:
     assert len(answer.notes) == 5
     assert "'cifar10' are compared; 4 complete trials of others are not in the estimates" in answer.notes[0]
     assert "'cpu: made' are compared; 4 complete trials of others are not in the estimates" in answer.notes[1]
-
-
-def test_fresh_seeds_of_another_device_are_named_with_what_to_do() -> None:
-    seeds = confirm(ACCURATE, 15, [(0.951, 99.0), (0.949, 101.0), (0.950, 102.0)])
-    away = [row | {"device": "cuda: other"} for row in seeds[1:]]
-    answer = recommend(study(seeds[0], *away, spec=make_spec(confirm={"seeds": 3})))
-    assert answer.uses["accuracy"].number is None  # one fresh seed is left of three
-    (note,) = [each for each in answer.notes if "confirming trials left out" in each]
-    assert note == (
-        "2 confirming trials left out: run on the device 'cuda: other', while the trials that are compared ran on "
-        "'cpu: made'. The limits of confirm count such trials. For fresh seeds in their place, continue on "
-        "'cpu: made': sweep run made.toml --set confirm.share=1.0 --set confirm.seeds=20"
-    )
-    assert not [each for each in recommend(study(*seeds)).notes if "left out" in each]
-
-
-def test_flags_are_counted() -> None:
-    answer = recommend(study(trial(5, 0.93, 50.0, quality_flags="few_steps")))
-    said = "1 of 6 trials have quality warnings: few steps timed (1)."
-    assert f"{said} For the trials and what to do, run sweep check made" in answer.notes
 
 
 def test_times_of_one_cost_are_pooled_only_where_they_agree() -> None:
@@ -394,8 +359,6 @@ def test_the_noise_scale_is_of_the_training_and_no_critical_batch() -> None:
     assert facts.keys() == {"largest_micro_batch", "throughput_knee", "noise_scale"}
     noise = facts["noise_scale"]
     assert (noise.value, noise.n) == (101.5, 4)
-    assert math.isnan(noise.low)
-    assert math.isnan(noise.high)  # the configurations are no repeats of one measurement
     assert "momentum: median over 4 configurations" in noise.detail
     assert "in 1 further configuration the estimate of |G|^2 is not above 0; " in noise.detail
     assert "in 1 further configuration fewer than 10 steps were measured" in noise.detail

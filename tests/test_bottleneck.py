@@ -189,7 +189,7 @@ def test_a_check_says_what_held_trials_up_and_what_to_change(tmp_path: Path) -> 
     assert slowed.name == "slowed by others"  # nothing stands for one of them
     assert slowed.found.startswith("2 of 5 trials: ")
     assert slowed.found.endswith("(another time stands for 1)")
-    assert all("--reuse none" in check.remedy for check in (slowed, busy))
+    assert all("--no-reuse" in check.remedy for check in (slowed, busy))
     assert [check.status for check in (compute, spread, slowed, busy)] == ["ok", "noticed", "note", "noticed"]
 
 

@@ -1,8 +1,5 @@
 """Trials that crash in the same way stop a study after the second, and the same command tries them again."""
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -10,38 +7,17 @@ from typing import Any
 
 import optuna
 import pytest
-from cli_calls import call_sweep
 from optuna.trial import TrialState
 from records_factory import fill_mirror, make_spec, make_store
 from test_tuner import run
 
-from sweep import load_frames
 from sweep.config.study import StudySpec
-from sweep.config.tables import MODELS, ModelEntry
 from sweep.config.trial import TrialConfig
 from sweep.records.messages import Ending
 from sweep.records.store import Store
 from sweep.search.breaker import CircuitBreaker
 from sweep.search.optuna import open_read_only
 from sweep.search.tuner import Stopped
-
-PLUGIN = """
-from pathlib import Path
-
-from torch import nn
-
-from sweep.config.tables import MODELS
-
-
-def perceptron(section, shape):
-    del section
-    (Path(__file__).parent / "start.txt").read_text()
-    return nn.Sequential(nn.Flatten(), nn.Linear(shape.channels * shape.side**2, shape.num_classes))
-
-
-MODELS["perceptron"] = perceptron
-"""
-STORM_STUDY = Path(__file__).parent / "faults" / "storm_study.py"
 
 
 def crash(error: str, cause: str = "") -> Ending:
@@ -50,7 +26,7 @@ def crash(error: str, cause: str = "") -> Ending:
 
 def listen(*endings: Ending) -> str:
     """What the circuit breaker of a study with a complete trial says after ``endings``."""
-    breaker = CircuitBreaker(make_spec(), has_complete=True)
+    breaker = CircuitBreaker(has_complete=True)
     for ending in endings:
         breaker.record_ending(TrialConfig(), ending)
     return breaker.reason
@@ -94,16 +70,6 @@ def test_another_ending_between_two_crashes_begins_anew() -> None:
     assert listen(crash("b"), crash("b")) == (
         "2 trials in a row crashed in the same way: b. To have them tried again, fix that"
     )
-
-
-def test_the_quoted_message_is_that_of_the_exception_and_not_endless() -> None:
-    many = "cannot be used:\n" + "\n".join(f"  {index}.png is empty" for index in range(900)) + "\nRepair them."
-    reason = listen(crash(many), crash(many))
-    assert reason.splitlines()[0].endswith("in the same way: cannot be used:")
-    assert reason.splitlines()[-1] == "Repair them. To have them tried again, fix that"
-    assert len(reason.splitlines()) == 8
-    error = make_traceback("KeyError: 'a'")
-    assert "same way: KeyError: 'a'. To" in listen(crash(error), crash(error))
 
 
 # ---------------------------------------------------------------------- the same study again
@@ -207,73 +173,3 @@ def test_trials_that_the_machine_lost_are_not_tried_again(store: Store, spec: St
         store.finish_trial("s", number, Ending(outcome="crashed", error="its attempts ended by SIGKILL"))
     run(store, spec)
     assert len(outcomes(store)) == spec.trials
-
-
-# ---------------------------------------------------------------------- real trainings of a plug-in that lacks a file
-
-STUDY = {
-    "name": "mine",
-    "question": "Does it run after all?",
-    "objectives": ["val_accuracy"],
-    "trials": 3,
-    "sampler": "random",
-    "confirm": {"max_configurations": 1, "seeds": 1},
-    "base": {
-        "model.name": "perceptron", "data.name": "digits", "data.subset": 128, "budget.epochs": 1,
-        "schedule.warmup": 0.0,
-    },
-    "space": {"optimizer.lr": {"log": [0.001, 0.01]}},
-}  # fmt: skip
-
-
-@pytest.mark.wide
-def test_the_same_command_tries_again_what_crashed_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS, "perceptron", ModelEntry(build=None))  # forgotten afterwards
-    (tmp_path / "mine.py").write_text(PLUGIN)
-    table = {key: value for key, value in STUDY.items() if not isinstance(value, dict)}
-    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
-    lines += ["confirm = { max_configurations = 1, seeds = 1 }", "[base]"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in STUDY["base"].items()]
-    (tmp_path / "mine.toml").write_text("\n".join([*lines, "[space]", '"optimizer.lr" = { log = [0.001, 0.01] }']))
-    command = ("run", "mine.toml", "--plugin", "mine.py", "--json")
-
-    failed = call_sweep(*command, cwd=tmp_path)
-    assert failed.returncode == 1, failed.stderr
-    stopped = json.loads(failed.stdout)["stopped"]
-    assert stopped.startswith("2 trials in a row crashed in the same way: FileNotFoundError: [Errno 2] No such file")
-    assert stopped.endswith("start.txt'. To have them tried again, fix that, then run the same command again.")
-    assert stopped in failed.stderr
-    assert "tried again" not in failed.stderr.replace(stopped, "")
-    assert load_frames(tmp_path / "runs/mine").trials["outcome"].tolist() == ["crashed"] * 2
-
-    (tmp_path / "start.txt").write_text("")
-    mended = call_sweep(*command, cwd=tmp_path)
-    assert mended.returncode == 0, mended.stderr
-    assert "tried again: 2 trials that failed in the same way" in mended.stderr
-    assert "forecast: 3 trials" in mended.stderr
-    answer = json.loads(mended.stdout)
-    assert answer["outcomes"] == {"crashed": 2, "complete": 4}
-    trials = load_frames(tmp_path / "runs/mine").trials
-    assert trials["phase"].tolist() == ["search"] * 5 + ["confirm"]
-    assert trials["outcome"].tolist() == ["crashed"] * 2 + ["complete"] * 4
-    assert trials["config.optimizer.lr"].tolist()[2:4] == trials["config.optimizer.lr"].tolist()[:2]
-
-
-@pytest.mark.wide
-def test_what_crashed_side_by_side_is_tried_again_too(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(PLUGIN)
-    options = {"root": str(tmp_path), "plugin": str(tmp_path / "mine.py"), "reuse": False}
-    argument = json.dumps({"spec": STUDY | {"trials": 5, "confirm": {"seeds": 0}}, "options": options})
-
-    def run_two_at_once() -> list[str]:
-        subprocess.run([sys.executable, str(STORM_STUDY), argument], check=True, timeout=240)
-        return load_frames(tmp_path / "mine").trials["outcome"].tolist()
-
-    crashed = run_two_at_once()
-    assert set(crashed) == {"crashed"}
-    assert 2 <= len(crashed) <= 3  # one may have begun before the second ended
-    (tmp_path / "start.txt").write_text("")
-    assert run_two_at_once() == crashed + ["complete"] * 5
-    rates = load_frames(tmp_path / "mine").trials["config.optimizer.lr"].tolist()
-    assert rates[len(crashed) : 2 * len(crashed)] == rates[: len(crashed)]
-    assert len(set(rates)) == 5

@@ -100,7 +100,7 @@ def test_a_second_study_takes_equal_trials_from_the_first(ran: Ran) -> None:
     assert f"reused {len(copied)} trials from earlier records, which saved" in result.stderr
     assert copied["reused_from"].str.fullmatch("(tiny|first)/[0-9]+").all()
     assert copied["val_accuracy"].tolist() == first["val_accuracy"].tolist()
-    fresh = ("--fresh", "--reuse", "none", "--trials", "1", "--set", "confirm.seeds=0")
+    fresh = ("--fresh", "--no-reuse", "--trials", "1", "--set", "confirm.seeds=0")
     result = call_sweep("run", "copy.toml", *fresh, *INLINE, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert load_frames(folder / "runs/copy").trials["reused_from"].tolist() == [""]
@@ -208,9 +208,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "empty image folder": (["run", "tiny.toml", "--set", "data.name=imagefolder", "--set", "data.root=empty"], "empty"),
     "a store that is no URL": (["run", "tiny.toml", "--store", "records"], "--store records: not a database URL"),
     "a root that is a file": (["run", "tiny.toml", "--root", "tiny.toml"], "choose another folder with --root"),
-    "two minds about reuse": (["run", "tiny.toml", "--reuse", "runs", "--reuse", "none"], "exclude each other"),
     "weights into nowhere": (["train", "--save", "nowhere/w.safetensors"], "the folder cannot be written"),
-    "missing reuse": (["run", "tiny.toml", "--reuse", "nowhere"], "--reuse nowhere"),
     "records that are not ours": (["export", "foreign", "out"], "study.sqlite: it is no store of this program"),
     "a list of a study and of keys": (["list", "quickstart", "--keys"], "exclude each other"),
     "a change of this machine": (["check", "--set", "batch.micro=3"], "--set requires a study"),

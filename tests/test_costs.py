@@ -15,7 +15,7 @@ from frames_factory import make_spec as make_made_spec
 from records_factory import make_spec
 from table_factory import table_spec
 
-from sweep.analysis.comparable import ComparableTrials, select_comparable, summarize_configurations
+from sweep.analysis.comparable import ComparableTrials, select_comparable
 from sweep.analysis.costs import (
     EQUAL,
     MEASURED,
@@ -26,13 +26,11 @@ from sweep.analysis.costs import (
     estimate_times,
     list_references,
     read_observed,
-    read_references,
 )
 from sweep.analysis.recommendation import recommend
 from sweep.config.trial import TrialConfig, build_config, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
-from sweep.measurement.device import measure_reference_seconds
 from sweep.probing.prober import Prober, ProbeSettings, SoloProbes, estimate_record_times
 from sweep.probing.shape import derive_shape, digest_trial_shape, find_largest_accumulation
 from sweep.records.loading import load_frames
@@ -91,7 +89,7 @@ def frame_of(probes: Sequence[ProbeRecord]) -> pd.DataFrame:
 def judge(*rows: dict[str, Any], probes: Sequence[ProbeRecord] = ()) -> list[tuple[float, str]]:
     """The time to use of each trial, and where it is from."""
     trials = frames_of(make_made_spec(), [{"number": number} | row for number, row in enumerate(rows)]).trials
-    by_frame, by_records = read_references(frame_of(probes)), list_references(probes)
+    by_frame, by_records = list_references(frame_of(probes)), list_references(probes)
     assert by_frame == by_records
     times = estimate_times(clock_trials(trials), by_frame)
     return [(pytest.approx(seconds), str(source)) for seconds, source in zip(times.seconds, times.sources, strict=True)]
@@ -211,19 +209,6 @@ def compare(rows: list[dict[str, Any]], probe_seconds: float | None = None) -> C
         row |= {"step_seconds_mean": probe_seconds / 20, "update_seconds": probe_seconds / 20, "quality_flags": ""}
         made = replace(made, probes=pd.DataFrame([row]))
     return select_comparable(made)  # type: ignore[arg-type]
-
-
-def test_with_ten_of_twenty_trials_disturbed_the_time_is_within_a_twentieth() -> None:
-    calm, half = (compare(study_rows(num)) for num in (0, 10))
-    truth = calm.posterior("train_seconds").estimates
-    assert np.abs(half.posterior("train_seconds").estimates / truth - 1).max() < 0.05
-    assert half.posterior("train_seconds").spread.sd < 0.02
-    assert half.posterior("train_seconds").num_pooled == pytest.approx(np.full(20, 10))
-    seconds, before = (each.done["train_seconds"].astype(float).to_numpy() for each in (half, calm))
-    assert np.abs(seconds / before - 1).max() < 0.05
-    assert any("The measured times of 10 trials are not reliable" in note for note in half.notes)
-    summary = summarize_configurations(frames_of(make_made_spec(), study_rows(10)).trials, ["train_seconds"])
-    assert summary["train_seconds"].max() < 10.5
 
 
 def test_times_that_cannot_be_used_for_certain_count_by_their_uncertainty() -> None:
@@ -417,30 +402,3 @@ def test_accuracy_of_a_budget_in_seconds_holds_only_where_its_time_does() -> Non
     slowed = ending("slowed_by_others", **SLOWED)
     assert keep_portable(slowed, machine) == slowed  # its undisturbed windows go with it
     assert "train_seconds" not in keep_portable(slowed, machine, is_timed=True).measurements
-
-
-def test_the_store_tells_which_trial_had_a_budget_in_seconds(tmp_path: Path) -> None:
-    spec = make_spec()
-    with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
-        store.create_study(spec)
-        for number, budget in enumerate(({"budget.epochs": 1}, {"budget.epochs": None, "budget.seconds": 2.0})):
-            store.add_trial(spec.name, number, "search", config(**budget), f"key{number}")
-            store.finish_trial(spec.name, number, Ending(outcome="complete", measurements=measure(1.0)))
-        found = [store.find_by_key(f"key{number}") for number in range(2)]
-    assert [each.is_timed for each in found if each] == [False, True]
-
-
-def test_the_reference_work_takes_several_time_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    from sweep.measurement import device
-
-    spent: list[float] = []
-
-    def take(_call: Any, num_calls: int, _synchronize: Any) -> float:
-        spent.append(0.001 * num_calls)
-        return 0.001
-
-    monkeypatch.setattr(device, "time_calls", take)
-    assert measure_reference_seconds(torch.device("cpu")) == pytest.approx(0.004)
-    assert 0.05 + 0.01 <= sum(spent) <= 0.15

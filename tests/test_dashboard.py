@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 from records_factory import add_trials, fill_mirror, make_spec, make_store
 
-from sweep.cli.records import serve_dashboard
-from sweep.config.errors import InputError
 from sweep.records.store import Store
 
 pytest.importorskip("optuna_dashboard", reason="the extra [dashboard] is not installed")
@@ -108,16 +106,3 @@ def test_it_cannot_write(study: tuple[Path, Store], server: tuple[int, int]) -> 
         assert refused.value.code >= 400
     assert _get(port, f"/api/studies/{summary['study_id']}?after=0")["note"]["body"] == ""
     assert len(study[1].trial_records("s")) == 3
-
-
-def test_what_cannot_be_served_is_refused(study: tuple[Path, Store], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no study is recorded there"):
-        serve_dashboard(tmp_path / "absent")
-    make_store(tmp_path / "new" / "study.sqlite").close()
-    with pytest.raises(InputError, match="nothing to browse yet"):
-        serve_dashboard(tmp_path / "new")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(InputError, match="--port"):
-            serve_dashboard(study[0], taken.getsockname()[1])

@@ -19,7 +19,7 @@ from sweep.records.files import export_frames
 from sweep.records.loading import load_frames
 from sweep.records.records import TrialRecord
 from sweep.records.store import open_store
-from sweep.search.attempts import DiskSpace
+from sweep.search.attempts import check_space_before
 from sweep.search.session import Options, open_session
 from sweep.search.tuner import Event, TrialEnded, TrialStarted
 
@@ -113,7 +113,7 @@ def test_a_disk_that_will_not_do_is_refused_before_anything_runs(
 def test_a_full_disk_ends_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    free = iter([1 << 40] * 2)  # when the study begins
+    free = iter([1 << 40])  # when the study begins
     monkeypatch.setattr("sweep.search.attempts.measure_free_bytes", lambda _folder: next(free, 0))
     monkeypatch.chdir(tmp_path)
     space = '[space]\n"batch.micro" = { choice = [50, 100] }\n'
@@ -125,21 +125,11 @@ def test_a_full_disk_ends_the_command(
     assert "Free some space and run the same command again; records are kept." in message
 
 
-def test_what_is_needed_counts_trials_slots_and_checkpoints(disk: Path) -> None:
-    asked: list[int] = []
-
-    def checkpoint_bytes() -> int:
-        asked.append(1)
-        return 5 * _MIB
-
-    DiskSpace(disk, 0, 1, lambda: 3 * _MIB).check_before()
-    with pytest.raises(InputError, match=r"at least 42\.0 MiB are needed"):
-        DiskSpace(disk, 0, 2, checkpoint_bytes).check_before()
-    with pytest.raises(InputError, match=r"at least 27\.6 MiB are needed"):
-        DiskSpace(disk, 1000, 0, checkpoint_bytes).check_before()
-    with pytest.raises(InputError, match="27"):
-        DiskSpace(disk / "not" / "yet" / "there", 1000, 0, checkpoint_bytes).check_before()
-    assert len(asked) == 3
+def test_what_is_needed_counts_trials(disk: Path) -> None:
+    check_space_before(disk, 0)
+    for folder in (disk, disk / "not" / "yet" / "there"):
+        with pytest.raises(InputError, match=r"at least 27\.6 MiB are needed"):
+            check_space_before(folder, 1000)
 
 
 def test_an_export_that_was_cut_short_is_none(disk: Path, tmp_path: Path) -> None:

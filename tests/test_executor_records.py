@@ -39,7 +39,7 @@ def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     (folder / executor).mkdir()
     table = "[sbatch]\njobs = 1\ngpus_per_node = 0\n" if executor == "slurm" else ""
     (folder / "on.toml").write_text(f'executor = "{executor}"\ndevice = "cpu"\n{table}')
-    words = ["run", "study.toml", "--on", "on.toml", "--reuse", "none", "--root", executor]
+    words = ["run", "study.toml", "--on", "on.toml", "--no-reuse", "--root", executor]
     command = [sys.executable, "-m", "sweep.cli", *words]
     with closing(FakeSlurm(folder / executor)) as cluster:
         # the same share of the cores whatever the slots

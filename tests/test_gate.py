@@ -205,35 +205,21 @@ def test_a_study_of_which_nothing_fits_ends_with_the_reason(store: Store) -> Non
 # ---------------------------------------------------------------------- the circuit breaker
 
 
-HOT = [0.5 + 0.01 * index for index in range(15)]  # learning rates of 0.001 to 1: the middle of the logarithm is 0.03
-
-
 @pytest.mark.parametrize(("key", "values", "outcome", "reason"), [
-    ("optimizer.lr", [0.5, 0.9, 0.02, 0.3, 0.7], "diverged", "5 trials in a row diverged, optimizer.lr from 0.02 "
+    ("optimizer.lr", [0.5, 0.9, 0.02, 0.3, 0.7] * 2, "diverged", "10 trials in a row diverged, optimizer.lr from 0.02 "
      "to 0.9, and none is complete: lower optimizer.lr"),
-    ("optimizer.lr", [0.5, 0.9, 0.02, 0.3], "diverged", None),
-    ("optimizer.lr", [0.5, 0.9, 0.2, 0.3, 0.7], "diverged", None),  # hot points alone do not stop a study soon
-    ("optimizer.lr", HOT[:14], "diverged", None),
-    ("optimizer.lr", HOT, "diverged", "15 trials in a row diverged"),
-    ("batch.micro", [1024, 512, 64, 256, 128], "out_of_memory", "5 trials in a row ran out of memory, batch.micro "
+    ("optimizer.lr", [0.5] * 9, "diverged", ""),
+    ("batch.micro", [1024, 512, 64, 256, 128] * 2, "out_of_memory", "10 trials in a row ran out of memory, batch.micro "
      "from 64 to 1024, and none is complete"),
-    ("batch.micro", [1024, 512, 512, 1024, 1024], "out_of_memory", None),
 ])  # fmt: skip
-def test_failures_with_gentle_values_among_them_stop_a_study_that_has_nothing(
-    key: str, values: list[float], outcome: Outcome, reason: str | None
+def test_failures_alike_stop_a_study_that_has_nothing(
+    key: str, values: list[float], outcome: Outcome, reason: str
 ) -> None:
     for has_complete in (False, True):
-        breaker = CircuitBreaker(make_spec(), has_complete=has_complete)
+        breaker = CircuitBreaker(has_complete=has_complete)
         for value in values:
             breaker.record_ending(build_config({key: value}, "test"), Ending(outcome=outcome))
-        assert breaker.reason[: len(reason or " ")] == ("" if has_complete else reason or "")
-
-
-def test_a_key_that_is_not_swept_has_no_gentler_value() -> None:
-    breaker = CircuitBreaker(make_spec(space={"batch.micro": {"log2": [4, 10]}}), has_complete=False)
-    for _ in range(5):
-        breaker.record_ending(TrialConfig(), Ending(outcome="diverged"))
-    assert "optimizer.lr from 0.1 to 0.1" in breaker.reason
+        assert breaker.reason[: len(reason or " ")] == ("" if has_complete else reason)
 
 
 def test_a_study_that_only_diverges_ends_with_its_rates(store: Store) -> None:
@@ -242,4 +228,4 @@ def test_a_study_that_only_diverges_ends_with_its_rates(store: Store) -> None:
     assert isinstance(events[-1], Stopped)
     assert "diverged, optimizer.lr from" in events[-1].reason
     assert events[-1].reason.endswith("then run the same command again.")
-    assert 5 <= len(store.trial_records("s")) <= 15
+    assert len(store.trial_records("s")) == 10

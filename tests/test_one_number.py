@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 from cli_calls import INLINE
-from frames_factory import frames_of, make_frames, make_spec
 
-from reports.evidence import gather_evidence
 from reports.labels import format_estimate, format_probability, format_value, metric_label
-from reports.page.tables import make_front_table
 from reports.writing import write_frames_report
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer
@@ -147,30 +144,6 @@ def test_every_point_of_the_curve_has_one_number_everywhere(
             if field != "accuracy":  # that of the best configuration at the batch, whichever it is
                 assert getattr(point, field) == estimates[point.number].values[name]
         assert format_probability(entry["p_without_loss"]) in row
-
-
-def test_what_no_estimate_covers_is_marked_as_measured() -> None:
-    evidence = gather_evidence(make_frames(40, confirm=3))
-    table = make_front_table(evidence)
-    place = table.heads.index("Test accuracy")
-    notes = [row.cells[place].note for row in table.rows if row.cells[place].text != "–"]
-    assert notes
-    assert all(note.endswith("median of 3 fresh seeds, as measured") for note in notes)
-    assert not any("as measured" in row.cells[table.heads.index("Validation accuracy")].note for row in table.rows)
-    item = recommend(evidence.frames).uses["accuracy"]
-    assert ("test_accuracy" in item.measured, "test_accuracy" in item.values) == (True, False)
-
-
-def test_a_hopeless_confirmed_configuration_is_not_on_the_front() -> None:
-    def trial(number: int, accuracy: float, seconds: float, lr: float, seed: int = 0) -> dict[str, Any]:
-        keys = {"config.optimizer.lr": lr, "config.seed": seed, "seed": seed, "phase": "confirm" if seed else "search"}
-        return keys | {"number": number, "val_accuracy": accuracy, "train_seconds": seconds}
-
-    rows = [trial(0, 0.9, 10.0, 0.1), trial(1, 0.91, 9.0, 0.2)]
-    rows += [trial(1 + seed, 0.9 + seed / 1e5, 10.0, 0.1, seed) for seed in (1, 2, 3)]
-    rows += [trial(4 + seed, 0.91 + seed / 1e5, 9.0, 0.2, seed) for seed in (1, 2, 3)]
-    found = recommend(frames_of(make_spec(objectives=["val_accuracy", "train_seconds"]), rows)).configurations
-    assert [item.front_probability for item in found] == [pytest.approx(0.0, abs=0.02), pytest.approx(1.0, abs=0.02)]
 
 
 @pytest.mark.parametrize(

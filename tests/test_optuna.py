@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import math
-import sqlite3
 from pathlib import Path
 
 import optuna
@@ -99,23 +98,6 @@ def test_outcomes_become_states_constraints_and_placeholders() -> None:
     assert [trial.number for trial in study.best_trials] == [0]
 
 
-def test_a_missing_or_endless_objective_is_never_told_as_a_result() -> None:
-    spec = _spec()
-    for value in (math.nan, math.inf, None):
-        measured = {"val_accuracy": value, "train_seconds": 1.0, "peak_memory_bytes": 1}
-        kept = {name: number for name, number in measured.items() if number is not None}
-        trial = make_frozen_trial(_record(spec, 0.1, measurements=kept), spec, [0.0, 1.0, 1.0])
-        assert trial.state is TrialState.FAIL
-    assert all(math.isfinite(value) for value in find_worst_values([], spec))
-    assert find_worst_values([], spec)[0] == 0.0
-
-
-def test_a_running_trial_is_refused() -> None:
-    spec = _spec()
-    with pytest.raises(ValueError, match="still runs"):
-        make_frozen_trial(_record(spec, 0.5, outcome=None), spec, [0.0, 1.0, 1.0])
-
-
 # ---------------------------------------------------------------------- the copy in Optuna's tables
 
 
@@ -184,24 +166,6 @@ def test_a_failing_mirror_warns_once_never_raises_and_is_tried_again(
     mirror.write_all()
     mirror.close()
     assert len(_optuna_study(tmp_path / "study.sqlite").trials) == 2
-    store.close()
-
-
-def test_tables_of_another_optuna_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "study.sqlite"
-    store = make_store(path)
-    add_trials(store, ["complete"])
-    fill_mirror(store, make_spec())
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = 'v3.0.0.d'")
-    add_trials(store, ["crashed"], first=1)
-    fill_mirror(store, make_spec())
-    assert "optuna storage upgrade" in caplog.text
-    with pytest.raises(InputError, match=r"another version of Optuna .* `optuna storage upgrade"):
-        open_read_only(store.url)
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM trials").fetchone() == (1,)
-    assert [record.outcome for record in store.trial_records("s")] == ["complete", "crashed"]
     store.close()
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from sweep import load_frames
 from sweep.records.frames import Frames
-from sweep.training.data.published import read_digits
 
 pytestmark = pytest.mark.wide  # six trainings of a transformer
 
@@ -78,32 +77,6 @@ def samples_after(step: int) -> int:
     """Training samples of the first ``step`` optimizer steps: an epoch ends with a smaller one."""
     epochs, rest = divmod(step, math.ceil(NUM_TRAIN / GLOBAL_BATCH))
     return epochs * NUM_TRAIN + rest * GLOBAL_BATCH
-
-
-def test_the_trials_are_those_that_were_asked_for(study: tuple[Path, dict[str, Any]], frames: Frames) -> None:
-    trials = frames.trials
-    assert trials["outcome"].tolist() == ["complete"] * 6
-    search, confirm = (trials[trials["phase"] == phase] for phase in ("search", "confirm"))
-    assert sorted(search["config.batch.micro"]) == list(MICRO_BATCHES)
-    assert search["seed"].tolist() == [0] * 4
-    assert sorted(confirm["seed"]) == [1, 2]
-    assert confirm["config.batch.micro"].nunique() == 1
-    assert (trials["global_batch_size"] == GLOBAL_BATCH).all()
-    assert study[1]["num_trials"] == 6
-    assert study[1]["confirmed"] | {"configurations": 1, "seeds": 2, "seeds_at_most": 2} == study[1]["confirmed"]
-
-
-def test_the_images_are_all_digits(frames: Frames) -> None:
-    data, labels = frames.data, read_digits().labels
-    assert data is not None
-    held_out = {split: sum(counts[split] for counts in data.classes.values()) for split in ("val", "test")}
-    assert (data.num_train, data.num_val, data.num_test) == (NUM_TRAIN, held_out["val"], held_out["test"])
-    assert NUM_TRAIN + held_out["val"] + held_out["test"] + data.num_ignored == len(labels)
-    of_class = np.bincount(labels)
-    for_test = [round(0.15 * count) for count in of_class]
-    for_val = [round(0.15 * (count - test)) for count, test in zip(of_class, for_test, strict=True)]
-    assert [counts["test"] for counts in data.classes.values()] == for_test
-    assert [counts["val"] for counts in data.classes.values()] == for_val
 
 
 def test_steps_samples_and_epochs_follow_from_the_batch(frames: Frames) -> None:
@@ -195,12 +168,3 @@ def test_each_step_has_its_micro_batches_and_the_last_is_smaller(
         logs.remove(min(found, key=len))  # one process each; a longer training begins like a shorter one
     assert expected_batches(130, [3]) == ["130", "62", "130", "62", "116", "eval"]
     assert expected_batches(48, [3]) == [*["48"] * 4, *["48"] * 4, "48", "48", "20", "eval"]
-
-
-def test_a_larger_micro_batch_takes_more_memory(frames: Frames) -> None:
-    search = frames.trials[frames.trials["phase"] == "search"].sort_values("config.batch.micro")
-    assert search["peak_memory_bytes"].is_monotonic_increasing
-    assert search["peak_memory_bytes"].nunique() == 4
-    confirmed = frames.trials[frames.trials["phase"] == "confirm"]
-    same = search[search["config.batch.micro"] == confirmed["config.batch.micro"].iloc[0]]
-    assert set(confirmed["peak_memory_bytes"]) == set(same["peak_memory_bytes"])  # memory has no noise

@@ -15,8 +15,6 @@ from reports import write_report
 from sweep.analysis.shortfalls import explain_no_complete_trial
 from sweep.cli import study_run
 from sweep.cli.app import run_app
-from sweep.config.errors import InputError
-from sweep.config.trial import build_config
 from sweep.records.inputs import digest_plugin
 from sweep.records.loading import load_frames
 
@@ -116,19 +114,6 @@ def test_commands_repeat_what_was_typed(folder: Path, capsys: pytest.CaptureFixt
     assert again in page
     assert run_app(shlex.split(more)[1:]) == 0  # as it is printed
     assert len(load_frames(folder / "else where" / "renamed").trials) == 2
-
-
-def test_a_study_file_without_a_name_leads_to_no_records(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for content in ("trials = 2", 'name = "../own"', "name = 3"):
-        (folder / "odd.toml").write_text(content)
-        assert run_app(["report", "odd.toml"]) == 2
-        assert "a study file names its study" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("key", ["model.name", "data.name", "optimizer.name"])
-def test_an_unknown_name_may_be_that_of_a_plugin(key: str) -> None:
-    with pytest.raises(InputError, match=r"unknown .* 'scans'.* A plug-in adds more: --plugin FILE\."):
-        build_config({key: "scans"}, "test")
 
 
 def test_a_run_without_a_complete_trial_says_why_it_failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sweep.analysis.comparable import select_comparable
-from sweep.analysis.costs import read_references
+from sweep.analysis.costs import list_references
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
@@ -124,7 +124,7 @@ def test_a_packed_study_has_its_times_from_probes(tmp_path: Path) -> None:
         assert flags.split(",")[0] == "packed"
     assert set(trained["device"]) == set(probes["device"])  # of one that has all cores
     timed = select_comparable(frames).done
-    references = read_references(probes)  # on a busy machine there may be none
+    references = list_references(probes)  # on a busy machine there may be none
     keys = zip(timed["shape_digest"], timed["device"], strict=True)
     assert timed["time_source"].tolist() == ["probe" if key in references else "" for key in keys]
     timed = timed[timed["time_source"] == "probe"]

@@ -101,7 +101,7 @@ def test_a_place_that_is_none_is_refused(place: str, tmp_path: Path) -> None:
 
 SHIPPED = [path.read_text() for path in shipped_studies().values()]
 KEYS = [
-    "name", "question", "seed", "trials", "timeout", "trial_timeout", "objectives", "sampler", "pruner", "retune",
+    "name", "question", "seed", "trials", "timeout", "trial_timeout", "objectives", "sampler", "pruner",
     "confirm", "base", "space", "base.batch", "batch.micro", "batch.global", "optimizer.lr", "data.root", "model.name",
     "budget.epochs", "schedule.warmup", "schedule.milestones", "schedule", "confirm.seeds", "base.batch.micro", "",
 ]  # fmt: skip

@@ -14,7 +14,6 @@ from curve_table import OBJECTIVES, CurveTable, table_spec
 from optuna_storages import open_storage
 from records_factory import fill_mirror, make_spec
 
-from sweep.config.errors import InputError
 from sweep.config.trial import TrialConfig, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
@@ -219,12 +218,6 @@ def test_a_continued_study_stops_what_an_unbroken_one_would(tmp_path: Path) -> N
     assert one == two
 
 
-def test_none_stops_nothing(tmp_path: Path) -> None:
-    with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
-        run(store, 30, "none")
-        assert {record.outcome for record in store.trial_records("curves")} == {"complete"}
-
-
 def test_a_stopped_trial_is_told_to_the_sampler_with_its_likely_end(tmp_path: Path) -> None:
     with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
         run(store, 70)
@@ -241,8 +234,3 @@ def test_a_stopped_trial_is_told_to_the_sampler_with_its_likely_end(tmp_path: Pa
     assert all(0.0 < error < 0.5 for error in errors)
     complete = next(record for record in records if record.outcome == "complete")
     assert pruner.extrapolate_record(complete) is complete
-
-
-def test_objectives_that_show_at_the_end_alone_are_refused() -> None:
-    with pytest.raises(InputError, match=r"'front' cannot foresee generalization_gap .* pruner = 'none'"):
-        make_spec(objectives=["val_accuracy", "generalization_gap"], pruner="front")

@@ -54,18 +54,6 @@ def test_the_batch_size_comes_first_with_its_curve(root: Path, capsys: pytest.Ca
         assert rate in line
 
 
-def test_nothing_is_named_without_fresh_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with contextlib.closing(make_store(tmp_path / "study.sqlite", make_spec())) as store:
-        add_trials(store, ["complete"] * 7)
-    assert run_app(["recommend", str(tmp_path), "--use", "accuracy"]) == 0
-    shown = capsys.readouterr().out
-    asked = "sweep run s.toml --set confirm.share=1.0"
-    assert f"accuracy: the highest validation accuracy\n  not enough data; run: {asked}" in shown
-    assert "Which batch size to use is not known yet: no eligible configuration has enough fresh seeds." in shown
-    assert f"to settle more: {asked}" in shown
-    assert "trial 6:" not in shown
-
-
 def test_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["recommend", str(root / "s"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -100,12 +88,6 @@ def test_mistakes_are_refused(
     shown = capsys.readouterr()
     assert message in shown.err.replace("\n", " ")
     assert shown.out == ""
-
-
-def test_an_empty_study_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_store(tmp_path / "study.sqlite").close()
-    assert run_app(["recommend", str(tmp_path)]) == 0
-    assert "not enough data; run: sweep run s.toml --trials 20" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,8 @@ from sweep.config.study import StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import WorkerProgram
 from sweep.executors.process import ProcessExecutor
-from sweep.records.messages import Ending
 from sweep.records.store import Store, open_store
 from sweep.search.attempts import RunPlan
-from sweep.search.breaker import CircuitBreaker
 from sweep.search.tuner import AttemptEnded, Event, Stopped, Tuner
 from sweep.training.data.feeders import _receive_batches
 from sweep.training.outcomes import PreemptedError, classify_error, find_cause
@@ -93,13 +91,6 @@ def test_where_every_attempt_is_lost_at_once_the_study_stops_after_five(store: S
     assert [record.outcome for record in store.trial_records("s")] == ["crashed", "complete"]
 
 
-def test_an_attempt_that_got_on_does_not_count_for_the_breaker(store: Store, tmp_path: Path) -> None:
-    events = run(store, small(trials=3, seed=3), "killed_at_first", tmp_path)
-    assert [record.outcome for record in store.trial_records("s")] == ["complete"] * 3
-    assert causes(store, 2) == ["SIGKILL", "SIGKILL", "SIGKILL", ""]
-    assert not any(isinstance(event, Stopped) for event in events)
-
-
 def test_a_trials_limit_holds_over_its_attempts(store: Store, tmp_path: Path) -> None:
     spec = small(trial_timeout=1000.0)
     store.create_study(spec)
@@ -126,15 +117,6 @@ def test_a_trials_limit_holds_over_its_attempts(store: Store, tmp_path: Path) ->
 ])  # fmt: skip
 def test_what_is_said_tells_whose_fault_it_is(error: Exception, outcome: str, cause: str) -> None:
     assert (classify_error(error), find_cause(error)) == (outcome, cause)
-
-
-def test_lost_attempts_and_crashes_are_counted_apart() -> None:
-    breaker = CircuitBreaker(make_spec(), has_complete=True)
-    for cause in ("SIGKILL", "SIGKILL", "", "SIGKILL", "stalled", "stalled", "stalled", "stalled"):
-        breaker.record_ending(TrialConfig(), Ending(outcome="crashed", error="killed by SIGKILL", cause=cause))
-        assert breaker.reason == ""
-    breaker.record_ending(TrialConfig(), Ending(outcome="crashed", cause="stalled"))
-    assert breaker.reason == "5 attempts in a row were lost in the same way: stalled. Fix that"
 
 
 def test_a_data_worker_lost_amid_handing_over_is_the_machines_fault() -> None:

@@ -1,23 +1,301 @@
-"""Samplers: what they learn from, what they avoid, what depends on the index alone; a search for each batch size."""
+"""Samplers: the one that weighs expected hypervolume against seconds, with the models behind it, and the others."""
 
-import math
-from collections import defaultdict
-from contextlib import closing
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from records_factory import make_record, make_spec, make_store, search
-from test_tuner import run
+from curve_table import CurveTable, table_spec
+from records_factory import make_record, make_spec, search
 
-from sweep.config.errors import InputError
-from sweep.config.study import StudySpec
-from sweep.config.study_file import find_differences
+from sweep.analysis.response import Deviation, GaussianProcess
+from sweep.analysis.statistics import hypervolume, reference_point
+from sweep.config.metrics import METRICS
+from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome
 from sweep.records.records import TrialRecord
-from sweep.search.sampler import WINDOW, select_window
+from sweep.search.cost_aware import (
+    CostAxis,
+    Encoding,
+    GaussianPrediction,
+    Surrogate,
+    find_front_gains,
+)
+from sweep.search.sampler import WINDOW, make_point_key, select_window
 from sweep.search.samplers import make_sampler
+
+Measured = tuple[Outcome, dict[str, float | int]]
+ALIKE: dict[str, float | int] = {"val_accuracy": 0.5, "train_seconds": 1.0, "peak_memory_bytes": 10}
+
+
+# ---------------------------------------------------------------------- models
+
+
+def test_a_gaussian_process_finds_what_matters_and_how_noisy_it_is() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((60, 3))
+    y = 3.0 + np.sin(5.0 * x[:, 0]) + 0.5 * x[:, 1] + rng.normal(0.0, 0.05, 60)
+    model = GaussianProcess(x, y)
+    at = rng.random((200, 3))
+    mean, deviation = model.predict(at)
+    error = mean - (3.0 + np.sin(5.0 * at[:, 0]) + 0.5 * at[:, 1])
+    assert np.sqrt(np.mean(error**2)) < 0.06
+    assert 0.8 < np.mean(np.abs(error) < 1.96 * deviation) <= 1.0
+    assert 0.02 < model.deviations[0] < 0.1
+    assert model.parameters[2] > model.parameters[0] + 1.0  # the third feature says nothing: its scale is long
+
+
+def test_a_gaussian_process_tells_deviations_apart() -> None:
+    # the mean of 1 or of 25 measurements of a rough function, with the noise of each
+    rng = np.random.default_rng(2)
+    x = rng.random((100, 1))
+    neighbors = np.exp(-np.abs(x - x.T) / 0.1)
+    counts = np.where(np.arange(100) % 2, 25.0, 1.0)
+    rough = np.linalg.cholesky(neighbors + 1e-9 * np.eye(100)) @ rng.normal(size=100)
+    y = np.sin(3.0 * x[:, 0]) + 0.1 * rough + 0.3 * rng.normal(size=100) / np.sqrt(counts)
+    parts = [Deviation(neighbors, 0.2, 1.0), Deviation(np.diag(1.0 / counts), 0.2, 1.0)]
+    found = GaussianProcess(x, y, deviations=parts).deviations
+    assert found == [pytest.approx(0.1, abs=0.05), pytest.approx(0.3, abs=0.06)]
+
+
+@pytest.mark.parametrize("y", [[1.0], [2.0, 2.0, 2.0]])
+def test_a_gaussian_process_lives_on_next_to_nothing(y: list[float]) -> None:
+    mean, deviation = GaussianProcess(np.full((len(y), 2), 0.5), np.array(y)).predict(
+        np.array([[0.5, 0.5], [0.0, 1.0]])
+    )
+    assert mean == pytest.approx([y[0], y[0]])
+    assert deviation[1] > deviation[0] > 0
+
+
+def test_the_expected_gain_is_the_mean_of_the_gains_of_draws() -> None:
+    costs = np.array([[0.2, 0.9], [0.5, 0.5], [1.0, 0.1]])
+    means, deviations = np.array([[0.3, 0.4], [0.9, 0.95], [0.1, 0.2]]), np.array([[0.1, 0.05]] * 3)
+    beliefs = [GaussianPrediction(means[:, j], deviations[:, j], CostAxis("")) for j in range(2)]
+    gains = find_front_gains(costs, beliefs, 0)
+    best, worst = np.minimum(costs.min(0), (means - deviations).min(0)), np.maximum(costs.max(0), means.max(0))
+    high, low = worst + 0.1 * (worst - best), best - 0.1 * (worst - best)
+    rng = np.random.default_rng(0)
+    for index in range(3):
+        draws = np.maximum(rng.normal(means[index], deviations[index], (300, 2)), low)
+        whole = [hypervolume(np.vstack([costs, draw]), high) for draw in draws]
+        expected = (np.mean(whole) - hypervolume(costs, high)) / np.prod(high - low)
+        assert gains[index] == pytest.approx(expected, rel=0.1, abs=0.004)
+    assert gains.argmax() == 2
+
+
+def test_a_sure_logarithm_is_a_step() -> None:
+    sure = [
+        GaussianPrediction(np.array([1.0, 2.5]), np.array([1e-9, 1e-9]), CostAxis("")),
+        GaussianPrediction(np.log([50.0, 50.0]), np.array([1e-9, 1e-9]), CostAxis("train_seconds")),
+    ]
+    gains = find_front_gains(np.array([[1.0, 100.0], [2.0, 10.0]]), sure, 0)
+    # of the box from (0.85, 1) to (2.65, 109), the first point adds 1 wide and 50 high
+    assert gains == pytest.approx([50.0 / (1.8 * 108.0), 0.0], abs=0.01)
+
+
+def test_an_axis_goes_up_with_the_cost_and_back_to_it() -> None:
+    for name, values in {
+        "val_accuracy": [0.0, 0.35, 0.98, 1.0], "train_seconds": [1e-3, 1.0, 1e4], "images_per_second": [1.0, 5e4],
+        "generalization_gap": [-0.1, 0.0, 0.4],
+    }.items():  # fmt: skip
+        costs = METRICS[name].sign * np.array(values)
+        places = CostAxis(name).of_values(np.array(values))
+        assert CostAxis(name).of_costs(costs) == pytest.approx(places)
+        assert CostAxis(name).costs(places) == pytest.approx(costs)
+        assert (np.diff(places) * METRICS[name].sign > 0).all()
+    assert not np.isfinite(CostAxis("train_seconds").of_values(np.array([0.0]))).any()
+    assert np.isfinite(CostAxis("train_seconds").of_costs(np.array([-1.0, 0.0]))).all()
+    # the same number of images more or less counts for more where few are wrong
+    steps = np.diff(CostAxis("val_accuracy").of_values(np.array([0.50, 0.51, 0.98, 0.99])))
+    assert abs(steps[2]) > 3 * abs(steps[0])
+
+
+# ---------------------------------------------------------------------- features
+
+
+def encoding(**fields: Any) -> Encoding:
+    return Encoding(table_spec(**fields))
+
+
+def point(model: str, micro: int, accumulation: int, lr: float = 0.1, decay: float = 0.0) -> dict[str, Any]:
+    return {
+        "model.name": model, "batch.micro": micro, "batch.accumulation": accumulation, "optimizer.lr": lr,
+        "optimizer.weight_decay": decay,
+    }  # fmt: skip
+
+
+def test_accuracy_is_shared_across_accumulation_where_the_update_is_the_same() -> None:
+    split = [point("vit_micro", 64, 1), point("vit_micro", 16, 4), point("vit_micro", 16, 1)]
+    one, other, smaller = encoding().accuracy(split)
+    assert one.tolist() == other.tolist() != smaller.tolist()
+    one, other = encoding().accuracy([point("resnet8", 64, 1), point("resnet8", 16, 4)])
+    assert one.tolist() != other.tolist()  # BatchNorm sees the micro batch
+    grouped = encoding(base={"model.norm": "group"})
+    one, other = grouped.accuracy([point("resnet8", 64, 1), point("resnet8", 16, 4)])
+    assert one.tolist() == other.tolist()
+
+
+def test_costs_see_the_split_and_neither_the_rate_nor_the_decay() -> None:
+    one, same, split = encoding().cost(
+        [point("vit_micro", 64, 1), point("vit_micro", 64, 1, 0.003, 0.003), point("vit_micro", 16, 4)]
+    )
+    assert one.tolist() == same.tolist() != split.tolist()
+    # until a target accuracy, time depends on all that training depends on
+    until = encoding(base={"budget.target_accuracy": 0.9})
+    one, other = until.cost([point("vit_micro", 64, 1), point("vit_micro", 64, 1, 0.003)])
+    assert one.tolist() != other.tolist()
+
+
+def test_features_lie_between_0_and_1_and_choices_of_numbers_are_in_order() -> None:
+    made = encoding()
+    points = [point("resnet8", 16, 1, lr) for lr in (0.003, 0.03, 0.3)] + [point("vit_micro", 256, 4)]
+    table = made.accuracy(points)
+    assert table.min() >= 0.0
+    assert table.max() <= 1.0
+    assert table[0, 2:3] < table[1, 2:3] < table[2, 2:3]
+    assert table[1, 2] == pytest.approx(0.5)
+
+
+# ---------------------------------------------------------------------- the sampler
+
+
+def seconds_to(table: CurveTable, sampler: str, share: float, seed: int) -> float:
+    """What the trials cost until this share of the hypervolume was found."""
+    spec = table_spec(sampler=sampler, seed=seed, trials=400)
+    rows = np.array([[-table.mean_end(index), *table.costs(index)] for index in range(len(table.points))])
+    places = {make_point_key(item): index for index, item in enumerate(table.points)}
+    reference = reference_point(rows)
+    wanted, seen, spent = share * hypervolume(rows, reference), set(), 0.0
+    proposals, records = make_sampler(spec, []), 0
+    while hypervolume(rows[sorted(seen)], reference) < wanted if seen else True:
+        values = proposals.propose(records)
+        assert values is not None
+        index = places[make_point_key(values)]
+        *_, last = table.evaluations(index, seed)
+        record = table.record(index, records, last)
+        if index not in seen:
+            spent += table.costs(index)[0] + 1.0
+        seen.add(index)
+        measured = record.measurements | {"total_seconds": table.costs(index)[0] + 1.0}
+        proposals.learn(
+            TrialRecord(number=records, phase="search", values=record.values, outcome="complete", measurements=measured)
+        )
+        records += 1
+    return spent
+
+
+def test_it_reaches_most_of_the_hypervolume_for_a_fraction_of_the_seconds() -> None:
+    ours, blind = [], []
+    for seed in range(3):
+        table = CurveTable(table_spec(), seed, 0.2)
+        ours.append(seconds_to(table, "cost_aware", 0.98, seed))
+        blind.append(seconds_to(table, "qmc", 0.98, seed))
+    assert np.median(ours) < 0.5 * np.median(blind)
+
+
+@pytest.mark.parametrize(("dear", "cheap"), [("resnet8", "vit_micro"), ("vit_micro", "resnet8")])
+def test_what_probes_foretell_decides_the_first_proposal(dear: str, cheap: str) -> None:
+    def known(_metric: str, config: TrialConfig) -> float:
+        return 10.0 if config.model.name == dear else 1.0
+
+    for seed in range(4):
+        first = make_sampler(table_spec(sampler="cost_aware", seed=seed), [], known).propose(0)
+        assert first is not None
+        assert first["model.name"] == cheap
+
+
+def test_measurements_replace_predictions() -> None:
+    made = Encoding(spec := table_spec())
+    learner = Surrogate("train_seconds", made, of_shape=True)
+    near, far = point("resnet8", 16, 1), point("vit_micro", 64, 4)
+    learner.set_predictions([near, far], [1.0, 5.0])
+    assert learner.fit([])
+    assert np.exp(learner.predict([near, far]).mean) == pytest.approx([1.0, 5.0], rel=0.05)
+    # the machine is slower than the probes said, as a trial of the one shape shows; so the other is as well
+    slower = make_record(spec.config(near), {"train_seconds": 2.0}, 0)
+    assert learner.fit([slower])
+    assert np.exp(learner.predict([near, far]).mean) == pytest.approx([2.0, 10.0], rel=0.05)
+
+
+def accuracy_record(number: int, micro: int, accuracy: float, error: float = 0.0) -> TrialRecord:
+    spec = table_spec()
+    config, measured = spec.config(point("resnet8", micro, 1)), {"val_accuracy": accuracy}
+    outcome, errors = ("pruned", {"val_accuracy": error}) if error else ("complete", {})
+    return make_record(config, measured, number, outcome=outcome, errors=errors)
+
+
+def test_a_pruned_trial_pulls_the_accuracy_less_than_a_complete_one() -> None:
+    whole = [accuracy_record(number, micro, 0.8) for number, micro in enumerate((16, 32, 16, 32))]
+    predicted = []
+    for error in (0.0, 0.05, 0.3):
+        learner = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+        assert learner.fit([*whole, accuracy_record(4, 64, 0.5, error)])
+        mean = learner.predict([point("resnet8", 64, 1)]).mean
+        predicted.append(-float(learner.axis.costs(mean)[0]))
+    assert 0.49 < predicted[0] < predicted[1] - 0.001 < predicted[2] - 0.01
+    # where a trial at the same point went to its end, the other one adds nothing
+    both = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    both.fit([*whole, accuracy_record(4, 64, 0.6), accuracy_record(5, 64, 0.1, 0.05)])
+    one = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    one.fit([*whole, accuracy_record(4, 64, 0.6)])
+    at = [point("resnet8", 64, 1)]
+    assert both.predict(at).mean == pytest.approx(one.predict(at).mean, abs=0.01)
+    unknown = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    assert not unknown.fit([accuracy_record(0, 64, 0.5, float("inf"))])
+
+
+def test_each_name_of_a_choice_gets_its_turn_first() -> None:
+    spec = table_spec(sampler="cost_aware")
+    for seed in range(6):
+        records = search(spec.model_copy(update={"seed": seed}), 2, lambda _values: ("complete", ALIKE))
+        assert {record.values["model.name"] for record in records} == {"resnet8", "vit_micro"}
+
+
+@pytest.mark.parametrize("objectives", [
+    ["val_accuracy"], ["val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"],
+    ["generalization_gap", "images_per_second", "num_parameters"],
+])  # fmt: skip
+def test_any_objectives(objectives: list[str]) -> None:
+    def judge(values: dict[str, Any]) -> Measured:
+        miss = abs(np.log10(values["optimizer.lr"]) + 1.0)
+        measured: dict[str, float | int] = {
+            "val_accuracy": 0.9 - 0.2 * miss, "val_loss": 0.1 + 0.2 * miss,
+            "train_seconds": 1.0 + 100 / values["batch.micro"], "peak_memory_bytes": 1000 * values["batch.micro"],
+            "total_seconds": 2.0 + 100 / values["batch.micro"], "images_per_second": 1000.0 + values["batch.micro"],
+            "generalization_gap": 0.1 * miss, "num_parameters": 75_000,
+        }  # fmt: skip
+        return "complete", measured
+
+    records = search(make_spec(sampler="cost_aware", objectives=objectives), 24, judge)
+    rates = [abs(np.log10(record.config.optimizer.lr) + 1.0) for record in records[8:]]
+    assert np.median(rates) < 0.6  # 0.85 by chance
+    assert len({make_point_key(record.values) for record in records}) == 24
+
+
+@pytest.mark.parametrize("outcome", ["crashed", "out_of_memory"])
+def test_where_everything_fails_it_goes_on_asking_elsewhere(outcome: Outcome) -> None:
+    records = search(make_spec(sampler="cost_aware"), 20, lambda _values: (outcome, {}))
+    assert len({make_point_key(record.values) for record in records}) == 20
+    assert len({record.config.batch.micro for record in records}) >= 4
+
+
+def test_it_learns_what_is_infeasible() -> None:
+    records = search(make_spec(sampler="cost_aware"), 40, too_large)
+    lost = [record.outcome == "out_of_memory" for record in records]
+    assert 0 < sum(lost) <= 12  # three of seven sizes are too large, and what is gained lies where they are
+
+
+def test_equal_trials_and_a_space_of_one_point() -> None:
+    spec = make_spec(sampler="cost_aware", space={"batch.micro": {"choice": [64]}})
+    records = search(spec, 3, lambda _values: ("complete", ALIKE))
+    assert len(records) == 1  # there is no second point
+    wide = make_spec(sampler="cost_aware")
+    equal = [replace(records[0], number=number) for number in range(12)]
+    sampler = make_sampler(wide, equal)
+    assert sampler.propose(12) is not None
+
+
+# ---------------------------------------------------------------------- every sampler
 
 
 def too_large(values: dict[str, float]) -> tuple[Outcome, dict[str, float | int]]:
@@ -45,13 +323,9 @@ def test_tpe_finds_the_better_half_more_often_than_chance() -> None:
     assert np.mean([0.03 < lr < 0.33 for lr in rates]) > 0.6  # a third of the range by chance
 
 
-@pytest.mark.parametrize(
-    ("sampler", "retune"),
-    [*((name, []) for name in ("tpe", "nsga2", "gp", "qmc", "random", "cost_aware")),
-     *((name, ["optimizer.lr"]) for name in ("tpe", "cost_aware"))],
-)  # fmt: skip
-def test_a_continued_search_proposes_what_an_unbroken_one_would(sampler: str, retune: list[str]) -> None:
-    spec = make_spec(sampler=sampler, trials=40, retune=retune)
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "gp", "qmc", "random", "cost_aware"])
+def test_a_continued_search_proposes_what_an_unbroken_one_would(sampler: str) -> None:
+    spec = make_spec(sampler=sampler, trials=40)
     count = 12 if sampler == "gp" else 30
     records = search(spec, count, too_large)
     for cut in (3, 11, count - 1) if sampler == "cost_aware" else (count - 1,):
@@ -92,82 +366,3 @@ def test_the_window_keeps_the_front_and_the_latest() -> None:
     assert kept[-WINDOW // 2 :] == list(range(3 * WINDOW - WINDOW // 2, 3 * WINDOW))
     assert kept == sorted(kept)
     assert len([number for number in kept if number < 1000]) > 100
-
-
-# ---------------------------------------------------------------------- a search of its own for each batch size
-
-
-SPACE: dict[str, Any] = {
-    "batch.micro": {"log2": [4, 6]}, "batch.accumulation": {"choice": [1, 4]}, "optimizer.lr": {"log": [1e-4, 1.0]},
-}  # fmt: skip
-
-
-def retuning(**fields: Any) -> StudySpec:
-    return make_spec(**({"space": SPACE, "retune": ["optimizer.lr"], "objectives": ["val_accuracy"]} | fields))
-
-
-def best_rate(values: dict[str, Any]) -> float:
-    """Grows with the global batch."""
-    return float(1e-5 * values["batch.micro"] * values["batch.accumulation"])
-
-
-def judge(values: dict[str, Any]) -> tuple[Outcome, dict[str, float | int]]:
-    return "complete", {"val_accuracy": 0.9 - 0.1 * abs(math.log10(values["optimizer.lr"] / best_rate(values)))}
-
-
-def by_batch(records: list[TrialRecord]) -> dict[tuple[Any, Any], list[TrialRecord]]:
-    found = defaultdict(list)
-    for record in records:
-        found[record.values["batch.micro"], record.values["batch.accumulation"]].append(record)
-    return found
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "cost_aware"])
-def test_each_batch_size_finds_its_own_rate(sampler: str) -> None:
-    found = by_batch(search(retuning(sampler=sampler), 120, judge))
-    assert {len(records) for records in found.values()} == {20}
-    assert len(found) == 6
-    for records in found.values():
-        later = [record.values["optimizer.lr"] for record in records[-8:]]
-        misses = sorted(abs(math.log10(float(lr or 0) / best_rate(records[0].values))) for lr in later)
-        assert misses[3] < 0.7  # the range is four decades wide: by chance the half of them is beyond 1
-
-
-def test_all_batch_sizes_are_asked_with_the_same_quasi_random_rates() -> None:
-    found = by_batch(search(retuning(sampler="qmc"), 24, judge))
-    rates = [[record.values["optimizer.lr"] for record in records] for records in found.values()]
-    assert len(rates) == 6
-    assert all(row == rates[0] for row in rates)
-
-
-def test_a_grid_ends_when_every_batch_size_had_every_rate() -> None:
-    spec = retuning(sampler="grid", space=SPACE | {"optimizer.lr": {"choice": [0.01, 0.1]}})
-    sampler = make_sampler(spec, [])
-    points = [sampler.propose(index) for index in range(12)]
-    assert len({repr(sorted(point.items())) for point in points if point}) == 12
-    assert sampler.propose(12) is None
-
-
-def test_what_cannot_be_retuned_is_refused_with_the_remedy() -> None:
-    with pytest.raises(InputError, match=r"optimizer\.weight_decay is no parameter of the space"):
-        retuning(retune=["optimizer.lr", "optimizer.weight_decay"])
-    with pytest.raises(InputError, match=r"batch\.micro is no parameter of the space outside batch"):
-        retuning(retune=["batch.micro"])
-    with pytest.raises(InputError, match=r"the space has model\.name too; name it"):
-        retuning(space=SPACE | {"model.name": {"choice": ["resnet8", "vit_micro"]}})
-    with pytest.raises(InputError, match=r"not none; sweep batch\.micro"):
-        retuning(space={"optimizer.lr": {"log": [1e-4, 1.0]}})
-
-
-def test_a_study_without_it_is_the_study_that_it_was() -> None:
-    assert find_differences(make_spec(), make_spec()) == []
-    assert find_differences(retuning(), retuning(retune=[])) == ["retune: ['optimizer.lr'] -> []"]
-
-
-def test_a_study_through_the_tuner_gives_each_batch_size_its_trials(tmp_path: Path) -> None:
-    spec = retuning(trials=12, confirm={"max_configurations": 0, "seeds": 0})
-    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
-        run(store, spec)
-        records = store.trial_records("s")
-    assert {len(found) for found in by_batch(records).values()} == {2}
-    assert {record.outcome for record in records} == {"complete"}

@@ -12,7 +12,7 @@ from records_factory import add_trials, make_ending, make_spec, make_store
 
 from sweep.config.study import Confirm
 from sweep.config.trial import TrialConfig, build_config
-from sweep.probing.cost_model import CostModel, TrialCost, compute_workload, count_evaluations, interpolate
+from sweep.probing.cost_model import CostModel, TrialCost, compute_workload, interpolate
 from sweep.probing.gate import MemoryGate
 from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
 from sweep.records.loading import read_frames
@@ -88,10 +88,6 @@ def test_a_growing_batch_takes_its_average_and_a_target_its_cap() -> None:
     assert (target.is_cap, target.epochs, target.num_evaluations) == (True, 5.0, 20)
 
 
-def test_evaluations_are_at_most_about_fifty() -> None:
-    assert [count_evaluations(epochs) for epochs in (0.5, 1, 10, 50, 51, 200)] == [1, 1, 10, 50, 26, 50]
-
-
 # ---------------------------------------------------------------------- the cost of a trial
 
 
@@ -150,14 +146,6 @@ def test_another_kind_or_a_far_size_is_guessed_and_nothing_by_nothing() -> None:
     assert adam.seconds == known.seconds
 
 
-def test_memory_is_predicted_between_probed_sizes_only() -> None:
-    costs = CostModel([probe_of(config(batch__micro=16)), probe_of(config(batch__micro=256))])
-    assert costs.predict_peak_memory_bytes(config(batch__micro=100)) == 1_100_000
-    assert costs.predict_peak_memory_bytes(config(batch__micro=100, batch__accumulation=8)) == 1_104_000
-    assert costs.predict_peak_memory_bytes(config(batch__micro=257)) is None
-    assert costs.predict_peak_memory_bytes(config(model__name="resnet20")) is None
-
-
 # ---------------------------------------------------------------------- the forecast of a study
 
 
@@ -209,19 +197,6 @@ def test_a_known_list_of_trials_is_added_up_and_its_interval_is_that_of_the_mach
     assert between(again) == (low, middle, high)
 
 
-def test_what_an_adaptive_sampler_may_propose_lies_inside_the_interval() -> None:
-    sample = sizes(16, 32, 64, 128, 256)
-    found, _ = forecast(sample, most_confirm=4)
-    low, middle, high = between(found)
-    each = seconds_of(sample)
-    assert min(each) * 20 < low < middle < high < max(each) * 24 * 1.2
-    # a sampler that is known to prefer fast trials is forecast to do so, most of all where speed is an objective
-    leaning, _ = forecast(sample, sampler="cost_aware")
-    fastest, _ = forecast(sample, sampler="cost_aware", favors_speed=True)
-    neutral, _ = forecast(sample)
-    assert between(fastest)[1] < between(leaning)[1] < between(neutral)[1]
-
-
 def test_slots_share_the_work_and_limits_cut_it() -> None:
     sample = sizes(16, 64)
     one = between(forecast(sample, num_trials=2, is_exact=True)[0])
@@ -232,14 +207,6 @@ def test_slots_share_the_work_and_limits_cut_it() -> None:
     assert cut.is_cut_by_timeout
     short, _ = forecast(sample, num_trials=2, is_exact=True, trial_limit_seconds=0.5)
     assert between(short)[1] == pytest.approx(FACTOR, rel=0.02)
-
-
-def test_taken_trials_cost_nothing_and_nothing_left_needs_no_probe() -> None:
-    sample = sizes(16, 64)
-    taken, probed = forecast(sample, num_trials=2, is_exact=True, reused=frozenset({0, 1}))
-    assert (taken.num_reused, taken.expected_total_seconds, probed) == (2, 0.0, [])
-    half, _ = forecast(sample, num_trials=2, is_exact=True, reused=frozenset({0}))
-    assert between(half)[1] == pytest.approx(FACTOR * seconds_of(sample)[1], rel=0.02)
 
 
 def test_what_will_not_fit_is_counted_and_replaced() -> None:
@@ -316,12 +283,6 @@ def test_the_time_for_confirming_grows_with_that_of_the_search() -> None:
     search = FACTOR * sum(seconds_of(sample * 20))
     assert 1.25 < half / search < 1.5
     assert 1.5 < whole / search < 2.0
-
-
-def test_a_target_that_may_be_reached_early_makes_the_low_end_low() -> None:
-    sample = [config(batch__micro=64, budget__target_accuracy=0.9, budget__max_epochs=50.0)]
-    low, _, high = between(forecast(sample, num_trials=1, is_exact=True)[0])
-    assert low < 0.15 * high
 
 
 def test_nothing_probed_is_said_as_that() -> None:

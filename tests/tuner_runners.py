@@ -68,15 +68,6 @@ def broken_confirmation(task: TrialTask) -> Iterator[Message]:
     yield from broken(task) if task.read_test else formula(task)
 
 
-def failing(task: TrialTask) -> Iterator[Message]:
-    """Every outcome in turn."""
-    outcome = ("diverged", "crashed", "out_of_memory", "complete")[task.number % 4]
-    if outcome == "complete":
-        yield from formula(task)
-    else:
-        yield Ending(outcome=outcome, measurements={}, device="test device", error=f"{outcome} on purpose")  # type: ignore[arg-type]
-
-
 def diverging(_task: TrialTask) -> Iterator[Message]:
     """The loss is no number, whatever the rate."""
     yield Ending(outcome="diverged", measurements={}, device="test device", error="the training loss became nan")

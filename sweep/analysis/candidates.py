@@ -1,10 +1,8 @@
 """The configurations that could win a use: their estimates and draws of their plausible true values."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +11,6 @@ from threadpoolctl import ThreadpoolController
 from sweep.analysis.answer import ConfigurationEstimate, Limits, NextBest, Recommendation
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
 from sweep.analysis.costs import read_own
-from sweep.analysis.posterior import draw_all
 from sweep.analysis.rate_powers import scaled_learning_rates
 from sweep.analysis.response import draw_response
 from sweep.analysis.statistics import (
@@ -31,15 +28,14 @@ from sweep.analysis.statistics import (
     scale_of,
     seed_interval,
 )
-from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS, format_count
-from sweep.config.study import FEWEST_SEEDS, AnswerRules, StudySpec, Tolerance
-from sweep.config.trial import Scalar, build_config, config_keys, replace_keys
+from sweep.config.study import FEWEST_SEEDS, AnswerRules
+from sweep.config.trial import Scalar, config_keys
 
 # A use that is not about accuracy still requires a useful one: this close to the best, unless a limit is given.
 ACCURACY_MARGIN = 0.02
 _NUM_DRAWS = 1000
-_RESPONSE_SEED = 1
+_SEED, _RESPONSE_SEED = 0, 1
 # More candidates than this cannot be told apart anyway; those left out are behind several fronts.
 _MAX_CANDIDATES = 300
 # Draws are rounded to what a page can contain exactly: accuracies to 16-bit multiples of 0.002 points, times and memory
@@ -140,11 +136,12 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
     is_objective, accuracy = np.isin(names, objectives), names.index(ACCURACY)
     costs = estimates * signs
     rows = _select_rows(costs[:, is_objective], costs[:, accuracy], records.grouping.confirmed)
-    generator = np.random.default_rng(_RESPONSE_SEED)
+    generator, of_response = np.random.default_rng(_SEED), np.random.default_rng(_RESPONSE_SEED)
     with _find_threads().limit(limits=1):  # several wait for each other longer than one takes
-        draws = draw_all(posteriors, rows, _NUM_DRAWS)
-        response = draw_response(records, rows, draws[..., accuracy], estimates[rows, accuracy], generator)
-    draws[..., accuracy], estimates[rows, accuracy] = response.draws, response.estimates
+        draws = np.stack([posterior.draw(rows, _NUM_DRAWS, generator) for posterior in posteriors], axis=2)
+        draws[..., accuracy], estimates[rows, accuracy] = draw_response(
+            records, rows, draws[..., accuracy], estimates[rows, accuracy], of_response
+        )
     _round_draws(draws, names)
     return Candidates(
         records=records,
@@ -252,16 +249,42 @@ def _own_values(candidates: Candidates, candidate: int, name: str) -> Values:
     return read_own(name, records.done, records.grouping)[candidates.basis_of(candidate)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Use:
-    """``score`` of a table of values, shape ``[..., k, m] -> [..., k]``, smaller is better; ``takes_part`` by the
-    settings alone, shape ``[k]``; ``metric`` the one that is optimized, None for a compromise. ``find_margin`` gives
-    the accuracy that a candidate may be below the best, None where accuracy itself is optimized."""
+    """``metric`` is the one that is optimized, None for a compromise. Where it is not the accuracy, that may be
+    ``margin`` below the best; None is the study's tolerance. ``requires`` names the settings of those that take part:
+    pretrained ``weights``, several ``ranks``, or "" for all."""
 
-    score: Callable[[Candidates, Values], Values]
-    takes_part: Callable[[Candidates], Mask]
     metric: str | None
-    find_margin: Callable[[Tolerance], float] | None
+    margin: float | None = ACCURACY_MARGIN
+    requires: str = ""
+
+    def takes_part(self, candidates: Candidates) -> Mask:
+        """Which candidates have what is required; shape ``[k]``."""
+        frame, rows = candidates.records.frame, candidates.rows
+        if self.requires == "weights":
+            return np.asarray(read_text(frame, "config.model.weights")[rows] != "", dtype=np.bool_)
+        if self.requires == "ranks":
+            return read_numbers(frame, "config.distributed.world_size")[rows] > 1
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def score(self, candidates: Candidates, table: Values) -> Values:
+        """Of a table of values, shape ``[..., k, m] -> [..., k]``, smaller is better."""
+        if self.metric is None:
+            return _compromise(candidates, table)
+        return METRICS[self.metric].sign * candidates.values(self.metric, table)
+
+
+# The headline: which batch size to use.
+BATCH_SIZE = Use(SECONDS, margin=None)
+USE_TABLE = {
+    "accuracy": Use(ACCURACY),
+    "speed": Use(SECONDS),
+    "memory": Use(MEMORY),
+    "balanced": Use(None),
+    "fine_tune": Use(ACCURACY, requires="weights"),
+    "distributed": Use(SECONDS, requires="ranks"),
+}
 
 
 def find_right(candidates: Candidates, use: Use, table: Values) -> Mask:
@@ -281,8 +304,8 @@ def _score(candidates: Candidates, use: Use, table: Values, stricter: float = 0.
     # the use's scores when ``table`` (shape [..., k, m]) is true, infinite for those that may not win; shape [..., k];
     # the accuracy that is required is higher by ``stricter``
     score, inside = use.score(candidates, table), candidates.within_limits(table) & use.takes_part(candidates)
-    if use.find_margin is not None:
-        margin = use.find_margin(candidates.rules.tolerance)
+    if use.metric != ACCURACY:
+        margin = candidates.rules.tolerance.accuracy if use.margin is None else use.margin
         inside = _are_useful(candidates, table, inside, margin - min(stricter, margin / 2))
     return np.where(inside & np.isfinite(score), score, np.inf)
 
@@ -301,17 +324,6 @@ def _are_useful(candidates: Candidates, table: Values, inside: Mask, margin: flo
     # accurate enough compared with the best of those ``inside``
     accuracies = candidates.values(ACCURACY, table)
     return np.asarray(inside & (accuracies >= candidates.least_useful(np.where(inside, accuracies, -np.inf), margin)))
-
-
-def _optimize(
-    name: str, takes_part: Callable[[Candidates], Mask], find_margin: Callable[[Tolerance], float] | None
-) -> Use:
-    return Use(
-        score=lambda candidates, table: METRICS[name].sign * candidates.values(name, table),
-        takes_part=takes_part,
-        metric=name,
-        find_margin=find_margin,
-    )
 
 
 def _compromise(candidates: Candidates, table: Values) -> Values:
@@ -333,35 +345,6 @@ def _costs(candidates: Candidates, table: Values, names: list[str]) -> Values:
     return np.stack([-value if name == ACCURACY else LOG.forward(value) for name, value in values], axis=-1)
 
 
-def _everyone(candidates: Candidates) -> Mask:
-    return np.ones(len(candidates.rows), dtype=np.bool_)
-
-
-def _from_weights(candidates: Candidates) -> Mask:
-    weights = read_text(candidates.records.frame, "config.model.weights")
-    return np.asarray(weights[candidates.rows] != "", dtype=np.bool_)
-
-
-def _on_ranks(candidates: Candidates) -> Mask:
-    return read_numbers(candidates.records.frame, "config.distributed.world_size")[candidates.rows] > 1
-
-
-def _useful(_tolerance: Tolerance) -> float:
-    return ACCURACY_MARGIN
-
-
-# The headline: which batch size to use.
-BATCH_SIZE = _optimize(SECONDS, _everyone, lambda tolerance: tolerance.accuracy)
-USE_TABLE = {
-    "accuracy": _optimize(ACCURACY, _everyone, None),
-    "speed": _optimize(SECONDS, _everyone, _useful),
-    "memory": _optimize(MEMORY, _everyone, _useful),
-    "balanced": Use(score=_compromise, takes_part=_everyone, metric=None, find_margin=_useful),
-    "fine_tune": _optimize(ACCURACY, _from_weights, None),
-    "distributed": _optimize(SECONDS, _on_ranks, _useful),
-}
-
-
 def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
     """The recommendation for ``use``, which is called ``name``: of the configurations with enough fresh seeds the one
     that is most probably right (:func:`pick_surest`)."""
@@ -376,29 +359,25 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
     row, is_alone = int(candidates.rows[pick]), len(candidates.rows) == 1
     probability = 0.0 if is_alone else float(probabilities[pick])
     config = config_of(frame.iloc[row])
+    learning_rate = float(scaled_learning_rates(frame.iloc[[row]])[0])
+    num_epochs = float(read_numbers(frame.iloc[[row]], "num_epochs")[0])
     return Recommendation(
         use=name,
         number=candidates.number(pick),
         config=config,
         settings=select_shown(candidates, config),
         global_batch_size=int(frame["global_batch_size"].iloc[row]),
-        learning_rate=_finite(scaled_learning_rates(frame.iloc[[row]])[0]),
-        num_epochs=_finite(read_numbers(frame.iloc[[row]], "num_epochs")[0]),
+        learning_rate=learning_rate if math.isfinite(learning_rate) else None,
+        num_epochs=num_epochs if math.isfinite(num_epochs) else None,
         values={name: value for name in candidates.names if (value := estimate_value(candidates, pick, name)).n},
         measured=_measure_values(candidates, pick),
         probability=probability,
         is_settled=probability >= candidates.rules.confidence,
         on_front=0.0 if is_alone else float(candidates.p_front[pick]),
-        regret=_expect_regret(candidates, use, pick),
-        regret_metric=use.metric or "",
         next_best=None if second is None else _next_best(candidates, pick, second),
         evidence=tuple(_evidence(candidates, pick, score)),
         missing=None if probability >= candidates.rules.confidence else candidates.records.command_for_more_seeds,
     )
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def config_of(row: pd.Series) -> dict[str, Scalar]:
@@ -436,12 +415,6 @@ def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None
     if np.isfinite(named).any():
         others = named
     return int(np.argmin(others)) if np.isfinite(others).any() else None
-
-
-def _expect_regret(candidates: Candidates, use: Use, pick: int) -> float:
-    scores = _score(candidates, use, candidates.draws)
-    known = scores[np.isfinite(scores[:, pick])]
-    return float((known[:, pick] - known.min(axis=1)).mean()) if len(known) else 0.0
 
 
 def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:
@@ -503,15 +476,5 @@ def _command_for_none(candidates: Candidates, name: str, score: Values) -> str |
         tuned = commands.run_variant("fine_tune", {**model, "model.weights": weights})
         return tuned if commands.is_foreign else f"{commands.train_and_save(weights, model)} && {tuned}"
     if name == "distributed":
-        ranks = {"distributed.world_size": 2}
-        return commands.run_variant("distributed", ranks) if _is_accepted(records.spec, ranks) else None
+        return commands.run_variant("distributed", {"distributed.world_size": 2})
     return records.command_for_more
-
-
-def _is_accepted(spec: StudySpec | None, changes: dict[str, Any]) -> bool:
-    # --set replaces a key and removes none, so that the others of the study have to go with it
-    try:
-        build_config(replace_keys(spec.base if spec else {}, changes), "base")
-    except InputError:
-        return False
-    return True

@@ -229,26 +229,21 @@ def clock_trials(done: pd.DataFrame) -> ClockedTrials:
     )
 
 
-def read_references(probes: pd.DataFrame) -> References:
+def list_references(probes: pd.DataFrame | Iterable[ProbeRecord]) -> References:
+    if not isinstance(probes, pd.DataFrame):
+        rows = [(each, {"shape_digest": each.shape_digest}) for each in probes]
+        probes = pd.DataFrame(
+            [vars(each) | more | {"quality_flags": ",".join(each.quality_flags)} for each, more in rows]
+        )
     means, updates = read_numbers(probes, "step_seconds_mean"), read_numbers(probes, "update_seconds")
     nums, texts = read_numbers(probes, "num_train"), read_text(probes, "shape")
     digests, devices = read_text(probes, "shape_digest"), read_text(probes, "device")
-    is_complete = read_text(probes, "outcome") == "complete"
-    rows = [row for row, flags in enumerate(read_text(probes, "quality_flags")) if _is_undisturbed(flags.split(","))]
+    is_usable = (read_text(probes, "outcome") == "complete") & (digests != "") & np.isfinite(means)
+    flags = [text.split(",") for text in read_text(probes, "quality_flags")]
     return {
         (digests[row], devices[row]): _split_step(texts[row], means[row], updates[row], nums[row])
-        for row in rows
-        if is_complete[row] and digests[row]
-    }
-
-
-def list_references(probes: Iterable[ProbeRecord]) -> References:
-    return {
-        (probe.shape_digest, probe.device): _split_step(
-            probe.shape, probe.step_seconds_mean, probe.update_seconds or 0.0, probe.num_train or np.inf
-        )
-        for probe in probes
-        if probe.is_complete and probe.step_seconds_mean is not None and _is_undisturbed(probe.quality_flags)
+        for row in np.flatnonzero(is_usable)
+        if _is_undisturbed(flags[row])
     }
 
 
@@ -270,7 +265,7 @@ def apply_times(trials: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
     time that was measured."""
     is_complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     clocked = clock_trials(trials if is_complete.all() else trials[is_complete])
-    times = estimate_times(clocked, read_references(probes))
+    times = estimate_times(clocked, list_references(probes))
     factors = np.ones(len(trials))
     is_known = np.isfinite(times.seconds)
     factors[is_complete] = np.divide(times.seconds, clocked.seconds, out=np.ones(len(is_known)), where=is_known)

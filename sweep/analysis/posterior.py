@@ -1,6 +1,6 @@
 """Posterior distributions of the true values of every configuration, given the spread between seeds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -458,13 +458,6 @@ def fit_posterior(
         posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
     errors, spread = posterior.order_errors
     return replace(posterior, prior=_fit_prior(centers, errors, spread, METRICS[name].sign))
-
-
-def draw_all(posteriors: Sequence[Posterior], rows: Numbers, num_draws: int, seed: int = 0) -> Values:
-    """Plausible true values of the configurations ``rows`` (shape ``[k]``), shape ``[num_draws, k, len(posteriors)]``;
-    the same for equal records."""
-    generator = np.random.default_rng(seed)
-    return np.stack([posterior.draw(rows, num_draws, generator) for posterior in posteriors], axis=2)
 
 
 def _posterior(name: str, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:

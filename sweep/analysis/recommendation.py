@@ -12,7 +12,6 @@ import pandas as pd
 from sweep.analysis.answer import (
     USES,
     Answer,
-    BatchAnswer,
     Fact,
     Limits,
     Recommendation,
@@ -22,7 +21,7 @@ from sweep.analysis.answer import (
 )
 from sweep.analysis.candidates import USE_TABLE, Candidates, choose_for, list_estimates, select_candidates
 from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, select_comparable
-from sweep.analysis.costs import find_longest_curve, parse_shapes
+from sweep.analysis.costs import find_longest_curve, parse_shapes, ran_micro_batches
 from sweep.analysis.critical_batch import read_noise_scales
 from sweep.analysis.shortfalls import (
     count_missing_objectives,
@@ -34,7 +33,7 @@ from sweep.analysis.shortfalls import (
     explain_search,
 )
 from sweep.analysis.statements import answer_batch_size
-from sweep.analysis.statistics import Interval, Mask, Values, read_numbers, read_text
+from sweep.analysis.statistics import Interval, Mask, read_numbers, read_text
 from sweep.analysis.tuned_batches import list_models
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS, format_count, join_words
@@ -43,10 +42,6 @@ from sweep.records.frames import Frames
 from sweep.records.loading import load_frames
 
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
-_READ = (
-    "outcome", "config.model.name", "config.model.norm", "config.precision.dtype", "config.optimizer.name",
-    "config.batch.micro", "micro_batch_size", "images_per_second",
-)  # fmt: skip
 _NOT_CRITICAL = (
     "it is not the critical batch, which follows from steps to a target, but was of its order in McCandlish et al. 2018"
 )
@@ -116,7 +111,9 @@ def make_answer(
     price = comparable.spec.price if comparable.spec else None
     if price is not None:
         chosen = {use: _price_configuration(item, price) for use, item in chosen.items()}
-        batch_size = batch_size and _price_batches(batch_size, price)
+        if batch_size is not None:
+            curve = tuple(replace(point, price=_price_training(point.seconds, price)) for point in batch_size.curve)
+            batch_size = replace(batch_size, named=_price_configuration(batch_size.named, price), curve=curve)
     return Answer(
         study=comparable.study,
         limits=limits,
@@ -159,11 +156,6 @@ def as_document(answer: Answer) -> dict[str, Any]:
 def _price_configuration(item: Recommendation, price: Price) -> Recommendation:
     seconds = item.values.get("train_seconds")
     return item if seconds is None else replace(item, price=_price_training(seconds, price))
-
-
-def _price_batches(answer: BatchAnswer, price: Price) -> BatchAnswer:
-    curve = tuple(replace(point, price=_price_training(point.seconds, price)) for point in answer.curve)
-    return replace(answer, named=_price_configuration(answer.named, price), curve=curve)
 
 
 def _price_training(seconds: Interval, price: Price) -> TrainingPrice:
@@ -225,7 +217,7 @@ def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured:
     # the largest that a trial or a probe ran, and the smallest that did not fit
     records = candidates.records
     trials = _of_model(records.trials, model)
-    sizes, outcomes = _micro_batches(trials), read_text(trials, "outcome")
+    sizes, outcomes = ran_micro_batches(trials), read_text(trials, "outcome")
     probes = records.frames.probes
     probes = probes[_probes_of(probes, model, set(read_text(records.done, "device")))]
     probed, probe_outcomes = read_numbers(probes, "micro_batch"), read_text(probes, "outcome")
@@ -242,7 +234,7 @@ def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured:
 def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
     # by the median throughput at each micro batch
     trials = _of_model(candidates.records.done, model)
-    curve = find_longest_curve(trials, _micro_batches(trials), read_numbers(trials, "images_per_second"))
+    curve = find_longest_curve(trials, ran_micro_batches(trials), read_numbers(trials, "images_per_second"))
     if curve is None or len(curve.sizes) < 2:
         return candidates.records.command_for_more
     detail = f"{curve.name}; the best throughput was at {int(curve.sizes[np.argmax(curve.rates)])}"
@@ -271,20 +263,13 @@ def _noise_scale(candidates: Candidates, model: str) -> _Measured:
 
 
 def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
-    chosen = np.asarray(read_text(trials, "config.model.name") == model, dtype=np.bool_)
-    return trials.loc[chosen, [name for name in _READ if name in trials.columns]]
+    return trials[np.asarray(read_text(trials, "config.model.name") == model, dtype=np.bool_)]
 
 
 def _probes_of(probes: pd.DataFrame, model: str, devices: set[str]) -> Mask:
     is_of_model = [shape.get("model.name", model) == model for shape in parse_shapes(probes)]
     is_here = [not device or device in devices for device in read_text(probes, "device")]
     return np.array(is_of_model, dtype=np.bool_) & np.array(is_here, dtype=np.bool_)
-
-
-def _micro_batches(trials: pd.DataFrame) -> Values:
-    # the measured column holds what batch.micro = "auto" chose last
-    chosen = read_numbers(trials, "config.batch.micro")
-    return np.where(np.isfinite(chosen), chosen, read_numbers(trials, "micro_batch_size"))
 
 
 # How each fact is measured, its statement and unit.

@@ -88,10 +88,10 @@ class GaussianProcess:
         deviations: Sequence[Deviation] = (),
         usual_signal: float | None = None,
     ) -> None:
-        self._x, self._mean = x, float(y.mean())
+        self._x, self.mean = x, float(y.mean())  # of the function, before anything is known
         spread = float(y.std())
         self._scale = spread if spread > 0 else 1.0
-        target = (y - self._mean) / self._scale
+        target = (y - self.mean) / self._scale
         known = _JITTER + (np.zeros(len(y)) if errors is None else (errors / self._scale) ** 2)
         parts = [Deviation(each.shape, each.usual / self._scale, each.doubt) for each in deviations]
         parts = parts or [Deviation(np.eye(len(y)), float(np.exp(_NOISE[0])), _NOISE[1])]
@@ -107,11 +107,6 @@ class GaussianProcess:
         """The fitted standard deviation of each of the deviations, in the unit of ``y``."""
         return [float(size) for size in self._scale * np.exp(self.parameters[self._x.shape[1] + 1 :])]
 
-    @property
-    def mean(self) -> float:
-        """The mean of the function before anything is known."""
-        return self._mean
-
     def covariance(self, x: Floats) -> Floats:
         """The prior covariance of the function, without noise, between the rows of ``x``; shape ``[k, k]``."""
         return self._scale**2 * _matern(x, x, self.parameters)[0]
@@ -122,7 +117,7 @@ class GaussianProcess:
         mean = cross @ self._weights
         half = solve_triangular(self._factor[0], cross.T, lower=True, check_finite=False)
         variance = np.exp(2.0 * self.parameters[x.shape[1]]) - np.einsum("ij,ij->j", half, half)
-        return self._mean + self._scale * mean, self._scale * np.sqrt(np.maximum(variance, 1e-12))
+        return self.mean + self._scale * mean, self._scale * np.sqrt(np.maximum(variance, 1e-12))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,20 +196,11 @@ def _matern(one: Floats, other: Floats, parameters: Floats, with_slopes: bool = 
     return kernel, [common * np.subtract.outer(left[:, i], right[:, i]) ** 2 for i in range(width)]
 
 
-@dataclass(frozen=True)
-class Response:
-    """Joint draws of the accuracies of k configurations on new images, shape ``[draws, k]``, and their posterior means,
-    shape ``[k]``; both as fractions."""
-
-    draws: Values
-    estimates: Values
-
-
 def draw_response(
     records: ComparableTrials, rows: Numbers, draws: Values, estimates: Values, generator: np.random.Generator
-) -> Response:
-    """``draws`` (shape ``[draws, k]``) and ``estimates`` (shape ``[k]``) of the configurations ``rows`` with those of
-    the response of each model in their place, where it can be fitted."""
+) -> tuple[Values, Values]:
+    """``draws`` (shape ``[draws, k]``) of the accuracies of the configurations ``rows`` on new images, and their
+    ``estimates`` (shape ``[k]``), with those of the response of each model in their place, where it can be fitted."""
     draws, estimates = draws.copy(), estimates.copy()
     names = read_text(records.frame, "config.model.name")[rows]
     for name in dict.fromkeys(names.tolist()):
@@ -222,14 +208,14 @@ def draw_response(
         if near.sum() >= _FEWEST and records.posterior(ACCURACY).spread.sd > 0:
             response = _fit_response(records, rows[near], len(draws), generator)
             if response is not None:
-                draws[:, near], estimates[near] = response.draws, response.estimates
-    return Response(draws, estimates)
+                draws[:, near], estimates[near] = response
+    return draws, estimates
 
 
 def _fit_response(
     records: ComparableTrials, rows: Numbers, num_draws: int, generator: np.random.Generator
-) -> Response | None:
-    # None where the accuracies have no smooth response
+) -> tuple[Values, Values] | None:
+    # joint draws and posterior means; None where the accuracies have no smooth response
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
     means, counts, squares = _summarize_trainings(records, rows)
     features = _encode_settings(records, rows)
@@ -255,7 +241,7 @@ def _fit_response(
     factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
     away = draw_normal(prior - gain @ prior, num_draws, generator)
     shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))
-    return Response(scale.backward(middle + factor * away + shift), scale.backward(middle))
+    return scale.backward(middle + factor * away + shift), scale.backward(middle)
 
 
 def _is_contradicted(spread: Spread, fitted: float, whole: float) -> bool:

@@ -117,7 +117,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
         yield ""
     yield "Other facts"
     for fact in answer.facts.values():
-        yield f"  {fact.statement}: {format_effect(fact.unit, fact.value, fact.low, fact.high)}"
+        yield f"  {fact.statement}: {format_effect(fact.unit, fact.value)}"
         if fact.detail:
             yield f"    {fact.detail}; n = {fact.n}"
         if fact.missing:

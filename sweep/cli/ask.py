@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -29,7 +29,7 @@ from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.study import choose_study_name
 from sweep.config.tables import DATASETS, MODELS
-from sweep.search.ask import TARGETS, Answers, check_budget
+from sweep.search.ask import TARGETS, Answers
 
 if TYPE_CHECKING:
     from sweep.analysis.answer import Answer
@@ -87,22 +87,17 @@ def _put_question(question: _Question, given: str | None, parse: Callable[[str],
             print_lines([str(error)], err=True)
 
 
-def _check_data(text: str) -> str:
-    _find_data(text)
-    return text
-
-
 def collect_answers(
-    images: str,
+    images: tuple[str, str | None],
     given: Mapping[str, str | None],
     models: tuple[str, ...],
     *,
     num_devices: int,
     takes_defaults: bool,
 ) -> tuple[Answers, float | None]:
-    """The answers about the ``images``, and the seconds that the study may take, None where it is not to be run;
-    ``given`` are answers by options. The number of devices is a question only where there are several, the model only
-    where there are weights.
+    """The answers about the ``images`` (a data set and its root), and the seconds that the study may take, None where
+    it is not to be run; ``given`` are answers by options. The number of devices is a question only where there are
+    several, the model only where there are weights.
 
     Raises:
         InputError: an answer that was given by an option is not valid.
@@ -112,16 +107,17 @@ def collect_answers(
         is_known = takes_defaults or (question is _DEVICES and num_devices == 1)
         return _put_question(question, given.get(question.option), parse, takes_defaults=is_known)
 
-    models = tuple(map(_parse_model, models))
-    target, weights = answer(_TARGET, _parse_target), answer(_WEIGHTS, _parse_weights)
-    if weights is not None and not models:
-        models = (answer(_MODEL, _parse_model),)
+    parse_model = partial(_parse_name, "model", MODELS)
+    models = tuple(map(parse_model, models))
+    target, weights = answer(_TARGET, partial(_parse_name, "target", TARGETS)), answer(_WEIGHTS, _parse_weights)
+    if weights is not None and not models and not takes_defaults:
+        models = (answer(_MODEL, parse_model),)
     if weights is not None and len(models) != 1:
         raise InputError("--weights fit one model: name it with --model.")
     devices = answer(_DEVICES, partial(_parse_devices, num_devices))
     batch = answer(_BATCH, partial(_parse_batch, devices))
-    budget = answer(_BUDGET, _parse_budget)
-    name, root = _find_data(images)
+    budget = answer(_BUDGET, lambda text: parse_duration(text or None, "--budget"))
+    name, root = images
     answers = Answers(
         data=name, data_root=root, models=models, target=target, weights=weights, num_devices=devices, batch=batch
     )
@@ -160,31 +156,16 @@ def _parse_devices(present: int, text: str) -> int:
     return count
 
 
-def _parse_target(text: str) -> str:
-    if text not in TARGETS:
-        raise InputError(f"--target: {describe_unknown('target', text, TARGETS)}")
-    return text
-
-
 def _parse_weights(text: str) -> str | None:
     if text and not Path(text).is_file():
         raise InputError(f"--weights {text}: no such file; give a .safetensors or torch file.")
     return text or None
 
 
-def _parse_model(text: str) -> str:
-    if not text:
-        raise InputError("--weights fit one model: name it with --model.")
-    if text not in MODELS:
-        raise InputError(f"--model: {describe_unknown('model', text, MODELS)}")
+def _parse_name(what: str, known: Collection[str], text: str) -> str:
+    if text not in known:
+        raise InputError(f"--{what}: {describe_unknown(what, text, known)}")
     return text
-
-
-def _parse_budget(text: str) -> float | None:
-    seconds = parse_duration(text or None, "--budget")
-    if seconds is not None:
-        check_budget(seconds)
-    return seconds
 
 
 def _parse_batch(devices: int, text: str) -> int | None:
@@ -230,6 +211,8 @@ def ask(
     """Write a study from a few questions, and run it within a budget. Images, devices, times and memory are
     measured; the file has a reason for each key; at the end the answer for the target is printed."""
     began, changes = time.monotonic(), parse_sets(sets)
+    if any(key.partition(".")[0] == "batch" for key in changes):
+        raise InputError("--set batch: the batch size is what is asked for; compare one of your own with --batch.")
     _check_path(path, changes, root)
     _check_terminal(takes_defaults=yes)
 
@@ -240,12 +223,12 @@ def ask(
 
     plugin_path, executor = use_plugin(plugin), read_executor(on)
     given = {"--target": target, "--weights": weights, "--devices": devices, "--batch": batch, "--budget": budget}
-    images = _put_question(_DATA, data, _check_data, takes_defaults=yes)
+    images = _put_question(_DATA, data, _find_data, takes_defaults=yes)
     # a model that is fixed by --set decides what follows from the model
     models = (str(changes["model.name"]),) if "model.name" in changes else tuple(model or ())
     num_devices = len(list_devices())
     answers, budget_seconds = collect_answers(images, given, models, num_devices=num_devices, takes_defaults=yes)
-    file = path or _find_free_path(Path(images).resolve().name or "images", root)
+    file = path or _find_free_path(Path(images[1] or images[0]).resolve().name or "images", root)
     origin = StudyOrigin(argument=str(file), plugin=str(plugin or ""), options=list_on_option(on))
     command = _find_run_command(origin, changes, root)
     options = Options(root=root, executor=executor, plugin=plugin_path, resumed_by=f"`{command}`", origin=origin)
@@ -303,7 +286,8 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
 
     with show_inspection() as show:
         facts, _ = look_at_images(task, show)
-        _check_batch(task, facts.num_train)
+        if (batch := task.answers.batch or 0) > facts.num_train:
+            raise InputError(f"--batch {batch}: the training split has {facts.num_train:,} images; give a smaller one.")
         made = make_study(task, facts)
     write_new_file(file, made.text)
     print_lines([f"wrote {file}", *_describe_lack(made, has_budget=task.budget_seconds is not None)], err=True)
@@ -314,18 +298,6 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
         "left_out": list(made.left_out),
         "notes": list(made.notes),
     }
-
-
-def _check_batch(task: "GuideTask", num_train: int) -> None:
-    keys = ("batch.micro", "batch.global", "batch.accumulation")
-    batch, fixed = task.answers.batch, [key for key in keys if key in task.changes]
-    if batch is not None and fixed:
-        raise InputError(f"--batch {batch}: --set {fixed[0]} fixes the batch size; give one of the two.")
-    if batch is not None and batch > num_train:
-        raise InputError(
-            f"--batch {batch}: the training split has {num_train:,} images, and a step takes at most all of "
-            "them; give a smaller one, or more data."
-        )
 
 
 def _describe_lack(made: "GuidedStudy", *, has_budget: bool) -> Iterator[str]:

@@ -363,7 +363,7 @@ def _find_driver() -> str:
 
 # ---------------------------------------------------------------------- trials on record
 
-_AGAIN = "then train again with --fresh --reuse none"
+_AGAIN = "then train again with --fresh --no-reuse"
 _REMEDIES = {
     **dict.fromkeys(
         ("uncertain_time", "slowed_by_others", "spread", "drift", "busy_host", "reference_drift"),

@@ -48,14 +48,7 @@ def run(
     ] = None,
     on: On = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="A new start; the old records are set aside.")] = False,
-    reuse: Annotated[
-        list[str] | None,
-        typer.Option("--reuse", help="Further study or root to take equal trials from; `none`: from nowhere."),
-    ] = None,
-    warm_start: Annotated[
-        list[str] | None,
-        typer.Option("--warm-start", help="Study, export, table or Optuna URL to learn from first; repeatable."),
-    ] = None,
+    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Train again what equal trials did.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only the forecast of time and memory.")] = False,
     plugin: Plugin = None,
     as_json: AsJson = False,
@@ -72,11 +65,9 @@ def run(
         store=store,
         executor=read_executor(on),
         fresh=fresh,
-        reuse="none" not in (reuse or ()),
-        reuse_from=tuple(Path(place) for place in reuse or () if place != "none"),
+        reuse=not no_reuse,
         plugin=use_plugin(plugin),
         timeout_seconds=parse_duration(timeout, "--timeout"),
-        warm_start=tuple(warm_start or ()),
         origin=origin,
     )
     spec = load_study(study, changes)

@@ -96,8 +96,6 @@ def _opening_lines(session: Session) -> list[str]:
     lines = format_forecast(session.forecast(), session.spec.price)
     if num_again := len(session.repeated_crashes.to_repeat):
         lines.append(f"tried again: {format_count(num_again, 'trial')} that failed in the same way")
-    if session.earlier:
-        lines.append(f"warm start: the sampler has seen {len(session.earlier)} earlier trials")
     if session.options.executor.is_packed:
         lines.append(f"packed: {session.executor.slots} concurrent trials; time and memory come from solo probes")
     return lines
@@ -140,7 +138,6 @@ def _summarize(session: Session, records: list[TrialRecord], stopped: Stopped | 
         "few_seeds": explain_few_seeds(select_comparable(frames)) or None,
         "no_complete_trial": explain_no_complete_trial(frames) or None,
         "stopped": stopped.reason if stopped else None,
-        "num_earlier": len(session.earlier),
         "num_enqueued": len(list_waiting(session.store.database, spec.name)),
     }
 

@@ -165,9 +165,6 @@ class StudySpec(Section):
         description="early-stopping rule; absent with a `sampler` that does not learn (`qmc`, `random`, `grid`), or "
         f"with objectives other than {', '.join(f'`{name}`' for name in sorted(FORESEEABLE))}: `none`",
     )
-    retune: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        (), description="keys that are searched anew for each combination of `batch.*`"
-    )
     first: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
         (), description="points to try first, each with a value for every key of the space"
     )
@@ -231,29 +228,6 @@ class StudySpec(Section):
             raise ValueError(
                 f"pruner: 'front' cannot foresee {', '.join(unforeseeable)} while a trial runs, only "
                 f"{', '.join(sorted(FORESEEABLE))}; choose other objectives, or pruner = 'none'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _retuned_keys_are_searched(self) -> "StudySpec":
-        if not self.retune:
-            return self
-        rest = [path for path in self.space if not is_batch_key(path)]
-        if unknown := [path for path in self.retune if path not in rest]:
-            raise ValueError(
-                f"retune: {', '.join(unknown)} is no parameter of the space outside batch.*; add it to [space], or "
-                "leave it out of retune"
-            )
-        if left_out := [path for path in rest if path not in self.retune]:
-            raise ValueError(
-                f"retune: the space has {', '.join(left_out)} too; name it, so that it is searched for each batch "
-                "size, or fix it in [base]"
-            )
-        endless = [path for path, item in self.space.items() if is_batch_key(path) and item.grid_values is None]
-        if endless or len(rest) == len(self.space):
-            raise ValueError(
-                f"retune: it requires batch sizes that can be counted, not {', '.join(endless) or 'none'}; "
-                "sweep batch.micro or batch.accumulation over log2, int or choice"
             )
         return self
 

@@ -176,6 +176,7 @@ class TrialRecord:
             measurements=dict(ending.measurements),
             device=ending.device,
             quality_flags=ending.quality_flags,
+            error=ending.error,
         )
 
     @cached_property

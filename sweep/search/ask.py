@@ -48,7 +48,7 @@ _LEAST_LEFT = 0.25  # share of the budget for the study itself
 _MOST_OVERHEAD = 1.25  # the next command may take so much longer for what comes before the study
 PROBING_SECONDS = 10.0  # at least, for the first probe and the estimates of memory, if none is on record
 _WIDTH = 120
-_USED = 0.8  # the part of its time that the confirming is expected to use
+_USED = 0.8  # the part of its time that is planned for the confirming: more than it usually takes
 _DECAY = "optimizer.weight_decay"
 
 
@@ -76,7 +76,6 @@ class Facts:
     image_size: int | None = None  # that images of several sizes are brought to
     largest_micro: int | None = None  # that fits, on one device; None: whatever is tried
     has_own_validation: bool = True  # a split that data.validation_share does not change
-    best_batch: int | None = None  # effective batch size that records of the same images name
 
 
 class _GivenBatch(NamedTuple):
@@ -111,7 +110,6 @@ class Decisions:
     base: tuple[Setting, ...] = ()
     space: tuple[Setting, ...] = ()
     given: _GivenBatch | None = None
-    best_batch: int | None = None  # of ``batches``, that is kept where others are left out
     notes: tuple[str, ...] = ()
 
 
@@ -126,12 +124,12 @@ def list_models(answers: Answers, side: int) -> tuple[str, ...]:
     return models[:1] if answers.weights else models  # weights fit one model
 
 
-def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = None) -> Decisions:
-    """The study for ``answers``, given ``facts`` and the keys ``fixed`` that the user set."""
+def decide(answers: Answers, facts: Facts) -> Decisions:
+    """The study for ``answers``, given ``facts``."""
     models = list_models(answers, facts.side)
-    usual, notes = _choose_batches(answers, facts, fixed or {})
+    usual, notes = _choose_batches(answers, facts)
     batches = tuple(sorted({*usual, *([answers.batch] if answers.batch else [])}))
-    accumulation = _choose_accumulation(answers, facts, usual, _find_count(fixed or {}, _ACCUMULATION))
+    accumulation = _choose_accumulation(answers, facts, usual)
     counts = accumulation.value["choice"]
     largest_micro = max(max(usual) // answers.num_devices // max(counts), 1)
     given = _split_given(answers, facts, max(counts))
@@ -173,22 +171,11 @@ def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = Non
         ),
         space=(rates, Setting(_DECAY, {"log": [0.0001, 0.1]}, "it is tuned with the learning rate")),
         given=given,
-        best_batch=facts.best_batch,
         notes=tuple(notes),
     )
 
 
-def _find_count(fixed: Mapping[str, Any], key: str) -> int | None:
-    # What is no count is refused when the study is built.
-    value = fixed.get(key)
-    return value if type(value) is int and value > 0 else None
-
-
-def _choose_batches(answers: Answers, facts: Facts, fixed: Mapping[str, Any]) -> tuple[tuple[int, ...], list[str]]:
-    if micro := _find_count(fixed, "batch.micro"):
-        return (micro * (_find_count(fixed, _ACCUMULATION) or 1) * answers.num_devices,), []
-    if batch := _find_count(fixed, "batch.global"):
-        return (batch,), []
+def _choose_batches(answers: Answers, facts: Facts) -> tuple[tuple[int, ...], list[str]]:
     low, high = _FINE_TUNING if answers.weights else _EXPONENTS[answers.target]
     most = max(int(log2(max(facts.num_train / _LEAST_STEPS, 4))), 2)
     notes = []
@@ -205,10 +192,8 @@ def _choose_batches(answers: Answers, facts: Facts, fixed: Mapping[str, Any]) ->
     return tuple(answers.num_devices * 2 ** (exponent - shared) for exponent in exponents), notes
 
 
-def _choose_accumulation(answers: Answers, facts: Facts, usual: tuple[int, ...], fixed: int | None) -> Setting:
+def _choose_accumulation(answers: Answers, facts: Facts, usual: tuple[int, ...]) -> Setting:
     largest = max(usual) // answers.num_devices
-    if fixed is not None:
-        return Setting(_ACCUMULATION, {"choice": [fixed]}, "as it was given")
     if facts.largest_micro is not None and largest > facts.largest_micro:
         most = 2 ** ceil(log2(largest / facts.largest_micro))
         counts = [2**power for power in range(int(log2(most)) + 1)]
@@ -341,27 +326,23 @@ def list_sizes(full: Size) -> Iterator[Size]:
     yield _resize(size, num_batches=min(size.num_batches, _FEWEST_BATCHES))
 
 
-def is_too_little(budget_seconds: float, overhead_seconds: float) -> bool:
-    """Whether ``overhead_seconds`` of a budget leave too little of it for a study."""
-    return budget_seconds - overhead_seconds < _LEAST_LEFT * budget_seconds
+def check_time_left(budget_seconds: float, overhead_seconds: float, study_seconds: float = 0.0) -> float:
+    """Seconds of the budget for the study itself, after ``overhead_seconds`` for what comes besides it.
 
-
-def check_budget(seconds: float) -> None:
-    """Raises ``InputError`` for a budget that is shorter than what comes before any study."""
-    if is_too_little(seconds, PROBING_SECONDS):
+    Raises:
+        InputError: these are too few of the budget, or for the smallest study, which takes ``study_seconds``.
+    """
+    left = budget_seconds - overhead_seconds
+    if left < _LEAST_LEFT * budget_seconds or study_seconds > _MOST_OVER * left:
+        # of another command, which may take longer before the study
+        overhead = _MOST_OVERHEAD * overhead_seconds
+        least = max(overhead / (1.0 - _LEAST_LEFT), overhead + study_seconds / _MOST_OVER)
         raise InputError(
-            f"--budget: {seconds:g} s are too short, because probes alone take {PROBING_SECONDS:.0f} s or more. A "
-            "number without a unit is in seconds; give minutes, such as 10m. Which time suffices is known after the "
-            "probes."
+            f"--budget: {max(left, 0.0):,.0f} of {budget_seconds:,.0f} s are left after images, probes, start and "
+            f"report, and the smallest study takes {study_seconds:,.0f} s as far as is known. Give --budget "
+            f"{round_up_duration(least)} or more, a smaller model (--model), or fewer images (--set data.subset=N)."
         )
-
-
-def name_sufficient_budget(overhead_seconds: float, study_seconds: float) -> str:
-    """The least --budget with which a study of ``study_seconds`` is not refused by another command that may take a
-    quarter longer than ``overhead_seconds`` before it."""
-    overhead_seconds *= _MOST_OVERHEAD
-    least = max(overhead_seconds / (1.0 - _LEAST_LEFT), overhead_seconds + study_seconds / _MOST_OVER)
-    return round_up_duration(least)
+    return left
 
 
 def choose_size(
@@ -372,7 +353,7 @@ def choose_size(
     the seconds of a study without time limits, None if nothing could be probed: then only the time limits hold.
 
     Raises:
-        InputError: the smallest size takes longer.
+        InputError: the smallest size takes longer (:func:`check_time_left`).
     """
     size, seconds = full, 0.0
     for size in list_sizes(full):
@@ -382,14 +363,7 @@ def choose_size(
         seconds = priced
         if seconds <= budget_seconds:
             break
-    if seconds > _MOST_OVER * budget_seconds:
-        raise InputError(
-            f"--budget: the smallest study, {format_count(size.num_trials, 'training')} of "
-            f"{format_count(size.epochs, 'epoch')} and {FEWEST_SEEDS} fresh seeds, is forecast to take "
-            f"{seconds:,.0f} s; {max(budget_seconds, 0.0):,.0f} s are left of the budget. Give --budget "
-            f"{name_sufficient_budget(overhead_seconds, seconds)} or more, a smaller model (--model), or fewer images "
-            "(--set data.subset=N)."
-        )
+    check_time_left(budget_seconds + overhead_seconds, overhead_seconds, seconds)
     ratio = budget_seconds / seconds if seconds else 1.0
     epochs = min(max(int(size.epochs * ratio), size.epochs), full.epochs)
     left = max(ratio * size.epochs / epochs, 1.0)
@@ -398,8 +372,8 @@ def choose_size(
 
 
 def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
-    """So many of the effective batch sizes: the one that was given and others, spread evenly. A single other one is
-    the best on record, or the middle one; of several the nearest to the best on record is replaced by it."""
+    """So many of the effective batch sizes: the one that was given and others, spread evenly; a single other one is
+    the middle one."""
     batches, given = decisions.batches, decisions.given.batch if decisions.given else None
     if num_batches >= len(batches):
         return batches
@@ -407,10 +381,6 @@ def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
     num_others = max(num_batches - (given is not None), 1)
     shares = [0.5] if num_others == 1 else [index / (num_others - 1) for index in range(num_others)]
     kept = {others[round(share * (len(others) - 1))] for share in shares}
-    best = decisions.best_batch
-    if best in others and best not in kept:
-        kept -= {min(kept, key=lambda batch: abs(log2(batch / best)))}
-        kept |= {best}
     return tuple(batch for batch in batches if batch in kept or batch == given)
 
 
@@ -420,12 +390,10 @@ def describe_left_out(size: Size, full: Size, decisions: Decisions, fixed: Colle
     kept = pick_batches(decisions, size.num_batches)
     missing = [batch for batch in decisions.batches if batch not in kept]
     models = decisions.models[size.num_models : full.num_models]
-    is_best_kept = decisions.best_batch in kept and decisions.given is not None
-    because = f" ({decisions.best_batch} is kept, as the best on record for these images)" if is_best_kept else ""
     has_budget = any(f"budget.{name}" in fixed for name in BUDGETS)
     parts = [
         (bool(models), f"the model{_plural(models)} {', '.join(models)}"),
-        (bool(missing), f"the effective batch size{_plural(missing)} {', '.join(map(str, missing))}{because}"),
+        (bool(missing), f"the effective batch size{_plural(missing)} {', '.join(map(str, missing))}"),
         (size.epochs < full.epochs and not has_budget, f"{full.epochs - size.epochs} of {full.epochs} epochs"),
         (not size.tunes_decay and "optimizer.weight_decay" not in fixed, "tuning of the weight decay"),
     ]
@@ -436,27 +404,16 @@ def _plural(items: Sized) -> str:
     return "s" if len(items) > 1 else ""
 
 
-class _TimeLimits(NamedTuple):
-    """Seconds that a run of the study may take, and that its search may take."""
-
-    seconds: float
-    search_seconds: float
-
-
-def split_time(seconds: float, size: Size) -> _TimeLimits:
-    """The limits of a study of ``size`` whose search and confirming together are to take ``seconds``."""
-    return _TimeLimits(seconds, seconds / (1.0 + _USED * size.confirm_share))
-
-
 @dataclass(frozen=True, kw_only=True)
 class StudyDraft:
-    """What a study file is written from. ``changes`` are keys that the user sets over all others."""
+    """What a study file is written from. ``seconds`` are what its search and its confirming together are to take;
+    ``changes`` are keys that the user sets over all others."""
 
     name: str
     question: str
     decisions: Decisions
     size: Size
-    limits: _TimeLimits | None = None
+    seconds: float | None = None
     full_epochs: int | None = None  # of a study for which time does not matter
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -485,18 +442,19 @@ def write_study(draft: StudyDraft, head: Sequence[str] = ()) -> str:
 
 
 def _study(draft: StudyDraft) -> Iterator[Setting]:
-    size, limits = draft.size, draft.limits
+    size, seconds = draft.size, draft.seconds
     yield Setting("name", draft.name, "the folder of the records")
     yield Setting("question", draft.question, "")
-    if limits is None:
+    if seconds is None:
         per_batch = size.num_trials // max(size.num_batches * size.num_models, 1)
         reason = f"{per_batch} for each batch size and model; tuned is one from {CONFIGURATIONS} on"
     else:
         reason = "search trials at most: usually search_timeout ends the search before"
     yield Setting("trials", size.num_trials, reason)
-    if limits is not None:
-        yield Setting("timeout", f"{limits.seconds:.0f}s", "of a run")
-        yield Setting("search_timeout", f"{limits.search_seconds:.0f}s", "of it; the rest is for fresh seeds")
+    if seconds is not None:
+        search_seconds = seconds / (1.0 + _USED * size.confirm_share)
+        yield Setting("timeout", f"{seconds:.0f}s", "of a run")
+        yield Setting("search_timeout", f"{search_seconds:.0f}s", "of it; the rest is for fresh seeds")
     named = f"{FEWEST_SEEDS} fresh seeds of each configuration that the answer names"
     yield Setting("confirm.share", size.confirm_share, f"of the search's seconds, for at least {named}")
     yield from draft.decisions.study
@@ -508,7 +466,7 @@ def _base(draft: StudyDraft) -> Iterator[Setting]:
         yield Setting("model.name", decisions.models[0], decisions.models_reason)
     yield from decisions.base
     reason = "passes over the training images"
-    if draft.limits is not None and size.epochs != draft.full_epochs:
+    if draft.seconds is not None and size.epochs != draft.full_epochs:
         allowed = "a single one" if size.epochs == 1 else "so many"
         reason = f"{reason}: the time allows {allowed} of {draft.full_epochs}"
     yield Setting("budget.epochs", size.epochs, reason)

@@ -15,7 +15,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import Executor, poll_with_silence
 from sweep.probing.gate import MemoryGate
-from sweep.probing.prober import Prober, SoloProbes
+from sweep.probing.prober import SoloProbes
 from sweep.records.database import describe_shortage, estimate_record_bytes, measure_free_bytes
 from sweep.records.messages import (
     FAULTS_OF_THE_MACHINE,
@@ -31,7 +31,7 @@ from sweep.records.messages import (
     TrialTask,
 )
 from sweep.records.quality import PACKED
-from sweep.records.records import ProbeRecord, ReusableTrial, TrialRecord
+from sweep.records.records import ReusableTrial, TrialRecord
 from sweep.records.store import Store
 from sweep.search.sampler import Sampler
 from sweep.search.samplers import make_sampler
@@ -54,7 +54,6 @@ class RunPlan:
     search_deadline: float = _NEVER  # of the search alone
     clock: Callable[[], float] = time.monotonic  # another one where time is simulated
     make_sampler: Callable[[StudySpec, Sequence[TrialRecord]], Sampler] = make_sampler
-    prior: Sequence[TrialRecord] = ()  # of other studies: the sampler learns from them, and they are never recorded
     # The images that a trial must read.
     expect_data: Callable[[TrialConfig], ExpectedData | None] = lambda _config: None
     device: str = "auto"
@@ -100,10 +99,6 @@ class Attempt:
     preempt_cause: str = ""  # empty until it is preempted
     stop_by: float = _NEVER  # when it is preempted
 
-    @property
-    def deadline(self) -> float:
-        return self.started + self.limit_seconds
-
     def update(self, message: Message, now: float) -> None:
         if isinstance(message, Heartbeat) and message.is_queued:
             self.started = now
@@ -135,36 +130,18 @@ class Attempt:
 
 @final
 class Attempts:
-    """The running attempts of one study on one executor, by trial number.
-
-    A message costs the same however many are running: the limits of all are checked only when the first of them may
-    have been reached.
-    """
+    """The ``running`` attempts of one study on one executor, by trial number."""
 
     def __init__(self, spec: StudySpec, store: Store, executor: Executor, plan: RunPlan) -> None:
         self._spec, self._store, self._executor, self._plan = spec, store, executor, plan
-        self._running: dict[int, Attempt] = {}
+        self.running: dict[int, Attempt] = {}
         self._listened_seconds = 0.0
-        # No limit is reached before these: by the clock of the plan, and in seconds of listening.
-        self._first_limit, self._first_stall = _NEVER, _NEVER
-
-    def __len__(self) -> int:
-        return len(self._running)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._running
-
-    def __getitem__(self, number: int) -> Attempt:
-        return self._running[number]
-
-    def __iter__(self) -> Iterator[Attempt]:
-        return iter(self._running.values())
 
     def start(self, record: TrialRecord, number: int, memory_limit_bytes: int | None = None) -> None:
         """Launches attempt ``number``, which is on record already."""
         earlier = self._store.attempts(self._spec.name, record.number)[:-1] if number > 1 else []
         spent = sum(busy_seconds or 0.0 for _, busy_seconds in earlier)  # the time between attempts does not count
-        attempt = self._running[record.number] = Attempt(
+        self.running[record.number] = Attempt(
             record=record,
             number=number,
             started=self._plan.clock(),
@@ -173,27 +150,22 @@ class Attempts:
             memory_limit_bytes=memory_limit_bytes,
             last_message_at=self._listened_seconds,
         )
-        self._schedule_check(attempt)
         self._executor.start(self._make_task(record, memory_limit_bytes))
 
     def receive(self) -> list[tuple[int, Message]]:
         """Messages of the trials with their numbers, as soon as there are any; after a short wait without, none."""
         received, seconds = poll_with_silence(self._executor, self._wait_seconds())
         self._listened_seconds += seconds
-        messages = [(number, message) for number, message in received if number in self._running]
+        messages = [(number, message) for number, message in received if number in self.running]
         for number, message in messages:
-            self._running[number].update(message, self._plan.clock())
-            self._running[number].last_message_at = self._listened_seconds
+            self.running[number].update(message, self._plan.clock())
+            self.running[number].last_message_at = self._listened_seconds
         return messages
 
     def stop_overdue(self) -> Iterator[tuple[int, Ending]]:
         """Stops the attempts that have exceeded a limit and yields their trial numbers and endings."""
         now = self._plan.clock()
-        if now < self._first_limit and self._listened_seconds < self._first_stall:
-            return
-        self._first_limit, self._first_stall = _NEVER, _NEVER
-        for number, attempt in list(self._running.items()):
-            self._schedule_check(attempt)
+        for number, attempt in list(self.running.items()):
             if ending := self._exceeded_limit(attempt, now):
                 self._executor.stop(number)
                 yield number, ending
@@ -202,13 +174,12 @@ class Attempts:
         """Preempts every attempt that is not preempted yet and returns their number. An attempt that has not begun to
         train has nothing to save and gets no time for it."""
         now = self._plan.clock()
-        running = [attempt for attempt in self if not attempt.preempt_cause]
+        running = [attempt for attempt in self.running.values() if not attempt.preempt_cause]
         for attempt in running:
             attempt.preempt_cause, attempt.stop_by = cause, now
             if attempt.first_step is not None:
                 attempt.stop_by += self._plan.grace_seconds
                 self._executor.preempt(attempt.record.number)
-            self._schedule_check(attempt)
         return len(running)
 
     def stop(self, number: int) -> None:
@@ -216,13 +187,13 @@ class Attempts:
 
     def abandon(self, cause: str) -> None:
         """Ends everything now; the trials stay open."""
-        for number, attempt in list(self._running.items()):
+        for number, attempt in list(self.running.items()):
             self._executor.stop(number)
             self._close(attempt, attempt.preempt_cause or cause)
 
     def end(self, number: int, ending: Ending) -> Ending | None:
         """Closes an attempt on record, and its trial with it; None where the trial stays open for another attempt."""
-        attempt = self._running[number]
+        attempt = self.running[number]
         is_lost = ending.cause in FAULTS_OF_THE_MACHINE
         # An attempt that left before it was preempted got the signal before the supervisor did.
         if ending.cause == LEFT or (is_lost and (attempt.preempt_cause or len(attempt.faults) < _MAX_RETRIES)):
@@ -242,12 +213,12 @@ class Attempts:
     def _close(self, attempt: Attempt, cause: str) -> None:
         busy_seconds = self._plan.clock() - attempt.started
         self._store.end_attempt(self._spec.name, attempt.record.number, attempt.number, cause, busy_seconds)
-        del self._running[attempt.record.number]
+        del self.running[attempt.record.number]
 
     def _exceeded_limit(self, attempt: Attempt, now: float) -> Ending | None:
         if now >= attempt.stop_by:
             return attempt.make_ending("cancelled", cause=LEFT)
-        if now >= attempt.deadline:
+        if now >= attempt.started + attempt.limit_seconds:
             error = f"stopped after trial_timeout = {self._spec.trial_timeout:g} s"
             return attempt.make_ending("timed_out", error=error, cause="trial_timeout")
         if self._listened_seconds - attempt.last_message_at >= self._spec.stall_timeout:
@@ -255,15 +226,12 @@ class Attempts:
             return attempt.make_ending("crashed", error=error, cause=STALLED)
         return None
 
-    def _schedule_check(self, attempt: Attempt) -> None:
-        self._first_limit = min(self._first_limit, attempt.deadline, attempt.stop_by)
-        self._first_stall = min(self._first_stall, attempt.last_message_at + self._spec.stall_timeout)
-
     def _wait_seconds(self) -> float:
         now = self._plan.clock()
         # After the deadline of the plan each attempt has its own time limit.
         deadline = self._plan.deadline if now < self._plan.deadline else _NEVER
-        return max(0.0, min(_POLL_SECONDS, self._first_limit - now, deadline - now))
+        limits = [min(attempt.started + attempt.limit_seconds, attempt.stop_by) for attempt in self.running.values()]
+        return max(0.0, min(_POLL_SECONDS, deadline - now, *(limit - now for limit in limits)))
 
     def _make_task(self, record: TrialRecord, memory_limit_bytes: int | None) -> TrialTask:
         return TrialTask(
@@ -282,48 +250,17 @@ class Attempts:
 
 # ---------------------------------------------------------------------- disk space
 
-_NUM_CHECKPOINTS = 3  # of a trial: the last two are kept while a third is written
-_AMPLE_BYTES = 8 << 30  # with so much free space the size of a checkpoint is not estimated
-_BYTES_PER_PARAMETER = 16  # the parameter, two moments of an optimizer, an average over steps
+
+def check_space_before(folder: Path, num_trials: int) -> None:
+    """Raises ``InputError``, with both sizes, if ``folder`` has too little space for the records of so many trials."""
+    needed_bytes = estimate_record_bytes(num_trials)
+    if measure_free_bytes(folder) < needed_bytes:
+        shortage = describe_shortage(folder, needed_bytes)
+        raise InputError(f"{shortage}Free some space, or choose another disk with --root.")
 
 
-@final
-class DiskSpace:
-    """Checks, before a study and after each trial, the disk space in ``folder`` for ``num_trials`` more trials,
-    ``num_slots`` of them at a time."""
-
-    def __init__(self, folder: Path, num_trials: int, num_slots: int, checkpoint_bytes: Callable[[], int]) -> None:
-        self._folder = folder
-        self._needed_bytes = estimate_record_bytes(num_trials)
-        if measure_free_bytes(folder) < _AMPLE_BYTES:
-            self._needed_bytes += num_slots * _NUM_CHECKPOINTS * checkpoint_bytes()
-        self._least_bytes = estimate_record_bytes(0) // 2
-
-    def check_before(self) -> None:
-        """Raises ``InputError``, with both sizes, if there is too little for the study."""
-        if measure_free_bytes(self._folder) < self._needed_bytes:
-            shortage = describe_shortage(self._folder, self._needed_bytes)
-            raise InputError(f"{shortage}Free some space, or choose another disk with --root.")
-
-    def check_between(self) -> None:
-        """Raises ``StoreError`` if there is too little for the next trial."""
-        if measure_free_bytes(self._folder) < self._least_bytes:
-            shortage = describe_shortage(self._folder)
-            raise StoreError(f"The disk is full: {shortage}Free some space and {RUN_AGAIN}; records are kept.")
-
-
-def estimate_checkpoint_bytes(spec: StudySpec, prober: Prober) -> int:
-    """About the size of a checkpoint of the study's largest model; 0 where it cannot be estimated."""
-    probes = []
-    for config in spec.corners.of("model"):
-        probe = prober.find(config)
-        if probe is None:
-            prober.estimate_peak_memory_bytes(config)
-        probes.append(probe)
-    return max((_checkpoint_bytes(probe) for probe in (*probes, *prober.estimates.values()) if probe), default=0)
-
-
-def _checkpoint_bytes(probe: ProbeRecord) -> int:
-    if parts := probe.forecast:
-        return 2 * parts["forecast_parameter_bytes"] + parts["forecast_optimizer_bytes"]
-    return _BYTES_PER_PARAMETER * (probe.num_parameters or 0)
+def check_space_between(folder: Path) -> None:
+    """Raises ``StoreError`` if ``folder`` has too little space for the next trial."""
+    if measure_free_bytes(folder) < estimate_record_bytes(0) // 2:
+        shortage = describe_shortage(folder)
+        raise StoreError(f"The disk is full: {shortage}Free some space and {RUN_AGAIN}; records are kept.")

@@ -9,19 +9,15 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple, final
 
-from sweep.config.study import StudySpec
-from sweep.config.trial import Scalar, TrialConfig, flatten_config
+from sweep.config.trial import TrialConfig, flatten_config
 from sweep.records.messages import FAULTS_OF_THE_MACHINE, Ending
 from sweep.records.records import TrialRecord
 from sweep.records.store import Store
 
 _SAME_CRASHES = 2  # a second crash with the same message is no accident
-_SAME_FAILURES = 5  # lost attempts, or infeasible trials
-# So many trials with one infeasible outcome stop the study anywhere in the space. Fewer do so only if the lower half of
-# the range has failed too: the first points of a wide range may all be too large by chance.
-_MANY_FAILURES = 15
-_MIN_REFUSED = 50
-_REFUSED_SHARE = 3  # times the number of trials of the study
+_SAME_LOSSES = 5  # of attempts
+_SAME_FAILURES = 10  # of infeasible trials: the first points of a wide range may all be too large by chance
+_MOST_REFUSED = 50  # proposals
 _NEVER_ENDED = frozenset({None, "not_fitting", "cancelled"})  # these outcomes tell nothing about a trial
 _MAX_LINES = 8  # of a message that is quoted
 _FRAME = re.compile(r'Traceback| *File ".*", line \d+, in ')  # the beginning of a traceback may have been cut off
@@ -30,21 +26,14 @@ _TEMPORARY = "|".join(map(re.escape, dict.fromkeys((tempfile.gettempdir(), "/tmp
 _CHANGING = re.compile(rf"(?:{_TEMPORARY})/[^\s'\":,;)]+|0x[0-9a-fA-F]+|\b(?=[a-f]*\d)[0-9a-f]{{8,}}\b|\d+")
 
 
-class _Infeasible(NamedTuple):
-    """Why configurations end with one outcome: smaller values of ``key`` are less likely to."""
-
-    key: str
-    verb: str
-    remedy: str
-
-
+# Of outcomes that are due to the configuration: the key of which smaller values help, what happened, and the remedy.
 _INFEASIBLE = {
-    "out_of_memory": _Infeasible(
+    "out_of_memory": (
         "batch.micro",
         "ran out of memory",
         "lower batch.micro in the space, add precision.checkpointing = true, or see `sweep cost --measure`",
     ),
-    "diverged": _Infeasible(
+    "diverged": (
         "optimizer.lr",
         "diverged",
         "lower optimizer.lr in the space, lengthen schedule.warmup, or set regularization.grad_clip",
@@ -57,8 +46,7 @@ class CircuitBreaker:
     """Counts consecutive endings of one kind. An outcome that is due to the configuration stops a study only while no
     trial is complete: with a complete one there is something to learn from."""
 
-    def __init__(self, spec: StudySpec, *, has_complete: bool) -> None:
-        self._spec = spec
+    def __init__(self, *, has_complete: bool) -> None:
         self._has_complete = has_complete
         self._kind = ""  # the kind of the latest failures, all alike
         self._error = ""  # the message of the latest crash
@@ -83,15 +71,14 @@ class CircuitBreaker:
     @property
     def reason(self) -> str:
         """Why the study should stop and what to change; empty while it should continue."""
-        if len(self._refused) >= max(_MIN_REFUSED, _REFUSED_SHARE * self._spec.trials):
-            remedy = _INFEASIBLE["out_of_memory"].remedy
+        if len(self._refused) >= _MOST_REFUSED:
+            _, _, remedy = _INFEASIBLE["out_of_memory"]
             return f"{len(self._refused)} proposals in a row do not fit ({self._refused[-1]}): {remedy}"
         if self._kind in _INFEASIBLE:
-            is_over = len(self._failed) >= _SAME_FAILURES and not self._has_complete
-            return self._explain_infeasible() if is_over else ""
+            return "" if self._has_complete or len(self._failed) < _SAME_FAILURES else self._explain_infeasible()
         if self._kind in FAULTS_OF_THE_MACHINE:
             count = f"{len(self._failed)} attempts in a row were lost in the same way"
-            return f"{count}: {self._kind}. Fix that" if len(self._failed) >= _SAME_FAILURES else ""
+            return f"{count}: {self._kind}. Fix that" if len(self._failed) >= _SAME_LOSSES else ""
         if len(self._failed) < _SAME_CRASHES:
             return ""
         count = f"{len(self._failed)} trials in a row crashed in the same way"
@@ -100,15 +87,9 @@ class CircuitBreaker:
     def _explain_infeasible(self) -> str:
         key, verb, remedy = _INFEASIBLE[self._kind]
         values = [flatten_config(config)[key] for config in self._failed]
-        if len(values) < _MANY_FAILURES and not self._has_lower_half(key, values):
-            return ""
         numbers = [value for value in values if isinstance(value, int | float)]
         span = f", {key} from {min(numbers):g} to {max(numbers):g}" if numbers else ""
         return f"{len(values)} trials in a row {verb}{span}, and none is complete: {remedy}"
-
-    def _has_lower_half(self, key: str, values: list[Scalar]) -> bool:
-        parameter = self._spec.space.get(key)
-        return parameter is None or any(parameter.share(value) <= 0.5 for value in values)
 
 
 class RepeatedCrashes(NamedTuple):

@@ -191,35 +191,27 @@ class GaussianPrediction:
         return self.axis.costs(np.array([(self.mean - self.deviation).min(), self.mean.max()]))
 
 
-@final
-class UndominatedSpace:
-    """The space that no row of ``costs`` (shape ``[n, m]``, smaller is better) dominates, between the best and the
-    worst that was measured or is predicted for a candidate."""
-
-    def __init__(self, costs: Floats, predictions: list[GaussianPrediction], seed: int) -> None:
-        self._predictions = predictions
-        reach = np.array([prediction.reach for prediction in predictions])
-        low, high = np.minimum(costs.min(axis=0), reach[:, 0]), np.maximum(costs.max(axis=0), reach[:, 1])
-        spread = np.where(high > low, high - low, np.maximum(np.abs(high), 1e-12))
-        low, high = low - _REACH * spread, high + _REACH * spread
-        samples = low + qmc.Sobol(costs.shape[1], rng=seed).random(_NUM_SAMPLES) * (high - low)
-        is_dominated = np.zeros(len(samples), dtype=np.bool_)
-        for row in costs:
-            is_dominated |= (row <= samples).all(axis=1)
-        is_open = np.flatnonzero(~is_dominated)
-        self._weight = max(len(is_open), 1) / _NUM_SAMPLES
-        self._samples = samples[is_open[:_MAX_OPEN]]
-
-    def gains(self) -> Floats:
-        """Expected gain of each candidate, as a share of the sampled space; shape ``[k]``."""
-        num_candidates = len(self._predictions[0].mean)
-        if not len(self._samples):
-            return np.zeros(num_candidates)
-        chance = np.ones((num_candidates, len(self._samples)))
-        for index, prediction in enumerate(self._predictions):
-            samples = prediction.axis.of_costs(self._samples[:, index])
-            chance *= ndtr((samples[None] - prediction.mean[:, None]) / prediction.deviation[:, None])
-        return np.asarray(self._weight * chance.mean(axis=1))
+def find_front_gains(costs: Floats, predictions: list[GaussianPrediction], seed: int) -> Floats:
+    """The expected gain of each of k candidates, as a share of a box of objectives: of its part that no row of
+    ``costs`` (shape ``[n, m]``, smaller is better) dominates; shape ``[k]``. The box is between the best and the worst
+    that was measured or is predicted for a candidate."""
+    reach = np.array([prediction.reach for prediction in predictions])
+    low, high = np.minimum(costs.min(axis=0), reach[:, 0]), np.maximum(costs.max(axis=0), reach[:, 1])
+    spread = np.where(high > low, high - low, np.maximum(np.abs(high), 1e-12))
+    low, high = low - _REACH * spread, high + _REACH * spread
+    samples = low + qmc.Sobol(costs.shape[1], rng=seed).random(_NUM_SAMPLES) * (high - low)
+    is_dominated = np.zeros(len(samples), dtype=np.bool_)
+    for row in costs:
+        is_dominated |= (row <= samples).all(axis=1)
+    is_open = np.flatnonzero(~is_dominated)
+    samples, num_candidates = samples[is_open[:_MAX_OPEN]], len(predictions[0].mean)
+    if not len(samples):
+        return np.zeros(num_candidates)
+    chance = np.ones((num_candidates, len(samples)))
+    for index, prediction in enumerate(predictions):
+        places = prediction.axis.of_costs(samples[:, index])
+        chance *= ndtr((places[None] - prediction.mean[:, None]) / prediction.deviation[:, None])
+    return np.asarray(len(is_open) / _NUM_SAMPLES * chance.mean(axis=1))
 
 
 def _is_of_shape(name: str, spec: StudySpec) -> bool:
@@ -384,8 +376,7 @@ class CostAwareSampler(Sampler):
                 learner.set_predictions([point for point, _ in costs], [cost for _, cost in costs])
 
     def learn(self, record: TrialRecord) -> None:
-        if record.number >= 0:  # negative numbers are trials of other studies, whose points may be proposed again
-            self._seen.add(make_point_key(self._point(record)))
+        self._seen.add(make_point_key(self._point(record)))
         self._records.append(record)
         if len(self._records) > WINDOW + _SLACK:
             self._records = select_window(self._records, self._spec, WINDOW)
@@ -437,7 +428,7 @@ class CostAwareSampler(Sampler):
     def _turns(self, points: Sequence[Point]) -> npt.NDArray[np.int64]:
         """How often the names that a point chooses were tried, shape ``[n]``. Each name is tried in turn, because the
         models do not generalize from one name to another."""
-        tried = [self._point(record) for record in self._records if record.number >= 0]
+        tried = [self._point(record) for record in self._records]
         return np.array(
             [sum(other[path] == point[path] for other in tried for path in self._names) for point in points]
         )
@@ -455,7 +446,7 @@ class CostAwareSampler(Sampler):
 
     def _complete(self) -> tuple[list[TrialRecord], Floats]:
         """The complete trials and their costs: the smoothed values of the models, which lucky seeds affect less."""
-        complete, costs = collect_costs([each for each in self._records if each.number >= 0], self._spec.objectives)
+        complete, costs = collect_costs(self._records, self._spec.objectives)
         points = [self._point(record) for record in complete]
         for column, name in enumerate(self._spec.objectives if complete else ()):
             learner = self._learners[name]
@@ -470,7 +461,7 @@ class CostAwareSampler(Sampler):
         for name in self._spec.objectives:
             self._learners[name].fit(self._records)
             predictions.append(self._learners[name].predict(points))
-        gains = UndominatedSpace(costs, predictions, self._spec.seed + index).gains()
+        gains = find_front_gains(costs, predictions, self._spec.seed + index)
         if ACCURACY in self._spec.objectives:
             column = self._spec.objectives.index(ACCURACY)
             gains = gains + self._curve_gains(points, complete, costs[:, column], predictions[column])

@@ -5,16 +5,13 @@ import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from sweep.analysis.recommendation import recommend
-from sweep.config.errors import InputError, StoreError
+from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import apply_changes, build_study
 from sweep.executors.table import check_ranks, device_type
 from sweep.records.inputs import DataSummary
-from sweep.records.loading import load_frames
 from sweep.search.ask import (
     PROBING_SECONDS,
     Answers,
@@ -22,47 +19,26 @@ from sweep.search.ask import (
     Facts,
     Size,
     StudyDraft,
+    check_time_left,
     choose_size,
     decide,
     describe_left_out,
     find_full_size,
     find_usual_size,
     is_small,
-    is_too_little,
     list_data_settings,
     list_sizes,
-    name_sufficient_budget,
-    split_time,
     write_study,
 )
-from sweep.search.reuse import list_study_files
 from sweep.search.session import Options, open_session
 from sweep.search.study_forecast import Forecast, Forecaster
 from sweep.training.data.folders import OnProgress
 from sweep.training.data.sources import check_study_data, find_facts
 
-_MOST_STUDIES = 3  # that are read: an answer takes a second or more
 _USUAL_SIDE = 32  # pixels that images of several sizes are brought to
 # A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
 # is assumed.
 _OPENINGS = 2
-
-
-def find_best_batch(root: Path, digest: str) -> int | None:
-    """The effective batch size that the newest study under ``root`` on the images of ``digest`` names; None where no
-    study names one."""
-    files = sorted(list_study_files(root), key=lambda file: file.stat().st_mtime, reverse=True)
-    for file in files[:_MOST_STUDIES] if digest else ():
-        try:
-            frames = load_frames(file.parent, evaluations=True)
-            if frames.data is None or frames.data.digest != digest:
-                continue
-            answer = recommend(frames, uses=()).batch_size
-        except (InputError, StoreError):  # it cannot be read, or holds nothing that can be compared
-            continue
-        if answer is not None and answer.named.global_batch_size is not None:
-            return answer.named.global_batch_size
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +79,6 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
     if task.answers.data == "imagefolder" and "data.image_size" not in changes:
         facts = replace(facts, image_size=_USUAL_SIDE)
     facts, data = _look(task, facts, changes, on_progress)
-    if task.answers.batch is not None and task.budget_seconds is not None:  # others may have to be left out
-        facts = replace(facts, best_batch=find_best_batch(task.options.root, data.digest))
     if len(data.sizes) == 1 and facts.image_size is not None:
         width, _, height = next(iter(data.sizes)).partition(" x ")
         if width == height and int(width) <= 2 * _USUAL_SIDE:
@@ -136,11 +110,9 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
         InputError: what is requested cannot run here, or the budget is too short.
     """
     budget = task.budget_seconds
-    decisions = decide(replace(task.answers, num_devices=1), facts, task.changes)  # a probe is of one device
+    decisions = decide(replace(task.answers, num_devices=1), facts)  # a probe is of one device
     full = find_full_size(decisions, facts.num_train)
     widest = _build(task, _draft(task, decisions, full))
-    if task.answers.weights:
-        _check_weights(widest)
     opened = time.monotonic()
     options = replace(task.options, timeout_seconds=budget)
     with open_session(widest, options, preview=True, on_progress=on_progress) as session:
@@ -153,55 +125,30 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
         draft = _draft(task, decisions, full)
         if budget is not None:  # before time is spent on probes
             probing = 0.0 if forecaster.prober.list_valid() else PROBING_SECONDS
-            _find_time_left(task, budget, reserve + probing, price([*list_sizes(full)][-1]))
+            spent = time.monotonic() - task.began
+            check_time_left(budget, spent + reserve + probing, price([*list_sizes(full)][-1]) or 0.0)
         session.forecast()
         largest = _find_largest_micro(session.spec, forecaster)
-        decisions = decide(task.answers, replace(facts, largest_micro=largest), task.changes)
+        decisions = decide(task.answers, replace(facts, largest_micro=largest))
         full = find_full_size(decisions, facts.num_train)
         draft = _draft(task, decisions, find_usual_size(full))
         if budget is not None:
-            left = _find_time_left(task, budget, reserve, price([*list_sizes(full)][-1]))
+            left = check_time_left(budget, time.monotonic() - task.began + reserve)
             size = choose_size(full, left, price, budget - left)
-            draft = replace(draft, size=size, limits=split_time(left, size), full_epochs=full.epochs)
+            draft = replace(draft, size=size, seconds=left, full_epochs=full.epochs)
         head = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."]
-        if budget is not None and draft.limits is not None:
-            spent = budget - draft.limits.seconds
+        if budget is not None and draft.seconds is not None:
+            spent = budget - draft.seconds
             head.append(f"Of a budget of {budget:.0f} s, {spent:.0f} s are for the images, probes and the report.")
         spec = _build(task, draft)
         return GuidedStudy(
             spec=spec,
             text=write_study(draft, head),
-            forecast=forecaster.forecast_other(spec, math.inf if draft.limits is None else draft.limits.seconds),
+            forecast=forecaster.forecast_other(spec, math.inf if draft.seconds is None else draft.seconds),
             data=session.data,
             notes=decisions.notes,
             left_out=tuple(describe_left_out(draft.size, full, decisions, task.changes)),
         )
-
-
-def _check_weights(spec: StudySpec) -> None:
-    # A probe takes no weights, so only crashed trials would show that they are another model's.
-    from sweep.training.models.build import build_model  # imports torch, which takes seconds
-
-    config = spec.corners.first
-    build_model(config.model, find_facts(config.data).shape)
-
-
-def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float, least: float | None) -> float:
-    """Seconds of the budget for the study itself, by now. ``reserve`` seconds are for what comes besides it; the
-    smallest study is expected to take ``least`` seconds, None if that is unknown."""
-    spent = time.monotonic() - task.began
-    if is_too_little(budget_seconds, spent + reserve):
-        left = max(budget_seconds - spent - reserve, 0.0)
-        sufficient = name_sufficient_budget(spent + reserve, least or 0.0)
-        remedy = f"--budget {sufficient} or more, which suffices if the machine is as fast then"
-        if least is None:
-            remedy = f"more than {sufficient}; what the smallest study takes is known after the probes"
-        raise InputError(
-            f"--budget: {left:.0f} of {budget_seconds:.0f} s are left: {spent:.0f} s have passed with images and "
-            f"probes, and what probes remain, the start of the run and its report take about {reserve:.0f} s. Give "
-            f"{remedy}."
-        )
-    return budget_seconds - spent - reserve
 
 
 def _draft(task: GuideTask, decisions: Decisions, size: Size) -> StudyDraft:
@@ -222,39 +169,25 @@ def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
 
 
 def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
-    """The largest micro batch that every model fits with; None where all of them do, and where it is fixed.
+    """The largest micro batch that every model fits with; None where all of them do.
 
     Raises:
-        InputError: a model does not fit with a single sample, or with the fixed micro batch.
+        InputError: a model does not fit with a single sample.
     """
     models = spec.space["model.name"].extremes() if "model.name" in spec.space else (spec.base["model.name"],)
-    points = [{"model.name": model} for model in models]
-    if "batch.micro" not in spec.space:
-        _refuse_too_large(spec, forecaster, points, "that number of samples", "a smaller batch (--set batch.micro=N)")
-        return None
     most = largest = max(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
-    check = forecaster.memory_gate.check
-    while largest > 1 and any(check(spec.corners.at(point | _accumulate(spec, largest, most))) for point in points):
-        largest //= 2
-    if largest == 1:
-        points = [point | {"batch.micro": 1} for point in points]
-        _refuse_too_large(spec, forecaster, points, "a single sample", "a smaller model (--model)")
+    for model in models:
+        while refusal := forecaster.memory_gate.check(spec.corners.at(_point_at(model, largest, most))):
+            if largest == 1:
+                raise InputError(
+                    f"{model} does not fit with a single sample: it is predicted to require "
+                    f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give a smaller model "
+                    "(--model) or smaller images (--set data.image_size=N)."
+                )
+            largest //= 2
     return None if largest == most else largest
 
 
-def _accumulate(spec: StudySpec, micro: int, most: int) -> dict[str, int]:
+def _point_at(model: Any, micro: int, most: int) -> dict[str, Any]:
     # A micro batch below the most is accumulated, and the gradients that are kept for it require memory of their own.
-    is_accumulated = micro < most and "batch.accumulation" not in spec.base
-    return {"batch.micro": micro} | ({"batch.accumulation": 2} if is_accumulated else {})
-
-
-def _refuse_too_large(
-    spec: StudySpec, forecaster: Forecaster, points: list[dict[str, Any]], samples: str, remedy: str
-) -> None:
-    for point in points:
-        if refusal := forecaster.memory_gate.check(spec.corners.at(point)):
-            raise InputError(
-                f"{point['model.name']} does not fit with {samples}: it is predicted to require "
-                f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give {remedy} or smaller "
-                "images (--set data.image_size=N)."
-            )
+    return {"model.name": model, "batch.micro": micro} | ({"batch.accumulation": 2} if micro < most else {})

@@ -144,8 +144,6 @@ def make_frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) 
         state, values, constraint = TrialState.COMPLETE, objectives, 0.0
     attributes: dict[str, Any] = {_NUMBER_ATTRIBUTE: record.number, "outcome": record.outcome, "phase": record.phase}
     attributes["seed"] = record.values.get("seed")
-    if record.outcome in INFEASIBLE:
-        attributes["placeholder_values"] = True
     if record.reused_from:
         attributes["reused_from"] = record.reused_from
     return create_trial(

@@ -103,9 +103,8 @@ class Sampler(ABC):
     def propose(self, index: int) -> dict[str, Any] | None:
         """Values for search trial ``index``; None when there are no more points."""
 
-    @abstractmethod
-    def learn(self, record: TrialRecord) -> None:
-        """Takes an ended search trial into account."""
+    def learn(self, record: TrialRecord) -> None:  # noqa: B027
+        """Takes an ended search trial into account, if the points depend on results."""
 
     def estimate_gain(self) -> float | None:
         """By how much (a fraction) one more trial is expected to raise the tuned accuracy of some batch size, at most;
@@ -122,9 +121,6 @@ class PointSampler(Sampler):
 
     def propose(self, index: int) -> dict[str, Any] | None:
         return self._point(index)
-
-    def learn(self, record: TrialRecord) -> None:
-        del record  # the points do not depend on results
 
 
 def select_window(records: list[TrialRecord], spec: StudySpec, size: int = WINDOW) -> list[TrialRecord]:

@@ -170,14 +170,12 @@ def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> 
     rows = [
         (record, [METRICS[name].sign * record.measurements[name] for name in objectives])
         for record in records
-        if record.phase == "search" and _is_measured(record, objectives)
+        if record.phase == "search"
+        and record.outcome == "complete"
+        and all(name in record.measurements for name in objectives)
     ]
     values = np.array([row for _, row in rows], dtype=np.float64).reshape(len(rows), len(objectives))
     return [record for record, _ in rows], values
-
-
-def _is_measured(record: TrialRecord, objectives: Sequence[str]) -> bool:
-    return record.outcome == "complete" and all(name in record.measurements for name in objectives)
 
 
 def find_front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> list[TrialRecord]:

@@ -5,7 +5,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -37,18 +37,10 @@ from sweep.records.files import is_export
 from sweep.records.inputs import DataSummary, StudyInputs, digest_plugin, find_changed_inputs
 from sweep.records.records import ReusableTrial
 from sweep.records.store import ProbeBook, Store, open_store
-from sweep.search.attempts import DiskSpace, RunPlan, estimate_checkpoint_bytes
+from sweep.search.attempts import RunPlan, check_space_before, check_space_between
 from sweep.search.breaker import RepeatedCrashes, list_repeated_crashes
 from sweep.search.optuna import Mirror
-from sweep.search.reuse import (
-    ASIDE,
-    EarlierResult,
-    ReuseIndex,
-    list_reuse_files,
-    make_prior_records,
-    open_reuse_index,
-    read_earlier,
-)
+from sweep.search.reuse import ASIDE, ReuseIndex, open_reuse_index
 from sweep.search.samplers import make_sampler
 from sweep.search.sharing import check_device_sharing, share_devices
 from sweep.search.shutdown import Shutdown, shutdown_on_signals
@@ -68,11 +60,9 @@ class Options:
         executor: what runs the trials, and on which devices.
         fresh: set the records of the study aside and start again.
         reuse: take complete trials of equal content from records under ``root`` instead of training them again.
-        reuse_from: further folders to take them from.
         plugin: path of a Python file that adds models and data sets. Every process of the study loads it; this one does
             so by :func:`sweep.load_plugin`, before the study is loaded.
         timeout_seconds: of the run, instead of the study's own.
-        warm_start: paths or URLs of earlier results that the sampler learns from.
         resumed_by: what resumes the study, in words or as a command, for messages.
         origin: what the study was given by on the command line; it is recorded, so that printed commands repeat it.
     """
@@ -82,10 +72,8 @@ class Options:
     executor: ExecutorSettings = field(default_factory=ExecutorSettings)
     fresh: bool = False
     reuse: bool = True
-    reuse_from: Sequence[Path] = ()
     plugin: str | None = None
     timeout_seconds: float | None = None
-    warm_start: Sequence[str] = ()
     resumed_by: str = "the same command again"
     origin: StudyOrigin = field(default_factory=StudyOrigin)
 
@@ -102,15 +90,12 @@ def _check_run(
     """Checks whether ``spec`` can run with ``options``, in the same order for every kind of run; what its data holds.
 
     Raises:
-        InputError: an unknown executor or device, too few devices, no study at a path to reuse from, an objective that
-            cannot be measured, data or a precision that is missing, or a device that cannot be shared.
+        InputError: an unknown executor or device, too few devices, an objective that cannot be measured, data or a
+            precision that is missing, or a device that cannot be shared.
     """
     if options.store is not None and "://" not in options.store:
         known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
         raise InputError(f"--store {hide_credentials(options.store)}: not a database URL; give one like {known}.")
-    if options.reuse_from and not options.reuse:
-        raise InputError("--reuse none and another --reuse exclude each other; leave one out.")
-    list_reuse_files(options.reuse_from)
     check_devices(spec, options.executor)
     return check_study_data(spec, on_progress, may_download=may_download)
 
@@ -254,7 +239,7 @@ def open_session(
     """Opens the study for a run: its folder locked, its store open, its executor started.
 
     A ``preview`` is for a forecast alone and refuses what a run would refuse, but writes nothing except probes: there
-    is no folder, no lock and no record of the study, and it does not read earlier results. ``on_progress`` is called
+    is no folder, no lock and no record of the study. ``on_progress`` is called
     while the images of a folder are decoded for the first time.
 
     Raises:
@@ -263,16 +248,13 @@ def open_session(
     """
     data = _check_run(spec, options, on_progress, may_download=not preview)
     inputs = StudyInputs(data=data, plugin=digest_plugin(options.plugin), origin=options.origin)
-    sources = () if preview else options.warm_start
-    earlier = tuple(result for source in sources for result in read_earlier(source, spec))
     with contextlib.ExitStack() as stack:
         open_records = _open_for_preview if preview else _open_for_writing
         store = stack.enter_context(open_records(spec, options, inputs))
-        reuse_index = None
+        reuse_index = ReuseIndex([])
         if options.reuse:
             own_file = None if preview or options.store else study_file(spec, options)
-            reuse_index = open_reuse_index(store, options.root, own_file, options.reuse_from)
-            stack.enter_context(contextlib.closing(reuse_index))
+            reuse_index = stack.enter_context(open_reuse_index(store, options.root, own_file))
         executor, packed, environment = stack.enter_context(_open_executor(spec, options, None if preview else store))
         session = Session(
             spec=spec,
@@ -281,7 +263,6 @@ def open_session(
             reuse_index=reuse_index,
             executor=executor,
             probe_book=stack.enter_context(open_shared_book(options.root)),
-            earlier=earlier,
             inputs=inputs,
             is_preview=preview,
             packed=packed,
@@ -299,10 +280,9 @@ class Session:
     spec: StudySpec
     options: Options
     opened_store: Store | None  # None: a preview of a study that has no records
-    reuse_index: ReuseIndex | None
+    reuse_index: ReuseIndex
     executor: QueryableExecutor
     probe_book: ProbeBook | None
-    earlier: tuple[EarlierResult, ...] = ()  # what the sampler learns from beforehand
     inputs: StudyInputs = field(default_factory=StudyInputs)
     is_preview: bool = False
     packed: PackedExecutor | None = None  # the part of the executor that shares devices
@@ -367,12 +347,13 @@ class Session:
             mirror = stack.enter_context(contextlib.closing(Mirror(self.store.database.url, self.spec)))
             tuner = Tuner(self.spec, self.store, self.executor, plan)
             mirror.add(tuner.records())  # a killed run may have left some out
-            disk_space = self._disk_space(len(tuner.records()) - len(self.repeated_crashes.numbers))
-            disk_space.check_before()
+            num_trials = self.spec.trials + self.spec.confirm.count_expected(self.spec.trials)
+            num_left = num_trials - len(tuner.records()) + len(self.repeated_crashes.numbers)
+            check_space_before(self.folder, 0 if self.options.store else max(num_left, 0))
             for event in stack.enter_context(contextlib.closing(tuner.run())):
                 yield event
                 if isinstance(event, TrialEnded):
-                    disk_space.check_between()
+                    check_space_between(self.folder)
                 if isinstance(event, TrialEnded | TrialReused):
                     mirror.add([event.record])
                 else:  # the children train
@@ -397,11 +378,10 @@ class Session:
             shutdown=shutdown,
             resumed_by=options.resumed_by,
             make_sampler=partial(make_sampler, predict=forecaster.cost_model.predict_metric),
-            prior=make_prior_records(self.earlier, self.spec, forecaster.device_class) if self.earlier else (),
         )
 
     def _find_reusable(self, key: str, required: frozenset[str]) -> ReusableTrial | None:
-        return self.reuse_index.find(key, self.forecaster.machine, required) if self.reuse_index else None
+        return self.reuse_index.find(key, self.forecaster.machine, required)
 
     def _is_reusable(self, config: TrialConfig) -> bool:
         return self._find_reusable(self.key_of(config), frozenset(self.spec.objectives)) is not None
@@ -409,12 +389,6 @@ class Session:
     @property
     def _limit_seconds(self) -> float:
         return self.options.timeout_seconds or self.spec.timeout or math.inf
-
-    def _disk_space(self, num_recorded: int) -> DiskSpace:
-        num_trials = self.spec.trials + self.spec.confirm.count_expected(self.spec.trials)
-        num_left = 0 if self.options.store else max(num_trials - num_recorded, 0)
-        checkpoint_bytes = partial(estimate_checkpoint_bytes, self.spec, self.forecaster.prober)
-        return DiskSpace(self.folder, num_left, self.executor.slots, checkpoint_bytes)
 
 
 def run_study(study: StudySpec | str | Path, options: Options | None = None) -> Path:

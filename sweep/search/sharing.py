@@ -39,19 +39,15 @@ def check_device_sharing(spec: StudySpec) -> None:
     if spec.trial_timeout is not None:
         raise _refusal(f"trial_timeout = {spec.trial_timeout:g} s: concurrent trials slow each other down")
     for config in spec.corners.of("batch", "budget", "distributed"):
-        _check_config(config)
+        unsuited = {
+            "budget.seconds": config.budget.seconds is not None,
+            "batch.micro = 'auto'": config.batch.is_auto,
+            f"batch.schedule = {config.batch.schedule!r}": config.batch.schedule != "constant",
+            f"distributed.world_size = {config.distributed.world_size}": config.distributed.world_size > 1,
+        }
+        if names := [name for name, is_set in unsuited.items() if is_set]:
+            raise _refusal(f"{names[0]}: a solo probe of one shape on one rank cannot stand for such a trial")
     list_shapes(spec)
-
-
-def _check_config(config: TrialConfig) -> None:
-    if config.budget.seconds is not None:
-        raise _refusal("budget.seconds: what a trial trains in them depends on the other trials")
-    if config.batch.is_auto:
-        raise _refusal("batch.micro = 'auto': what fits depends on the other trials")
-    if config.batch.schedule != "constant":
-        raise _refusal(f"batch.schedule = {config.batch.schedule!r}: a probe is of one batch size")
-    if config.distributed.world_size > 1:
-        raise _refusal(f"distributed.world_size = {config.distributed.world_size}: a probe is of one rank")
 
 
 def _refusal(reason: str) -> InputError:

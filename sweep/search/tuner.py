@@ -192,7 +192,7 @@ class Tuner:
         crashes = list_repeated_crashes(store, spec.name, recorded)
         self._trials = TrialIndex(recorded, crashes.numbers)
         self._attempts = Attempts(spec, store, executor, plan)
-        self._circuit_breaker = CircuitBreaker(spec, has_complete=any(each.outcome == "complete" for each in recorded))
+        self._circuit_breaker = CircuitBreaker(has_complete=any(each.outcome == "complete" for each in recorded))
         self._search_end = SearchEnd(spec)
         # Trials to be attempted again, each with the memory limit of its attempt.
         self._open: list[tuple[TrialRecord, int | None]] = [(each, None) for each in recorded if each.outcome is None]
@@ -201,8 +201,8 @@ class Tuner:
         self._confirmations: list[TrialConfig] = []
         self._confirmations_of = -1  # the number of changes of the trial index that the list was made from
         searched = [each for each in recorded if each.phase == "search" and each.outcome is not None]
-        timed = estimate_record_times([*plan.prior, *searched], spec, self._list_probes())
-        self._pruner = make_pruner(spec, store, timed[len(plan.prior) :])
+        timed = estimate_record_times(searched, spec, self._list_probes())
+        self._pruner = make_pruner(spec, store, timed)
         self._sampler = plan.make_sampler(spec, list(map(self._extrapolate, timed)))
 
     def records(self) -> list[TrialRecord]:
@@ -213,7 +213,7 @@ class Tuner:
         try:
             while True:
                 yield from self._fill_slots()
-                if not self._attempts:
+                if not self._attempts.running:
                     break
                 yield from self._receive_messages()
             if stopped := self._explain_stop():
@@ -222,7 +222,7 @@ class Tuner:
             self._attempts.abandon(self._plan.shutdown.cause or "interrupted")
 
     def _fill_slots(self) -> Iterator[Event]:
-        while len(self._attempts) < self._executor.slots and not self._must_stop():
+        while len(self._attempts.running) < self._executor.slots and not self._must_stop():
             if self._open:
                 record, limit_bytes = self._open.pop(0)
                 yield self._launch(record, self._store.start_attempt(self._spec.name, record.number), limit_bytes)
@@ -234,7 +234,7 @@ class Tuner:
     def _receive_messages(self) -> Iterator[Event]:
         messages = self._attempts.receive()
         for number, message in messages:
-            if number in self._attempts and isinstance(message, Progress | Evaluation | Ending):
+            if number in self._attempts.running and isinstance(message, Progress | Evaluation | Ending):
                 yield self._handle(number, message)
         if (cause := self._plan.stop_cause) and (num_preempted := self._attempts.preempt(cause)):
             yield Stopping(cause, num_preempted)
@@ -308,13 +308,13 @@ class Tuner:
 
     def _confirm(self) -> _Proposal | None:
         """The next confirming trial, once every search trial has ended: the front is not known before."""
-        if any(attempt.record.phase == "search" for attempt in self._attempts):
+        if any(attempt.record.phase == "search" for attempt in self._attempts.running.values()):
             return None
         if self._confirmations_of != self._trials.num_changes:  # idle slots ask again and again
             self._confirmations_of = self._trials.num_changes
             frames = read_frames(self._store.database, self._spec.name)
             self._confirmations = list_confirmations(frames, self._trials.counted_records(), self._spec)
-        running = [attempt.record.config for attempt in self._attempts]
+        running = [attempt.record.config for attempt in self._attempts.running.values()]
         return next((_Proposal("confirm", config) for config in self._confirmations if config not in running), None)
 
     # ------------------------------------------------------------------ start of a trial
@@ -365,7 +365,7 @@ class Tuner:
     def _handle(self, number: int, message: Progress | Evaluation | Ending) -> Event:
         if isinstance(message, Ending):
             return self._end_attempt(number, message)
-        attempt = self._attempts[number]
+        attempt = self._attempts.running[number]
         if isinstance(message, Evaluation):
             self._store.add_evaluation(self._spec.name, number, attempt.number, message)
         pruner = self._pruner if attempt.record.phase == "search" else None
@@ -377,9 +377,9 @@ class Tuner:
 
     def _end_attempt(self, number: int, ending: Ending) -> Event:
         """Closes an attempt, and its trial with it unless the trial stays open for another attempt."""
-        attempt = self._attempts[number]
+        attempt = self._attempts.running[number]
         if self._plan.solo_probes and not attempt.preempt_cause:
-            is_idle = len(self._attempts) == 1 and not self._must_stop()
+            is_idle = len(self._attempts.running) == 1 and not self._must_stop()
             self._plan.solo_probes.note(attempt.record.with_ending(ending), is_idle=is_idle)
         final_ending = self._attempts.end(number, ending)
         if final_ending is None:

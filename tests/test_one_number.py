@@ -12,7 +12,7 @@ from frames_factory import frames_of, make_frames, make_spec
 from reports.evidence import gather_evidence
 from reports.labels import format_estimate, format_probability, format_value, metric_label
 from reports.page.tables import make_front_table
-from reports.writing import write_frames_report
+from reports.writing import write_report
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer
 from sweep.analysis.statistics import Interval
@@ -80,7 +80,7 @@ def answer(folder: Path) -> Answer:
 @pytest.fixture(scope="module")
 def shown(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
     frames, path = load_frames(folder, evaluations=True), tmp_path_factory.mktemp("page") / "report.html"
-    return Page(write_frames_report(frames, path, formats=()).read_text(encoding="utf-8"))
+    return Page(write_report(frames, path, formats=()).read_text(encoding="utf-8"))
 
 
 def read_document(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -152,11 +152,13 @@ def test_every_point_of_the_curve_has_one_number_everywhere(
 def test_what_no_estimate_covers_is_marked_as_measured() -> None:
     evidence = gather_evidence(make_frames(40, confirm=3))
     table = make_front_table(evidence)
-    place = table.heads.index("Test accuracy")
-    notes = [row.cells[place].note for row in table.rows if row.cells[place].text != "–"]
+    place = table["heads"].index("Test accuracy")
+    notes = [row["cells"][place].note for row in table["rows"] if row["cells"][place].text != "–"]
     assert notes
     assert all(note.endswith("median of 3 fresh seeds, as measured") for note in notes)
-    assert not any("as measured" in row.cells[table.heads.index("Validation accuracy")].note for row in table.rows)
+    assert not any(
+        "as measured" in row["cells"][table["heads"].index("Validation accuracy")].note for row in table["rows"]
+    )
     item = recommend(evidence.frames).uses["accuracy"]
     assert ("test_accuracy" in item.measured, "test_accuracy" in item.values) == (True, False)
 

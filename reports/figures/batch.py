@@ -258,7 +258,7 @@ def make_memory(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
-    """Images per second with the median and the knee, the smallest micro batch near the best, of trials model's
+    """Images per second with the median and the knee, the smallest micro batch near the best, of each model's
     combination of norm, precision and optimizer with the most micro batches."""
     title = "Throughput against the micro batch"
     series = _series(evidence, "images_per_second")
@@ -287,7 +287,7 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_device(evidence: Evidence) -> list[Figure] | Absent:
-    """The monitor's measurements of the device: a panel for trials quantity that was recorded."""
+    """The monitor's measurements of the device: a panel for each quantity that was recorded."""
     title = "Device utilization and power"
     panels, num = [], 0
     for name in _DEVICE_METRICS:

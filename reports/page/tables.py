@@ -174,8 +174,6 @@ def _make_setting(value: object) -> _Cell:
     return _Cell(format_setting(value), key=str(value), is_number=False)
 
 
-# The claims: a row of the forest plot is the measured effect with its interval, over the range that the claim states.
-
 WIDTH = 230.0  # pixels of a row
 _EDGE = 12.0  # pixels at both ends, beyond which an arrow marks an interval that is longer
 _LETTER = 6.0  # pixels
@@ -184,7 +182,8 @@ _ROOM, _ROOM_UNCERTAIN = 3.0, 0.75
 
 
 class _ClaimPicture(NamedTuple):
-    """Pixels from the left. ``claimed`` is the range of the claim, ``interval`` the measured one with ``is_cut`` at the
+    """A row of the forest plot: the measured effect with its interval, over the range that the claim states. Pixels are
+    from the left. ``claimed`` is the range of the claim, ``interval`` the measured one with ``is_cut`` at the
     ends that lie beyond the axis; ``effect`` is None where it is too uncertain to state. ``lines`` mark the ends of the
     range ("bound") and the value of no effect ("neutral"); ``numbers`` below them do not overlap."""
 

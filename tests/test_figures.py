@@ -19,7 +19,7 @@ from reports.figures.batch import make_device, make_heat_map, make_memory, make_
 from reports.figures.costs import make_time_ledger
 from reports.figures.marks import make_staircase, metric_axis, place_edge, swept_parameters
 from reports.figures.trials import make_curves, make_fronts, make_noise, make_slices
-from reports.labels import OUTCOME_NAMES, metric_label
+from reports.labels import OUTCOME_NAMES
 from reports.layout import look_of
 from sweep.analysis.costs import group_medians
 from sweep.analysis.recommendation import recommend
@@ -337,31 +337,6 @@ def test_curves_have_three_views_of_each_metric():
     assert first[0][1] == first[1][1]
     for layer in kinds(figure.panels[0], Lines):
         assert len(layer.trials) == len(layer.segments)
-
-
-def test_the_pairs_together_have_all_three_objectives_of_every_trial():
-    evidence = gather_evidence(make_frames(30, confirm=2))
-    panels = make_fronts(evidence)[0].panels
-    pairs = [(panel.y.label, panel.x.label) for panel in panels]
-    names = [
-        ("val_accuracy", "train_seconds"),
-        ("val_accuracy", "peak_memory_bytes"),
-        ("train_seconds", "peak_memory_bytes"),
-    ]
-    assert pairs == [(metric_label(y), metric_label(x)) for y, x in names]
-    trials = evidence.search.set_index("number")
-    for panel, (y_name, x_name) in zip(panels, names, strict=True):
-        layers = {layer.role: layer for layer in panel.layers if hasattr(layer, "x")}
-        marks = [
-            (number, role, x, y)
-            for role in ("search", "search_front")
-            for number, x, y in zip(layers[role].trials, layers[role].x, layers[role].y, strict=True)
-        ]
-        assert sorted(number for number, *_ in marks) == sorted(trials.index)
-        for number, role, x, y in marks:
-            row = trials.loc[number]
-            assert (x, y, role == "search_front") == (row[x_name], row[y_name], row["on_search_front"])
-        assert len(layers["confirmed"].x) == 2
 
 
 def test_what_is_missing_is_said_with_its_remedy():

@@ -100,7 +100,7 @@ def test_a_card_for_each_use_that_the_records_answer():
     seconds = chosen.values["train_seconds"]
     assert card.trial == chosen.number
     table = make_uses_table(evidence, cards)
-    assert table["heads"][:3] == ("Validation accuracy", "Training time", "Peak memory")
+    assert table["heads"][:3] == ["Validation accuracy", "Training time", "Peak memory"]
     (row,) = [row for row in table["rows"] if row["trial"] == chosen.number]
     assert row["cells"][1].text == format_value("seconds", seconds.median)
     assert row["batch"] == str(chosen.global_batch_size)

@@ -69,8 +69,9 @@ class Evidence:
     ``trials`` has "" as the outcome of a trial that runs, the times to use (:func:`sweep.analysis.costs.apply_times`),
     and two columns more: ``family``, the number of the first trial of its configuration, and ``detailed``, true for
     those that the report shows one by one. ``search`` are the complete search trials with ``on_search_front`` and
-    ``rank``. ``configurations`` have the estimates of ``answer``, so that all figures and tables show the same.
-    ``swept`` are the keys that vary. ``candidates`` is what the answer rests on, None without a complete trial.
+    ``rank``. ``configurations`` have the estimates of ``answer``, so that all figures and tables show the same;
+    ``evaluations`` have the times to use too. ``swept`` are the keys that vary. ``candidates`` is what the answer rests
+    on, None without a complete trial.
     """
 
     frames: Frames
@@ -374,10 +375,7 @@ def _describe_provenance(evidence: Evidence) -> tuple[str, ...]:
 
     def state(name: str, values: Iterable[str]) -> str:
         named = [show_name(value) for value in sorted(set(values) - {""})]
-        if not named:
-            return f"{name} not on record" if len(trials) else ""
-        more = len(named) - _MAX_NAMED
-        return ", ".join(named[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return _join(named) if named or not len(trials) else f"{name} not on record"
 
     data = frames.data
     if data is not None and data.num_train is not None and data.num_val is not None:
@@ -422,7 +420,7 @@ def describe_basis(evidence: Evidence) -> str:
 
 def _describe_budget(trials: pd.DataFrame) -> str:
     given = {name: _list_distinct(trials, f"config.budget.{name}") for name in _BUDGETS}
-    parts = [f"{', '.join(values[:_MAX_NAMED])} {_BUDGETS[name]}" for name, values in given.items() if values]
+    parts = [f"{_join(values)} {_BUDGETS[name]}" for name, values in given.items() if values]
     if {*_list_distinct(trials, "config.rules.epochs")} - {"none"}:
         parts = [f"{part} at the reference batch, by rule at others" for part in parts]
     return " or ".join("1 epoch" if part == "1 epochs" else part for part in parts)
@@ -433,3 +431,8 @@ def _list_distinct(trials: pd.DataFrame, column: str) -> list[str]:
         return []
     values = (plain_value(value) for value in trials[column].dropna().unique().tolist())
     return sorted(format_setting(value) for value in values if value not in (None, ""))
+
+
+def _join(values: list[str]) -> str:
+    more = len(values) - _MAX_NAMED
+    return ", ".join(values[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

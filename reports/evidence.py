@@ -69,8 +69,9 @@ class Evidence:
     ``trials`` has "" as the outcome of a trial that runs, the times to use (:func:`sweep.analysis.costs.apply_times`),
     and two columns more: ``family``, the number of the first trial of its configuration, and ``detailed``, true for
     those that the report shows one by one. ``search`` are the complete search trials with ``on_search_front`` and
-    ``rank``. ``configurations`` have the estimates of ``answer``, so that all figures and tables show the same.
-    ``swept`` are the keys that vary. ``candidates`` is what the answer rests on, None without a complete trial.
+    ``rank``. ``configurations`` have the estimates of ``answer``, so that all figures and tables show the same;
+    ``evaluations`` have the times to use too. ``swept`` are the keys that vary. ``candidates`` is what the answer rests
+    on, None without a complete trial.
     """
 
     frames: Frames
@@ -168,7 +169,7 @@ def gather_evidence(frames: Frames) -> Evidence:
         configurations=_add_estimates(
             summarize_configurations(frames.trials, objectives, frames.probes), trials, answer, objectives
         ),
-        evaluations=frames.evaluations if frames.evaluations is not None else pd.DataFrame(columns=["number"]),
+        evaluations=_apply_times(frames.evaluations, trials),
         candidates=candidates,
         answer=answer,
     )
@@ -207,6 +208,17 @@ def _detailed(trials: pd.DataFrame, search: pd.DataFrame) -> npt.NDArray[np.bool
     latest = others[len(others) - min(len(others), room - len(best)) :]
     detailed[rows[np.concatenate([best, latest])]] = True
     return detailed
+
+
+def _apply_times(evaluations: pd.DataFrame | None, trials: pd.DataFrame) -> pd.DataFrame:
+    """``evaluations`` with their training time in proportion to the one to use of their trial."""
+    if evaluations is None or not len(evaluations):
+        return pd.DataFrame(columns=["number"]) if evaluations is None else evaluations
+    factors = pd.Series(read_numbers(trials, "train_seconds"), index=trials["number"]).div(
+        read_numbers(trials, "clock_seconds")
+    )
+    own = factors.reindex(evaluations["number"]).fillna(1.0).to_numpy()
+    return evaluations.assign(train_seconds=read_numbers(evaluations, "train_seconds") * own)
 
 
 def _add_estimates(
@@ -359,20 +371,35 @@ def _worded(key: str, values: Iterable[object]) -> list[object]:
 
 
 def _describe_provenance(evidence: Evidence) -> tuple[str, ...]:
-    trials, source = evidence.trials, evidence.frames.source
-    devices = _join([show_name(text) for text in sorted(set(read_text(trials, "device")) - {""})])
-    parts = [
+    trials, frames, source = evidence.trials, evidence.frames, evidence.frames.source
+
+    def state(name: str, values: Iterable[str]) -> str:
+        named = [show_name(value) for value in sorted(set(values) - {""})]
+        return _join(named) if named or not len(trials) else f"{name} not on record"
+
+    data = frames.data
+    if data is not None and data.num_train is not None and data.num_val is not None:
+        images = f"{show_name(data.name)}: {data.num_train:,} training and {data.num_val:,} validation images"
+    else:
+        recorded = state(key_label("data.name"), _list_distinct(trials, "config.data.name"))
+        name = show_name(data.name) if data else recorded or "data set not on record"
+        num_images = evidence.answer.validation.num_images
+        images = f"{name}: {num_images:,} validation images" if num_images else f"{name} (images not on record)"
+    started = pd.to_datetime(frames.attempts["started_at"], utc=True).dropna()
+    dates = [f"{moment:%Y-%m-%d}" for moment in (started.min(), started.max())] if len(started) else []
+    commits = state("commit", (commit[:7] for commit in read_text(frames.environments, "project_commit")))
+    parts = (
         f"records from elsewhere ({source.program}, SHA-256 {source.digest[:12]}...)" if source else "",
-        _describe_images(evidence),
-        _list_values(trials, "model.name"),
+        images,
+        state(key_label("model.name"), _list_distinct(trials, "config.model.name")),
         _describe_budget(trials),
-        _list_values(trials, "optimizer.name"),
+        state(key_label("optimizer.name"), _list_distinct(trials, "config.optimizer.name")),
         describe_basis(evidence),
-        devices or ("device not on record" if len(trials) else ""),
-        _describe_dates(evidence),
-        _describe_commits(evidence),
-    ]
-    return tuple(part for part in parts if part)
+        state("device", read_text(trials, "device")),
+        " to ".join(dict.fromkeys(dates)) or state("date", ()),
+        commits if not commits or commits.startswith("commit ") else f"commit {commits}",
+    )
+    return tuple(filter(None, parts))
 
 
 def describe_basis(evidence: Evidence) -> str:
@@ -391,43 +418,12 @@ def describe_basis(evidence: Evidence) -> str:
     return f"{begin}; {how_many} trained again with {seeds} {_FRESH}"
 
 
-def _describe_images(evidence: Evidence) -> str:
-    data = evidence.frames.data
-    name = show_name(data.name) if data else _list_values(evidence.trials, "data.name") or "data set not on record"
-    if data is None or data.num_train is None or data.num_val is None:
-        num_images = evidence.answer.validation.num_images
-        return f"{name}: {num_images:,} validation images" if num_images else f"{name} (images not on record)"
-    return f"{name}: {data.num_train:,} training and {data.num_val:,} validation images"
-
-
 def _describe_budget(trials: pd.DataFrame) -> str:
     given = {name: _list_distinct(trials, f"config.budget.{name}") for name in _BUDGETS}
     parts = [f"{_join(values)} {_BUDGETS[name]}" for name, values in given.items() if values]
     if {*_list_distinct(trials, "config.rules.epochs")} - {"none"}:
         parts = [f"{part} at the reference batch, by rule at others" for part in parts]
     return " or ".join("1 epoch" if part == "1 epochs" else part for part in parts)
-
-
-def _describe_dates(evidence: Evidence) -> str:
-    started = pd.to_datetime(evidence.frames.attempts["started_at"], utc=True).dropna()
-    if not len(started):
-        return "date not on record" if len(evidence.trials) else ""
-    first, last = (f"{moment:%Y-%m-%d}" for moment in (started.min(), started.max()))
-    return first if first == last else f"{first} to {last}"
-
-
-def _describe_commits(evidence: Evidence) -> str:
-    commits = set(read_text(evidence.frames.environments, "project_commit").tolist()) - {""}
-    if not commits:
-        return "commit not on record" if len(evidence.trials) else ""
-    return f"commit {_join(sorted(show_name(commit[:7]) for commit in commits))}"
-
-
-def _list_values(trials: pd.DataFrame, key: str) -> str:
-    values = _list_distinct(trials, f"config.{key}")
-    if values or not len(trials):
-        return _join([show_name(value) for value in values])
-    return f"{key_label(key)} not on record"
 
 
 def _list_distinct(trials: pd.DataFrame, column: str) -> list[str]:

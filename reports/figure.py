@@ -43,16 +43,12 @@ class _Named:
     name: str
     role: str
 
-    def _check(self, length: int, *columns: Floats) -> None:
-        for column in columns:
+    def _check(self, length: int, *columns: Floats, trials: tuple[int, ...] = ()) -> None:
+        for column in (*columns, trials or columns[0]):
             if len(column) != length:
                 raise ValueError(f"layer {self.name!r}: columns of {len(column)} and {length} values")
             if not all(map(math.isfinite, column)):
                 raise ValueError(f"layer {self.name!r}: a value is not finite")
-
-    def _check_trials(self, length: int, trials: tuple[int, ...]) -> None:
-        if trials and len(trials) != length:
-            raise ValueError(f"layer {self.name!r}: {len(trials)} trials for {length} marks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +65,8 @@ class _Marks(_Named):
 
     def __post_init__(self) -> None:
         others = ("name", "role", "texts", "trials", "labels", "shade")
-        self._check(len(self.y), *(column for field, column in vars(self).items() if field not in others))
-        self._check_trials(len(self.y), self.trials)
+        columns = (column for field, column in vars(self).items() if field not in others)
+        self._check(len(self.y), *columns, trials=self.trials)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +111,6 @@ class Lines(_Named):
     def __post_init__(self) -> None:
         for x, y in self.segments:
             self._check(len(x), x, y)
-        self._check_trials(len(self.segments), self.trials)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +120,6 @@ class Density(_Named):
     x_edges: Floats
     y_edges: Floats
     counts: tuple[tuple[int, ...], ...]
-
-    def __post_init__(self) -> None:
-        for edges in (self.x_edges, self.y_edges):
-            self._check(len(edges), edges)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +137,6 @@ class Heat(_Named):
 
     def __post_init__(self) -> None:
         self._check(len(self.known), self.known)
-        self._check(2, self.span)
-        for row, trials in zip(self.values, self.trials, strict=True):
-            self._check_trials(len(row), trials)
 
     @property
     def known(self) -> Floats:
@@ -174,14 +162,13 @@ Layer = Points | Lines | Intervals | Bars | Density | Heat | Rule
 @dataclass(frozen=True, kw_only=True)
 class Panel:
     """One pair of axes. ``view`` groups panels that show the same in another way: the page shows the panels of one view
-    at a time, a picture those of all. ``finding`` is what it shows as a sentence, "" where nothing is settled."""
+    at a time, a picture those of all."""
 
     x: Axis
     y: Axis
     layers: tuple[Layer, ...]
     title: str = ""
     view: str = ""
-    finding: str = ""
 
     @cached_property
     def extents(self) -> tuple[list[float], list[float]]:
@@ -207,19 +194,16 @@ def _read_extent(layer: Layer) -> tuple[Iterable[float], Iterable[float]]:
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure of the report: ``name`` is its file name and anchor, ``caption`` explains it and gives n; ``group``
-    is the part of the page that holds it. A figure that ``is_led`` has a large first panel."""
+    is the part of the page that holds it; ``finding`` is what it shows as a sentence, "" where nothing is settled. A
+    figure that ``is_led`` has a large first panel."""
 
     name: str
     title: str
     caption: str
     panels: tuple[Panel, ...]
     group: str = ""
+    finding: str = ""
     is_led: bool = False
-
-    @property
-    def finding(self) -> str:
-        """The finding of the first panel that has one."""
-        return next((panel.finding for panel in self.panels if panel.finding), "")
 
     def legend_layers(self) -> tuple[Layer, ...]:
         """A layer of every name, in the order of drawing."""

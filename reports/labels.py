@@ -38,13 +38,6 @@ NOT_COUNTED = (
 SPLIT_WORDS = ("training", "validation", "test")  # in the order of SPLITS
 
 
-def environment_label(name: str) -> str:
-    """A fact of an environment in words: ``versions.torch`` -> "torch version"."""
-    kind, _, rest = name.partition(".")
-    words = {"versions": f"{rest} version", "variables": f"variable {rest}"}.get(kind, name)
-    return words if rest else name.replace("_", " ")
-
-
 def metric_label(name: str) -> str:
     """The metric in words, without its unit."""
     return METRICS[name].label

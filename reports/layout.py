@@ -3,11 +3,10 @@
 import html
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from reports.figure import Axis, Bars, Heat, Intervals, Layer, Lines, Panel, Points, Rule, Scale
+from reports.figure import Axis, Bars, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
 from sweep.config.metrics import DisplayUnit
 
@@ -37,8 +36,6 @@ _LOOKS = {
     "crashed": _Look("#8c5a2b", "star", "*", "★", 9.0),
     "cancelled": _Look("#8f8f8f", "cross-thin-open", "+", "+", 8.0),
     "pruned": _Look("#7d6bb5", "triangle-down", "v", "▼", 7.0),
-    "confirm_phase": _Look("#d55e00", "circle", "o", "■"),
-    "search_phase": _Look("#4a97d0", "circle", "o", "■"),
     "setup": _Look("#8f8f8f", "circle", "o", "■"),
     "warmup": _Look("#c48600", "circle", "o", "■"),
     "data_wait": _Look("#cc79a7", "circle", "o", "■"),
@@ -169,14 +166,14 @@ def make_layout(panel: Panel) -> Json:
     """Plotly's layout of ``panel``; colors are set by the page."""
     x_shown, y_shown = choose_units(panel)
     x, y = panel.extents
-    across = _axis(panel.x, panel.x.scale, x_shown, x)
+    across = _axis(panel.x, x_shown, x)
     if any(isinstance(layer, Bars) for layer in panel.layers):
         across["rangemode"] = "tozero"  # bars are lengths, which only an axis from zero shows truly
     if ends := category_range(panel):
         across["range"] = list(ends)
     return {
         "xaxis": across,
-        "yaxis": _axis(panel.y, panel.y.scale, y_shown, y),
+        "yaxis": _axis(panel.y, y_shown, y),
         "margin": {"l": 64, "r": 12, "t": 8, "b": 48},
         "showlegend": False,
         "hovermode": "closest",
@@ -185,31 +182,17 @@ def make_layout(panel: Panel) -> Json:
     }
 
 
-def make_scales(panel: Panel) -> Json:
-    """For each axis whose scale a reader may choose: the axis in either scale and which is shown first."""
-    chosen: Json = {}
-    if any(isinstance(layer, Bars | Heat) for layer in panel.layers):
-        return chosen
-    axes = zip(("x", "y"), (panel.x, panel.y), choose_units(panel), panel.extents, strict=True)
-    for name, axis, shown, values in axes:
-        is_category = bool(axis.ticks) and axis.scale == "linear"
-        if not is_category and min(values, default=0.0) > 0:
-            both = {"linear": _axis(axis, "linear", shown, values), "log": _axis(axis, "log", shown, values)}
-            chosen[name] = both | {"first": axis.scale}
-    return chosen
-
-
-def _axis(axis: Axis, scale: Scale, shown: DisplayUnit, values: Iterable[float]) -> Json:
+def _axis(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> Json:
     # with a standoff the title keeps off the ticks' texts, however long they are
     title = {"text": escape_text(axis_title(axis, shown)), "standoff": 8}
-    made: Json = {"title": title, "type": scale, "automargin": True}
-    ticks = axis_ticks(axis if scale == axis.scale else replace(axis, scale=scale, ticks=()), shown, values)
+    made: Json = {"title": title, "type": axis.scale, "automargin": True}
+    ticks = axis_ticks(axis, shown, values)
     if ticks:
         positions, texts = [position for position, _ in ticks], [escape_text(text) for _, text in ticks]
         made |= {"tickmode": "array", "tickvals": positions, "ticktext": texts}
-    if axis.bounds and scale == axis.scale:
+    if axis.bounds:
         ends = [bound * shown.factor for bound in axis.bounds]
-        made["range"] = [math.log10(end) for end in ends] if scale == "log" else ends
+        made["range"] = [math.log10(end) for end in ends] if axis.scale == "log" else ends
     return made | {"zeroline": False, "exponentformat": "e"}
 
 

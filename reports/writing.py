@@ -7,10 +7,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from reports.figure import FORMATS, Absent, Figure, Format, Paper
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
@@ -18,7 +19,7 @@ from sweep.config.errors import InputError, describe_unknown, hide_credentials
 if TYPE_CHECKING:
     from sweep.records.frames import Frames
 
-_Result = TypeVar("_Result")
+
 _SCREEN = Paper()
 _MAX_PROCESSES = 4
 _INLINE_INCHES = (11.0, 4.2)  # widths of the answer's picture on the page, which shows the one that fits
@@ -26,7 +27,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def write_report(
-    path: str | Path,
+    records: "Frames | str | Path",
     out: str | Path | None = None,
     study: str | None = None,
     formats: Sequence[str] = ("png",),
@@ -35,7 +36,7 @@ def write_report(
     """Writes ``report.html`` and a picture of each figure beside it, also while the study runs.
 
     Args:
-        path: records, as :func:`sweep.records.loading.load_frames` takes them.
+        records: frames of one study with their evaluations, or the path or URL to load them from.
         out: the folder to write into, by default the study's own; a path that ends in ``.html`` names the page itself.
         study: the one to report where the records hold several.
         formats: of the pictures: png, svg, pdf.
@@ -47,26 +48,21 @@ def write_report(
     Raises:
         InputError: there are no records, there is no such format, or the folder cannot be written.
     """
-    forms = _check(formats)
+    for name in formats:
+        if name not in FORMATS:
+            raise InputError(describe_unknown("format of a picture", name, FORMATS))
+    forms = [form for form in FORMATS if form in formats]
     with _start_drawing() as pool, _without_collector():  # processes start while the records are read
+        if not isinstance(records, str | Path):
+            return _write_all(records, _page_path("", out), forms, pool, paper)
         from sweep.records.loading import load_frames
 
-        frames = load_frames(path, study=study, evaluations=True)
+        frames = load_frames(records, study=study, evaluations=True)
         names = frames.studies["study"].tolist()
         if len(names) > 1:
-            raise InputError(
-                f"{hide_credentials(path)}: a report is about one study; name one of {', '.join(sorted(names))}."
-            )
-        return _write_all(frames, _page_path(path, out), forms, pool, paper)
-
-
-def write_frames_report(
-    frames: "Frames", page_path: Path, formats: Sequence[str] = ("png",), paper: Paper = _SCREEN
-) -> Path:
-    """:func:`write_report` for frames that are loaded already."""
-    forms = _check(formats)
-    with _start_drawing() as pool, _without_collector():
-        return _write_all(frames, page_path, forms, pool, paper)
+            place = hide_credentials(records)
+            raise InputError(f"{place}: a report is about one study; name one of {', '.join(sorted(names))}.")
+        return _write_all(frames, _page_path(records, out), forms, pool, paper)
 
 
 @contextmanager
@@ -111,27 +107,19 @@ def _write_all(
     from reports.figures.all_figures import make_figures
     from reports.page.page import render_page
 
-    def call_at_once(function: Callable[..., _Result], *arguments: Any) -> "Future[_Result]":
-        done: Future[_Result] = Future()
-        done.set_result(function(*arguments))
-        return done
-
-    submit = pool.submit if pool else call_at_once
-    pictures: dict[str, Future[bytes]] = {}
-
-    def draw(figure: Figure) -> None:
-        for form in forms:
-            pictures[f"{figure.name}.{form}"] = submit(_draw_picture, figure, form, paper)
-
+    run: Callable[..., Iterator[Any]] = pool.map if pool else map
     evidence = gather_evidence(frames)
-    made = make_figures(evidence, draw)
-    inline = [submit(_draw_inline, made.answer, inches) for inches in _INLINE_INCHES if isinstance(made.answer, Figure)]
-    page = render_page(evidence, made, [picture.result() for picture in inline])
+    made = make_figures(evidence)
+    figures = [figure for figure in (made.answer, *made.figures) if isinstance(figure, Figure)]
+    jobs = [(figure, form) for figure in figures for form in forms]
+    pictures = run(_draw_picture, [figure for figure, _ in jobs], [form for _, form in jobs], repeat(paper))
+    widths = _INLINE_INCHES if isinstance(made.answer, Figure) else ()
+    page = render_page(evidence, made, list(run(_draw_inline, repeat(made.answer), widths)))
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
         _write(page_path, page.encode())
-        for name, picture in pictures.items():
-            _write(page_path.with_name(name), picture.result())
+        for (figure, form), picture in zip(jobs, pictures, strict=True):
+            _write(page_path.with_name(f"{figure.name}.{form}"), picture)
         for form in FORMATS if isinstance(made.answer, Absent) else ():  # of an earlier report, which does not hold
             page_path.with_name(f"answer.{form}").unlink(missing_ok=True)
     except OSError as error:
@@ -149,13 +137,6 @@ def _draw_inline(figure: Figure, inches: float) -> str:
     from reports.draw import draw_inline
 
     return draw_inline(figure, inches)
-
-
-def _check(formats: Sequence[str]) -> list[Format]:
-    for name in formats:
-        if name not in FORMATS:
-            raise InputError(describe_unknown("format of a picture", name, FORMATS))
-    return [form for form in FORMATS if form in formats]
 
 
 def _page_path(path: str | Path, out: str | Path | None) -> Path:

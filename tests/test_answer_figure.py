@@ -1,4 +1,5 @@
-"""The answer's figure and the texts of the first screen: both have the numbers of the answer."""
+"""Pictures: the answer's figure and the texts of the first screen have the numbers of the answer; every text can be
+read, and a picture fits a journal."""
 
 import struct
 from collections.abc import Iterator
@@ -13,17 +14,19 @@ from frames_factory import frames_of, make_frames, make_spec
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from reports.draw import _STYLE, draw_inline, make_canvas
+from reports.draw import _STYLE, draw_inline, draw_picture, make_canvas
 from reports.evidence import Evidence, gather_evidence
-from reports.figure import Absent, Figure, Intervals, Lines, Paper, Points, Rule
+from reports.figure import Absent, Axis, Figure, Intervals, Panel, Paper, Points, Rule, check_width
+from reports.figures.all_figures import make_figures
 from reports.figures.answer import AnswerMarks, collect_marks, make_answer
 from reports.labels import format_estimate, format_probability
+from reports.layout import log_ticks
 from reports.texts import describe_first
-from reports.writing import write_frames_report
+from reports.writing import write_report
 from sweep.analysis.recommendation import as_document
+from sweep.config.errors import InputError
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
-WIDTHS = {"screen": 1200 / 130, "column": 3.25, "page": 6.75}
 
 
 @pytest.fixture(scope="module")
@@ -140,36 +143,12 @@ def test_what_lies_below_the_cut_is_counted_and_at_the_edge(figure: Figure, foun
     assert found.cut <= found.floor
 
 
-def test_one_trial_alone_has_no_front_and_no_ideal_line() -> None:
-    alone = make_answer(gather_evidence(make_frames(1)))
-    assert isinstance(alone, Figure)
-    assert not any(isinstance(layer, Lines) and layer.name for panel in alone.panels for layer in panel.layers)
-    assert all(low != high for panel in alone.panels for low, high in [panel.y.bounds or (0, 1)])
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_texts_are_large_enough_apart_and_within_the_image(figure: Figure, width: Any) -> None:
-    with mpl.rc_context(_STYLE):
-        canvas = make_canvas(figure, Paper(width))
-        FigureCanvasAgg(canvas).draw()
-    assert canvas.get_size_inches()[0] == pytest.approx(WIDTHS[width])
-    texts = [each for each in canvas.findobj(Text) if each.get_visible() and each.get_text().strip()]
-    assert min(each.get_fontsize() for each in texts) >= 7.0
-    boxes = [each.get_window_extent() for each in texts]
-    assert all(box.x0 >= -1 and box.x1 <= canvas.bbox.x1 + 1 for box in boxes)
-    assert all(box.y0 >= -1 and box.y1 <= canvas.bbox.y1 + 1 for box in boxes)
-    labels = [each for each in canvas.axes[0].texts if each.get_fontweight() == "bold"]
-    assert any(each.get_text().startswith("batch ") for each in labels)
-    for one, other in combinations(labels, 2):
-        assert not one.get_window_extent().overlaps(other.get_window_extent()), (one.get_text(), other.get_text())
-
-
 def test_the_image_to_share_has_its_size_and_the_answer(figure: Figure, evidence: Evidence, tmp_path: Path) -> None:
     first = describe_first(evidence)
     assert figure.title == first.headline
     assert figure.finding.startswith(first.comparison)
     assert figure.caption.endswith(f"{evidence.provenance[-1]}.")
-    write_frames_report(evidence.frames, tmp_path / "report.html", formats=("png", "svg", "pdf"))
+    write_report(evidence.frames, tmp_path / "report.html", formats=("png", "svg", "pdf"))
     assert struct.unpack(">II", (tmp_path / "answer.png").read_bytes()[16:24]) == (1200, 630)
     assert (tmp_path / "answer.pdf").read_bytes().startswith(b"%PDF")
     assert "<svg" in (tmp_path / "answer.svg").read_text("utf-8")
@@ -177,7 +156,7 @@ def test_the_image_to_share_has_its_size_and_the_answer(figure: Figure, evidence
 
 def test_an_image_of_an_earlier_answer_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "answer.png").write_bytes(b"of an earlier answer")
-    page = write_frames_report(make_frames(0), tmp_path / "report.html").read_text("utf-8")
+    page = write_report(make_frames(0), tmp_path / "report.html").read_text("utf-8")
     assert not (tmp_path / "answer.png").exists()
     assert "Picture of the answer" in page.partition("Figures without data")[2]
 
@@ -193,3 +172,51 @@ def test_text_of_the_records_does_not_become_markup() -> None:
     text = draw_inline(made, 11.0)
     assert "&lt;script&gt;" in text
     assert "<script" not in text
+
+
+@pytest.mark.parametrize(("width", "inches"), [("screen", 0.0), ("column", 3.25), ("page", 6.75)])
+def test_every_text_is_large_enough_and_within_the_picture(evidence: Evidence, width: Any, inches: float) -> None:
+    made = make_figures(evidence)
+    assert isinstance(made.answer, Figure)
+    for figure in (made.answer, *made.figures) if inches else (made.answer,):
+        with mpl.rc_context(_STYLE):
+            canvas = make_canvas(figure, Paper(width))
+            FigureCanvasAgg(canvas).draw()
+        assert not inches or canvas.get_size_inches()[0] == inches
+        texts = [each for each in canvas.findobj(Text) if each.get_visible() and each.get_text().strip()]
+        assert min(each.get_fontsize() for each in texts) >= 7.0, figure.name
+        assert figure.title in {" ".join(each.get_text().split()) for each in texts}
+        for box in (each.get_window_extent() for each in canvas.texts + canvas.legends):
+            assert box.x1 <= canvas.bbox.x1 + 1, figure.name
+        labels = [each for each in canvas.axes[0].texts if each.get_fontweight() == "bold"]
+        assert figure is not made.answer or any(each.get_text().startswith("batch ") for each in labels)
+        for one, other in combinations(labels, 2):
+            assert not one.get_window_extent().overlaps(other.get_window_extent()), (one.get_text(), other.get_text())
+
+
+@pytest.mark.parametrize(("width", "inches"), [("column", 3.25), ("page", 6.75)])
+def test_a_file_for_a_journal_has_its_width_and_no_title(figure: Figure, width: Any, inches: float) -> None:
+    paper = Paper(check_width(width), has_title=False)
+    assert struct.unpack(">I", draw_picture(figure, "png", paper)[16:20])[0] == round(300 * inches)
+    shown = " ".join(each.get_text() for each in make_canvas(figure, paper).findobj(Text)).replace("\n", " ")
+    assert figure.title not in shown
+    assert figure.caption[:20] not in shown
+    with pytest.raises(InputError, match="column"):
+        check_width(width[:-1])
+
+
+def test_an_axis_with_bounds_ends_there_and_may_fall() -> None:
+    layer = Points(name="p", role="search", x=(1.0, 9.0), y=(0.01, 0.5))
+    falling = Axis(label="error", scale="log", bounds=(0.2, 0.005))
+    panel = Panel(x=Axis(label="x"), y=falling, layers=(layer,))
+    canvas = make_canvas(Figure(name="made", title="", caption="", panels=(panel,)), Paper("page", has_title=False))
+    canvas.draw_without_rendering()
+    assert canvas.axes[0].get_ylim() == pytest.approx((0.2, 0.005))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.9, 3.1), (2.0, 900.0), (0.1067, 0.1093), (0.003, 0.4), (183.0, 190.0)])
+def test_a_logarithmic_axis_has_round_ticks_within_it(low: float, high: float) -> None:
+    ticks = log_ticks(low, high)
+    assert 3 <= len(ticks) <= 20
+    assert all(low / 1.06 <= tick <= high * 1.06 for tick in ticks)
+    assert all(len(f"{tick:.6g}") <= 7 for tick in ticks)

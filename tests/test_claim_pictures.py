@@ -37,10 +37,10 @@ def test_a_ratio_lies_on_a_logarithmic_scale_between_the_bounds_of_the_claim():
 @pytest.mark.parametrize(("low", "high", "is_so"), [(0.1, 10.0, False), (0.1, 10.1, True), (0.5, OPEN, True)])
 def test_an_effect_that_is_too_uncertain_is_not_printed(low, high, is_so):
     (row,) = list_claims([make_finding("ratio", 0.641, low, high, (0.5, 1.0))])
-    assert (row.effect == TOO_UNCERTAIN) is (row.picture.effect is None) is is_so
+    assert (row["effect"] == TOO_UNCERTAIN) is (row["picture"].effect is None) is is_so
     if is_so:
-        assert row.interval == ""
-        assert f"Measured: {TOO_UNCERTAIN}." in row.picture.name
+        assert row["interval"] == ""
+        assert f"Measured: {TOO_UNCERTAIN}." in row["picture"].name
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_an_interval_without_meaning_has_no_effect_over_the_claimed_range(low, h
 def test_each_tested_claim_has_one_picture_with_its_numbers():
     rows = list_claims(evaluate_claims(make_frames(60, confirm=3)))
     assert len(rows) == len(CLAIMS)
-    tested = [row for row in rows if row.picture]
+    tested = [row for row in rows if row["picture"]]
     assert tested
     for row in tested:
-        item, whole = row.finding, f"{row.effect} ({row.interval})" if row.interval else row.effect
+        item, whole = row["finding"], row["effect"] + (f" ({row['interval']})" if row["interval"] else "")
         name = f"Claimed: {describe_range(item.unit, *item.claimed)}. Measured: {whole}. {item.verdict.capitalize()}."
-        assert row.picture.name == name
-    assert all(row.finding.reason for row in rows if not row.picture)
+        assert row["picture"].name == name
+    assert all(row["finding"].reason for row in rows if not row["picture"])

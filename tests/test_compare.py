@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from records_factory import ENVIRONMENT, make_config, make_ending, make_spec, make_store
 
-from reports.writing import write_frames_report
+from reports.writing import write_report
 from sweep.analysis.comparison import (
     Comparison,
     Difference,
@@ -242,7 +242,7 @@ def test_frames_of_two_data_sets_are_refused_wherever_results_are_compared(tmp_p
         with pytest.raises(InputError, match=r"first and second read different data: 1,300 .*aaaa1111bbbb.*cccc3333dd"):
             use(both)
     with pytest.raises(InputError, match=r"name one study, as in '.*#second'"):
-        write_frames_report(both, tmp_path / "page" / "report.html", formats=())
+        write_report(both, tmp_path / "page" / "report.html", formats=())
     assert recommend(load_frames(first, study="second")).study == "second"
 
 

@@ -254,14 +254,7 @@ def test_the_ends_of_the_law_go_through_the_middle_of_the_points() -> None:
     assert end.min_steps < 700
 
 
-def test_without_steps_to_a_target_the_others_stand_alone_and_without_any_the_figure_is_absent() -> None:
-    short = study(budget__target_accuracy=None, budget__epochs=2.0)
-    absent = make_batch_regimes(gather_evidence(frames(short)))
+def test_without_steps_to_a_target_the_figure_is_absent() -> None:
+    absent = make_batch_regimes(gather_evidence(frames(study(budget__target_accuracy=None, budget__epochs=2.0))))
     assert isinstance(absent, Absent)
-    for remedy in ("target accuracy", "diagnostics.noise_scale = true"):
-        assert remedy in absent.remedy
-    alone = draw(frames([(each | {"num_noise_steps": 50, "noise_scale_run": 64.0 + n}, points)
-                         for n, (each, points) in enumerate(short)]))  # fmt: skip
-    (panel,) = alone.panels
-    assert [text for _, text in panel.y.ticks] == ["gradient noise scale over the training"]
-    assert "no training ran to a target accuracy" in alone.caption
+    assert "target accuracy" in absent.remedy

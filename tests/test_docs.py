@@ -1,7 +1,8 @@
-"""The pages under docs: their tables are the code's, their examples run, their links lead somewhere. The shell blocks
-of tutorial and guides are in test_guides.py, the site that is made of the pages in test_site.py."""
+"""The pages under docs and the site: tables are the code's, examples run, links lead somewhere, the answers of the
+gallery are those of its records. The shell blocks of tutorial and guides are in test_guides.py."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from frames_factory import make_frames
-from guide_blocks import PAGES, ROOT, read_blocks
+from guide_blocks import DOCS, PAGES, ROOT, read_blocks
 
 import reports
 import sweep
@@ -111,10 +112,6 @@ def test_the_python_example_runs_a_small_study(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1] == "runs/my_study/report.html"
 
 
-def test_the_root_of_options_may_be_a_text() -> None:
-    assert sweep.Options(root="elsewhere").root == Path("elsewhere")  # type: ignore[arg-type]
-
-
 def test_the_plug_in_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = str(example("mine.py", tmp_path))
     monkeypatch.setitem(MODELS, "perceptron", ModelEntry(build=None))  # forgotten afterwards
@@ -209,3 +206,36 @@ def test_files_that_are_named_are_there() -> None:
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"`((?:sweep|reports|studies|tests|docs)/[\w./]+\.\w+)`", text):
             assert (ROOT / name).exists(), name
+
+
+def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="the extra [docs] is not installed: make docs")
+    pytest.importorskip("mkdocstrings", reason="the extra [docs] is not installed: make docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")}
+    expected = {name.replace("README.html", "index.html") for name in expected}
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.html")}
+    others = {"changelog.html", "contributing.html", "benchmark-notes.html", "notebook.html"}
+    assert expected | others == found - {"404.html"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((DOCS / "gallery").glob("*.json")), ids=lambda path: path.stem)
+def test_an_answer_of_the_gallery_is_that_of_its_records(path: Path) -> None:
+    # in a process of its own: reading adds the names of plug-ins to the tables
+    script = f"import json; from generators.gallery import answer; print(json.dumps(answer({path.stem!r})))"
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{DOCS}"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    stored, found = json.loads(path.read_text(encoding="utf-8")), json.loads(done.stdout)
+    for key in ("question", "trainings", "seeds", "device", "date"):
+        assert found[key] == stored[key]
+    assert len(found["statements"]) == len(stored["statements"])
+    assert len(found["curve"]) == len(stored["curve"]) > 4
+    for here, there in zip(found["curve"], stored["curve"], strict=True):
+        assert here[:2] == there[:2]  # model and batch size
+        # the last digits of a fit differ between processors
+        assert here[2] == pytest.approx(there[2], abs=0.003)
+        assert here[3] == pytest.approx(there[3], rel=0.02)

@@ -1,32 +1,46 @@
 """What the figures hold, as data."""
 
+import dataclasses
+import importlib
 import math
+import pkgutil
+import typing
 
 import numpy as np
+import pandas as pd
 import pytest
-from frames_factory import frames_of, make_frames, make_spec
+from frames_factory import estimates_of, frames_of, make_frames, make_spec
 
+import reports.figures
 from reports.evidence import MAX_DETAILED, gather_evidence
-from reports.figure import Axis, Bars, Density, Intervals, Lines, Panel, Points, Rule
-from reports.figures.all_figures import make_figures
-from reports.figures.costs import make_outcomes, make_time_ledger
+from reports.figure import Absent, Axis, Bars, Density, Figure, Heat, Intervals, Lines, Panel, Points, Rule
+from reports.figures.all_figures import GROUPS, make_figures
+from reports.figures.batch import make_device, make_heat_map, make_memory, make_throughput
+from reports.figures.costs import make_time_ledger
 from reports.figures.marks import make_staircase, metric_axis, place_edge, swept_parameters
-from reports.figures.trials import make_curves, make_fronts, make_slices
+from reports.figures.trials import make_curves, make_fronts, make_noise, make_slices
 from reports.labels import OUTCOME_NAMES
 from reports.layout import look_of
+from sweep.analysis.costs import group_medians
+from sweep.analysis.recommendation import recommend
 from sweep.records.messages import OUTCOMES
 
 TWO = ["val_accuracy", "train_seconds"]
+LISTED = {make for makers in GROUPS.values() for make in makers}
 
 
-def trial(number, accuracy, seconds, lr=0.1, **rest):
+def trial(number, accuracy=0.9, seconds=1.0, lr=0.1, **rest):
     values = {"number": number, "config.optimizer.lr": lr, "val_accuracy": accuracy, "train_seconds": seconds}
-    values |= {"config.batch.micro": 64, "config.batch.accumulation": 1, "config.model.name": "resnet8"}
+    values |= {"config.batch.micro": 32, "config.batch.accumulation": 1, "config.model.name": "resnet8"}
     return values | {"config.optimizer.weight_decay": 1e-4 * number, "total_seconds": seconds} | rest
 
 
 def evidence_of(*rows, **changes):
     return gather_evidence(frames_of(make_spec(**({"objectives": TWO} | changes)), list(rows)))
+
+
+def kinds(panel, kind):
+    return [layer for layer in panel.layers if isinstance(layer, kind)]
 
 
 def layers(panel: Panel, kind):
@@ -68,20 +82,19 @@ def test_confirmed_estimates_with_intervals():
 
 
 def test_outcomes_stand_beyond_the_worst_or_at_what_they_used():
-    panel = front_panel(
+    evidence = evidence_of(
         trial(0, 0.9, 10.0), trial(1, 0.8, 20.0), trial(2, None, None, outcome="out_of_memory"),
         trial(3, 0.2, 4.0, outcome="diverged"), trial(4, None, None, outcome="crashed"),
         trial(5, None, None, outcome=None),
     )  # fmt: skip
-    points = layers(panel, Points)
-    rules = {layer.axis: layer.value for layer in panel.layers if isinstance(layer, Rule)}
-    assert points["out_of_memory"].x[0] > rules["x"] > 20.0
-    assert points["out_of_memory"].y[0] < rules["y"] < 0.8
-    assert points["diverged"].x == (4.0,)  # the time it had used; its accuracy is no result
-    assert points["diverged"].y[0] < rules["y"]
-    assert points["crashed"].x != points["out_of_memory"].x  # one does not hide the other
-    assert points["out_of_memory"].name == "out of memory (1)"
-    assert "" not in points
+    accuracy, seconds = ({layer.role: layer for layer in figure.panels[0].layers} for figure in make_slices(evidence))
+    assert accuracy["out_of_memory"].y[0] < accuracy["rule"].value < 0.8
+    assert seconds["out_of_memory"].y[0] > seconds["rule"].value > 20.0
+    assert seconds["diverged"].y == (4.0,)  # the time it had used; its accuracy is no result
+    assert accuracy["diverged"].y[0] < accuracy["rule"].value
+    assert seconds["crashed"].y != seconds["out_of_memory"].y  # one does not hide the other
+    assert seconds["out_of_memory"].name == "out of memory (1)"
+    assert "" not in seconds
 
 
 def test_duplicates_and_single_points():
@@ -120,12 +133,6 @@ def test_slices_place_every_parameter():
     assert len(layers(panels["learning rate"], Intervals)["confirmed"].x) == 2
 
 
-def test_one_objective_has_slices():
-    names = [figure.name for figure in make_figures(gather_evidence(make_frames(20, objectives=["val_loss"]))).figures]
-    assert [name for name in names if name.startswith("slices_")] == ["slices_val_loss"]
-    assert {"fronts", "hypervolume"}.isdisjoint(names)
-
-
 def test_curves_colour_the_front_and_keep_the_others_faint():
     evidence = gather_evidence(make_frames(30, confirm=2))
     panel = make_curves(evidence)[0].panels[0]
@@ -136,6 +143,18 @@ def test_curves_colour_the_front_and_keep_the_others_faint():
     number = front.iloc[0]["numbers"][0]
     part = evidence.evaluations[evidence.evaluations["number"] == number]
     assert lines["series-0"].segments[0][0] == tuple(part["train_seconds"])
+
+
+def test_curves_end_at_the_estimated_times():
+    frames = make_frames(30, confirm=2)
+    frames.trials["quality_flags"] = np.where(frames.trials["number"] % 3 == 0, "uncertain_time", "")
+    evidence = gather_evidence(frames)
+    used = evidence.trials.set_index("number")
+    ends = evidence.evaluations.groupby("number")["train_seconds"].max()
+    clocked = frames.evaluations.groupby("number")["train_seconds"].max()
+    factors = (used["train_seconds"] / used["clock_seconds"])[ends.index].astype(float)
+    assert (factors != 1.0).any()
+    np.testing.assert_allclose(ends, clocked * factors)
 
 
 def test_ledger_adds_up_and_leaves_reused_trials_out():
@@ -150,20 +169,10 @@ def test_ledger_adds_up_and_leaves_reused_trials_out():
     assert sum(length for layer in bars.values() for length in layer.lengths) == pytest.approx(18.5)
 
 
-def test_outcomes_count_every_trial():
-    frames = make_frames(60, confirm=1)
-    bars = layers(make_outcomes(gather_evidence(frames))[0].panels[0], Bars)
-    assert sum(map(sum, (layer.lengths for layer in bars.values()))) == len(frames.trials) == 63
-    assert sum(bars["confirm_phase"].lengths) == 3
-
-
 def test_every_outcome_has_a_name_and_a_color_and_symbol_of_its_own():
     assert set(OUTCOME_NAMES) == {*OUTCOMES, ""}
     looks = [look_of(outcome) for outcome in OUTCOMES]
     assert len({(look.color, look.glyph) for look in looks}) == len({look.color for look in looks}) == len(OUTCOMES)
-    rows = [trial(0, 0.9, 10.0), trial(1, 0.8, 12.0, outcome="target_missed"), trial(2, None, 9.0, outcome="timed_out")]
-    panel = make_outcomes(evidence_of(*rows))[0].panels[0]
-    assert {name for _, name in panel.y.ticks} == {"complete", "timed out", "target missed"}
 
 
 def test_many_trials_become_a_density():
@@ -204,3 +213,176 @@ def test_a_figure_refuses_what_is_not_finite():
         Points(name="p", role="search", x=(math.nan,), y=(0.0,))
     with pytest.raises(ValueError, match="columns of"):
         Points(name="p", role="search", x=(1.0, 2.0), y=(0.0,))
+
+
+def test_the_map_holds_medians_and_where_nothing_completed():
+    rows = [
+        trial(n, accuracy, 1.0, **{"global_batch_size": batch, "config.optimizer.lr": rate})
+        for n, (accuracy, batch, rate) in enumerate(
+            [(0.5, 32, 0.1), (0.7, 32, 0.1), (0.9, 32, 0.1), (0.8, 64, 0.1), (0.6, 64, 0.01)]
+        )
+    ]
+    rows.append(trial(5, None, None, outcome="diverged", global_batch_size=32, **{"config.optimizer.lr": 0.01}))
+    space = {"batch.micro": {"log2": [4, 8]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
+    panel = make_heat_map(evidence_of(*rows, space=space))[0].panels[0]
+    assert [text for _, text in panel.x.ticks] == ["32", "64"]
+    assert [text for _, text in panel.y.ticks] == ["0.01", "0.1"]
+    cells = kinds(panel, Heat)[0]
+    assert cells.values == ((None, pytest.approx(0.6)), (pytest.approx(0.7), pytest.approx(0.8)))
+    assert cells.trials == ((-1, 4), (2, 3))  # the best of each
+    assert cells.texts[1][0].startswith("3 trials, median 70.00 %\nbest 90.00 %")
+    assert set(cells.members) == {(0, 1, 0), (1, 1, 0), (2, 1, 0), (3, 1, 1), (4, 0, 1)}
+    failed = kinds(panel, Points)[0]
+    assert (failed.role, failed.x, failed.y, failed.trials) == ("diverged", (0.0,), (0.0,), (5,))
+
+
+def test_memory_has_the_limit_of_the_device():
+    rows = [trial(n, **{"config.batch.micro": 16 * 2**n, "peak_memory_bytes": 1e8 * (n + 1)}) for n in range(4)]
+    evidence = evidence_of(*rows)
+    evidence.frames.environments["device_memory_bytes"] = "1000000000"
+    (panel,) = make_memory(evidence)[0].panels
+    (points,) = kinds(panel, Points)
+    assert (points.x, points.y) == ((16.0, 32.0, 64.0, 128.0), (1e8, 2e8, 3e8, 4e8))
+    assert [rule.value for rule in kinds(panel, Rule)] == [1e9]
+
+
+def test_throughput_knee_is_the_smallest_near_the_best():
+    speeds = {16: (100, 110, 120), 32: (180, 200, 220), 64: (191, 192, 193), 128: (195, 200, 201)}
+    rows = [
+        trial(number, **{"config.batch.micro": micro, "images_per_second": float(speed)})
+        for number, (micro, speed) in enumerate((m, s) for m, values in speeds.items() for s in values)
+    ]
+    figure = make_throughput(evidence_of(*rows))[0]
+    knee = next(layer for layer in kinds(figure.panels[0], Points) if layer.name == "knee")
+    assert (knee.x, knee.y) == ((32.0,), (200.0,))
+    assert "resnet8: 32" in figure.caption
+    at, middle = group_medians(np.array([2.0, 1.0, 2.0, math.nan]), np.array([4.0, 1.0, 6.0, 9.0]))
+    assert (at.tolist(), middle.tolist()) == ([1.0, 2.0], [1.0, 5.0])
+
+
+def test_a_knee_is_of_one_precision_optimizer_and_norm():
+    # half precision is faster and ran at few sizes; the medians of all would be of neither
+    speeds = {"fp32": {16: 100.0, 32: 190.0, 64: 192.0, 128: 195.0}, "bf16": {16: 900.0, 32: 910.0}}
+    sizes = [(dtype, micro, speed) for dtype, values in speeds.items() for micro, speed in values.items()]
+    rows = []
+    for dtype, micro, speed in [*sizes, *(sizes[4:] * 3)]:
+        keys = {"config.batch.micro": micro, "config.precision.dtype": dtype, "config.optimizer.name": "lamb"}
+        rows.append(trial(len(rows), **keys, **{"config.model.norm": "group", "images_per_second": speed}))
+    rows += [
+        trial(len(rows), **{"config.batch.micro": 64, "images_per_second": 5000.0, "config.optimizer.name": "sgd"})
+    ]
+    figure = make_throughput(evidence_of(*rows))[0]
+    (knee,) = [layer for layer in kinds(figure.panels[0], Points) if layer.name == "knee"]
+    assert (knee.x, knee.y) == ((32.0,), (190.0,))
+    assert "resnet8, group norm, fp32, lamb: 32" in figure.caption
+    fact = recommend(frames_of(make_spec(), rows)).facts["throughput_knee"]
+    assert (fact.value, fact.n) == (32.0, 4)
+    assert fact.detail.startswith("resnet8, group norm, fp32, lamb; the best throughput was at 128")
+    assert "2 other combinations" in fact.detail
+
+
+def test_a_micro_batch_that_was_chosen_by_the_trial_counts():
+    rows = [trial(0, **{"config.batch.micro": None, "micro_batch_size": 48, "images_per_second": 5.0})]
+    assert kinds(make_throughput(evidence_of(*rows))[0].panels[0], Points)[0].x == (48.0,)
+
+
+def test_probes_stand_beside_trials():
+    evidence = evidence_of(trial(0, peak_memory_bytes=2e8, images_per_second=90.0))
+    shape = '{"model.name": "resnet20"}'
+    probes = pd.DataFrame([{"micro_batch": 64, "peak_memory_bytes": 3e8, "images_per_second": 80.0, "shape": shape}])
+    probed = dataclasses.replace(evidence, frames=dataclasses.replace(evidence.frames, probes=probes))
+    for figure, value in ((make_memory(probed)[0], 3e8), (make_throughput(probed)[0], 80.0)):
+        probe = next(layer for layer in kinds(figure.panels[0], Points) if layer.role == "probe")
+        assert (probe.x, probe.y, probe.trials) == ((64.0,), (value,), ())
+        assert probe.texts[0].startswith("Probe of resnet20, micro batch 64")
+
+
+def test_what_the_monitor_saw():
+    assert isinstance(make_device(evidence_of(trial(0))), Absent)
+    frames = frames_of(make_spec(objectives=TWO), [trial(n, **{"config.batch.micro": 16 * (n + 1)}) for n in range(3)])
+    watched = dataclasses.replace(frames, trials=frames.trials.assign(gpu_utilization=[0.4, 0.6, 0.9]))
+    figure = make_device(gather_evidence(watched))[0]
+    assert [panel.title for panel in figure.panels] == ["GPU utilization"]
+    assert kinds(figure.panels[0], Points)[0].y == (0.4, 0.6, 0.9)
+
+
+def test_noise_scale_with_the_average_over_the_training():
+    assert "diagnostics.noise_scale" in make_noise(gather_evidence(make_frames(8))).remedy
+    frames = make_frames(6, objectives=TWO)
+    scale = frames.evaluations["step"] * 2.0 + frames.evaluations["number"]
+    averages = [10.0, 20.0, 30.0, 40.0, 50.0, np.nan]
+    measured = dataclasses.replace(
+        frames,
+        evaluations=frames.evaluations.assign(noise_scale=scale),
+        trials=frames.trials.assign(noise_scale_run=averages),
+    )
+    figure = make_noise(gather_evidence(measured))[0]
+    # the last of a run would be 400 and more
+    assert [rule.value for rule in kinds(figure.panels[0], Rule)] == [30.0]
+    assert "the median of 5 trials" in figure.caption
+    assert "is not the critical batch" in figure.caption
+    assert {number for layer in kinds(figure.panels[0], Lines) for number in layer.trials} == set(range(6))
+
+
+def test_curves_have_three_views_of_each_metric():
+    figure = make_curves(gather_evidence(make_frames(20, confirm=2)))[0]
+    assert [(panel.view, panel.y.label) for panel in figure.panels] == [
+        (view, label)
+        for label in ("Validation accuracy", "Validation loss")
+        for view in ("training time", "steps", "epochs")
+    ]
+    first = [kinds(panel, Lines)[0].segments[0] for panel in figure.panels[1:3]]
+    assert first[0][0][:2] == (20.0, 40.0)  # steps
+    assert first[1][0][:2] == (1.0, 2.0)  # epochs
+    assert first[0][1] == first[1][1]
+    for layer in kinds(figure.panels[0], Lines):
+        assert len(layer.trials) == len(layer.segments)
+
+
+def test_what_is_missing_is_said_with_its_remedy():
+    made = make_figures(gather_evidence(make_frames(0)))
+    assert made.figures == []
+    # the answer has one more, before the list
+    assert len(made.absent) == len(LISTED) + 1, "each entry of GROUPS in reports/figures/all_figures.py is Absent here"
+    wrong = [item for item in made.absent if not (item.title and item.remedy.startswith(("requires", "has")))]
+    assert not wrong, (
+        f"Absent of reports/figures/ gives a title, and a remedy that starts with 'requires' or 'has': {wrong}"
+    )
+
+
+def test_every_function_that_makes_a_figure_is_listed():
+    made = {
+        function
+        for module in pkgutil.iter_modules(reports.figures.__path__, "reports.figures.")
+        for name, function in vars(importlib.import_module(module.name)).items()
+        if name.startswith("make_") and typing.get_type_hints(function).get("return") == list[Figure] | Absent
+    }
+    forgotten = [f"{function.__module__}.{function.__name__}" for function in made - LISTED]
+    assert not forgotten, f"add {forgotten} to GROUPS in reports/figures/all_figures.py"
+    assert made == LISTED
+
+
+def test_a_legend_is_in_the_order_of_drawing_although_a_panel_lacks_a_name() -> None:
+    one, two = (Points(name=name, role=f"series-{index}", x=(1.0,), y=(2.0,)) for index, name in enumerate("ab"))
+    axis = Axis(label="x")
+    panels = tuple(Panel(x=axis, y=axis, layers=layers) for layers in ((one, two), (two,), (one,)))
+    figure = Figure(name="f", title="F", caption="", panels=panels)
+    assert [layer.name for layer in figure.legend_layers()] == ["a", "b"]
+
+
+def test_a_settled_statement_heads_the_figure_that_shows_it():
+    frames = make_frames(60, confirm=4)
+    evidence = gather_evidence(dataclasses.replace(frames, probes=estimates_of(frames.spec)))
+    found = evidence.answer.batch_size
+
+    def findings(is_settled):
+        statements = tuple(dataclasses.replace(each, is_settled=is_settled) for each in found.statements)
+        answer = dataclasses.replace(evidence.answer, batch_size=dataclasses.replace(found, statements=statements))
+        made = make_figures(dataclasses.replace(evidence, answer=answer))
+        return {figure.name: figure.finding for figure in made.figures}
+
+    texts = {each.name: each.text for each in found.statements}
+    settled, open_ = findings(True), findings(False)
+    assert (settled["fronts"], settled["slices_val_accuracy"]) == (texts["use"], texts["equally_good"])
+    assert (open_["fronts"], open_["slices_val_accuracy"], settled["curves"]) == ("", "", "")
+    assert settled["throughput"].startswith(f"{evidence.answer.facts['throughput_knee'].statement}: ")

@@ -7,7 +7,6 @@ import pytest
 
 from reports.labels import (
     describe_range,
-    environment_label,
     explain_no_interval,
     format_bound,
     format_difference,
@@ -70,8 +69,6 @@ NAN, OPEN = math.nan, math.inf
         (describe_range, ("exponent", 0.9, 1.1), "0.9 to 1.1"),
         (describe_range, ("samples", 16.0, 1024.0), "16 to 1024 samples"),
         (format_bound, ("fraction", 0.005), "0.5 %"),
-        (environment_label, ("git_commit",), "git commit"),
-        (environment_label, ("versions.torch",), "torch version"),
     ],
 )
 def test_values_read_well(show: Callable[..., str], arguments: tuple[object, ...], text: str) -> None:

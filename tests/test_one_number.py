@@ -9,7 +9,7 @@ import pytest
 from cli_calls import INLINE
 
 from reports.labels import format_estimate, format_probability, format_value, metric_label
-from reports.writing import write_frames_report
+from reports.writing import write_report
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer
 from sweep.analysis.statistics import Interval
@@ -77,7 +77,7 @@ def answer(folder: Path) -> Answer:
 @pytest.fixture(scope="module")
 def shown(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
     frames, path = load_frames(folder, evaluations=True), tmp_path_factory.mktemp("page") / "report.html"
-    return Page(write_frames_report(frames, path, formats=()).read_text(encoding="utf-8"))
+    return Page(write_report(frames, path, formats=()).read_text(encoding="utf-8"))
 
 
 def read_document(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

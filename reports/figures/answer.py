@@ -92,7 +92,8 @@ def make_answer(evidence: Evidence) -> Figure | Absent:
         title=first.headline,
         caption="Number and color: effective batch size. Values are the estimates behind the recommendation."
         f"{hidden if drawn.num_hidden else ''}\n{' · '.join(first.provenance)}.",
-        panels=(_draw_tradeoff(drawn, finding), _draw_accuracies(drawn), _draw_times(drawn, answer.models)),
+        finding=finding,
+        panels=(_draw_tradeoff(drawn), _draw_accuracies(drawn), _draw_times(drawn, answer.models)),
         is_led=True,
     )
 
@@ -139,7 +140,7 @@ def collect_marks(evidence: Evidence) -> AnswerMarks | None:
     )
 
 
-def _draw_tradeoff(drawn: AnswerMarks, finding: str) -> Panel:
+def _draw_tradeoff(drawn: AnswerMarks) -> Panel:
     shown = [mark for mark in drawn.marks if mark.accuracy.median >= drawn.cut]
     below = [mark for mark in drawn.marks if mark.accuracy.median < drawn.cut]
     reach = max(bound for mark in shown for bound in _bounds(mark.seconds))
@@ -168,7 +169,7 @@ def _draw_tradeoff(drawn: AnswerMarks, finding: str) -> Panel:
         if mark.is_named:
             layers.append(Points(name="recommended", role="ring", x=(seconds.median,), y=(errors.median,)))
     time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
-    return Panel(x=time, y=axis, layers=tuple(layers), title="Accuracy on an error scale", finding=finding)
+    return Panel(x=time, y=axis, layers=tuple(layers), title="Accuracy on an error scale")
 
 
 def _draw_accuracies(drawn: AnswerMarks) -> Panel:

@@ -23,7 +23,7 @@ from reports.labels import (
     metric_label,
 )
 from reports.layout import NUM_SERIES
-from sweep.analysis.costs import find_longest_curve, group_medians, parse_shapes, ran_micro_batches
+from sweep.analysis.costs import find_longest_curve, parse_shapes, ran_micro_batches
 from sweep.analysis.critical_batch import CriticalBatch, Regimes, StepsEstimate, estimate_critical_batches, refit_steps
 from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.metrics import METRICS, format_count
@@ -160,30 +160,24 @@ _BEYOND = 4.0  # times the drawn batches, where an interval is cut
 
 
 def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
-    """Steps and samples to the target with the law and its regimes; without it, the other estimates alone."""
+    """Steps and samples to the target with the law and its regimes, and with the noise scale where it is known."""
     if evidence.candidates is None:
         return Absent(_CRITICAL_TITLE, "requires a complete trial.")
-    estimates = estimate_critical_batches(evidence.candidates.records)
-    batches: dict[str, CriticalBatch] = {}
-    missing = ""
-    for name, estimate in estimates._asdict().items():
-        if isinstance(estimate, str):
-            missing += f"{_ESTIMATES[name].capitalize()}: {estimate}. "
-        else:
-            batches[name] = estimate.batch if isinstance(estimate, StepsEstimate) else estimate
-    if not batches:
-        return Absent(_CRITICAL_TITLE, f"requires one of two measurements. {missing}")
-    caption = " ".join([*(_describe_estimate(name, batch) for name, batch in batches.items()), missing])
-    if isinstance(estimates.steps, StepsEstimate):
-        panels = _draw_law(estimates.steps, batches)
-        caption += (
-            "Line: the law S = S_min (1 + B_crit / B) of McCandlish et al. 2018; dashed: at both ends of the interval "
-            "of B_crit. Dotted: perfect scaling ends where a target takes 20 % more samples than the fewest, maximal "
-            "data parallelism begins where it takes 20 % more steps (regimes of Shallue et al. 2018). "
-        )
-    else:
-        panels = (_draw_rows(batches),)
-    caption += "The two are not estimates of one number: the first is of whole trainings, the second of single steps."
+    steps, noise = estimate_critical_batches(evidence.candidates.records)
+    if isinstance(steps, str):
+        return Absent(_CRITICAL_TITLE, f"requires steps to a target. {_ESTIMATES['steps'].capitalize()}: {steps}.")
+    batches = {"steps": steps.batch}
+    missing = f" {_ESTIMATES['noise'].capitalize()}: {noise}." if isinstance(noise, str) else ""
+    if isinstance(noise, CriticalBatch):
+        batches["noise"] = noise
+    caption = (
+        f"{' '.join(_describe_estimate(name, batch) for name, batch in batches.items())}{missing} "
+        "Line: the law S = S_min (1 + B_crit / B) of McCandlish et al. 2018; dashed: at both ends of the interval "
+        "of B_crit. Dotted: perfect scaling ends where a target takes 20 % more samples than the fewest, maximal "
+        "data parallelism begins where it takes 20 % more steps (regimes of Shallue et al. 2018). "
+        "The two are not estimates of one number: the first is of whole trainings, the second of single steps."
+    )
+    panels = _draw_law(steps, batches)
     return [Figure(name="critical_batch", title=_CRITICAL_TITLE, caption=caption, panels=panels)]
 
 
@@ -242,48 +236,29 @@ def _draw_estimate(name: str, batch: CriticalBatch, height: float, span: tuple[f
     )  # fmt: skip
 
 
-def _draw_rows(batches: dict[str, CriticalBatch]) -> Panel:
-    # without steps to a target there is no height to draw them at
-    values = [bound for batch in batches.values() for bound in batch[:3] if math.isfinite(bound)]
-    axis = marks.make_batch_axis(key_label(GLOBAL_BATCH), np.array(values))
-    ticks = tuple((float(row), _ESTIMATES[name]) for row, name in enumerate(batches))
-    sizes = [batch.value for batch in batches.values()]
-    span = min(sizes), max(sizes)
-    layers = [_draw_estimate(name, batch, float(row), span) for row, (name, batch) in enumerate(batches.items())]
-    return Panel(x=axis, y=Axis(label="", ticks=ticks), layers=tuple(layers))
-
-
 # Against the micro batch.
 
 _DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius")
 
 
 def make_memory(evidence: Evidence) -> list[Figure] | Absent:
-    """Peak memory of trials and probes with a straight line through trials model's, and the device's limit."""
+    """Peak memory of trials and probes, and the device's limit."""
     title = "Memory against the micro batch"
     series = _series(evidence, "peak_memory_bytes")
     if not series:
         return Absent(title, "requires trials that measured the peak memory.")
-    layers: list[Layer] = []
-    slopes = []
-    for trials in series:
-        layers += trials.points
-        line = fit_line(trials.x, trials.y)
-        if line is not None:
-            layers.append(
-                Lines(name=f"{trials.name}: straight line", role=trials.role, segments=(line[0],), dashed=True)
-            )
-            slopes.append(f"{trials.name} {format_value('bytes', line[1])} per sample")
-    layers += [*_probes(evidence, "peak_memory_bytes"), *_limit(evidence, layers)]
+    layers: list[Layer] = [points for trials in series for points in trials.points]
+    layers += _probes(evidence, "peak_memory_bytes")
+    drawn = max((max(layer.y) for layer in layers if isinstance(layer, Points)), default=0.0)
+    layers += marks.device_limits("y", marks.read_limits(evidence), drawn)
     caption = f"{_how_many(series)}. "
-    caption += f"Slope of the line: {'; '.join(slopes)}. " if slopes else ""
     caption += "Marks of one model at one micro batch differ where other swept parameters do (precision, optimizer)."
     panel = Panel(x=_micro_axis(evidence), y=Axis(label="Peak memory", unit="bytes"), layers=tuple(layers))
     return [Figure(name="memory", title=title, caption=caption, panels=(panel,))]
 
 
 def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
-    """Images per second with the median and the knee, the smallest micro batch near the best, of trials model's
+    """Images per second with the median and the knee, the smallest micro batch near the best, of each model's
     combination of norm, precision and optimizer with the most micro batches."""
     title = "Throughput against the micro batch"
     series = _series(evidence, "images_per_second")
@@ -312,7 +287,7 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_device(evidence: Evidence) -> list[Figure] | Absent:
-    """The monitor's measurements of the device: a panel for trials quantity that was recorded."""
+    """The monitor's measurements of the device: a panel for each quantity that was recorded."""
     title = "Device utilization and power"
     panels, num = [], 0
     for name in _DEVICE_METRICS:
@@ -328,16 +303,6 @@ def make_device(evidence: Evidence) -> list[Figure] | Absent:
         return Absent(title, "requires trials on a GPU that NVML can monitor.")
     caption = f"{format_count(num, 'trial')} with device monitoring, during training only."
     return [Figure(name="device", title=title, caption=caption, panels=tuple(panels))]
-
-
-def fit_line(x: Values, y: Values) -> tuple[tuple[Floats, Floats], float] | None:
-    """The least-squares line through the medians, its ends and its slope; None with fewer than three distinct x."""
-    at, middle = group_medians(x, y)
-    if len(at) < 3:
-        return None
-    slope, base = (float(value) for value in np.polyfit(at, middle, 1))
-    path = np.geomspace(at[0], at[-1], 40)  # a straight line is bent on a logarithmic axis
-    return (marks.to_floats(path), marks.to_floats(base + slope * path)), slope
 
 
 class _Series(NamedTuple):
@@ -395,10 +360,3 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
     texts = tuple(f"Probe of {model}, micro batch {micro:.0f}: {value}" for model, micro, value in probes)
     across, up = marks.to_floats(x[rows]), marks.to_floats(y[rows])
     return [Points(name="probe: a few steps, alone", role="probe", x=across, y=up, texts=texts)]
-
-
-def _limit(evidence: Evidence, layers: Sequence[Layer]) -> list[Rule]:
-    """The device's memory, where it is known and not far beyond what is drawn."""
-    limits = keep_finite(read_numbers(evidence.frames.environments, "device_memory_bytes"))
-    drawn = max((max(layer.y) for layer in layers if isinstance(layer, Points)), default=0.0)
-    return marks.device_limits("y", np.unique(limits[(limits > 0) & (limits < 20 * drawn)]))

@@ -1,4 +1,4 @@
-"""Trial outcomes, the time of the trials by phase, and the memory of a step by part."""
+"""The time of the trials by phase, and the memory of a step by part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,75 +9,19 @@ import pandas as pd
 
 from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points
-from reports.figures.marks import (
-    Rows,
-    device_limits,
-    outcome_points,
-    parameter_axis,
-    stack_bars,
-    swept_parameters,
-    to_floats,
-)
+from reports.figures.marks import Rows, device_limits, read_limits, stack_bars, to_floats
 from reports.labels import OUTCOME_NAMES, format_value
 from sweep.analysis.costs import parse_shapes
 from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.metrics import format_count
 from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS
 
-_MAP_TITLE = "Outcomes over the search space"
-_MAX_COMPLETE = 300
 PARTS = (
     ("setup", "set-up"), ("compile", "compilation"), ("warmup", "warm-up"), ("memory", "measuring memory"),
     ("data_wait", "waiting for data"), ("step", "training steps"), ("eval", "evaluation"),
     ("checkpoint", "checkpoints"), ("diagnostics", "diagnostics"), ("other", "other (start, cut short)"),
 )  # fmt: skip
 _MEASURED = ("setup", "compile", "warmup", "memory", "data_wait", "eval", "checkpoint", "diagnostics")
-
-
-def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
-    """How many trials ended how, search and confirm apart."""
-    counts = evidence.count_outcomes()
-    if not counts:
-        return Absent("Trial outcomes", "requires a trial; none is recorded.")
-    if set(counts) == {"complete"}:
-        return Absent("Trial outcomes", f"has nothing to show: all {counts['complete']:,} are complete.")
-    names = list(counts)[::-1]  # the most frequent on top
-    axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES.get(name, name)) for row, name in enumerate(names)))
-    parts = []
-    for phase in ("search", "confirm"):
-        outcomes = evidence.trials["outcome"][(evidence.trials["phase"] == phase).to_numpy(dtype=bool)]
-        lengths = np.array([float((outcomes == name).sum()) for name in names])
-        parts.append((phase, f"{phase}_phase", lengths, [f"{int(n)} {phase}" for n in lengths]))
-    caption = f"{format_count(len(evidence.trials), 'trial')}, by outcome and phase."
-    panel = Panel(x=Axis(label="Trials"), y=axis, layers=_seen(stack_bars(parts)))
-    return [Figure(name="outcomes", title="Trial outcomes", caption=caption, panels=(panel,))]
-
-
-def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
-    """A panel for each parameter with a row for each outcome; only where a trial ended in another way than complete."""
-    complete = evidence.detailed[(evidence.detailed["outcome"] == "complete").to_numpy(dtype=bool)]
-    frame = pd.concat([evidence.unfinished, complete.tail(_MAX_COMPLETE)])
-    present = [name for name in OUTCOME_NAMES if name and (frame["outcome"] == name).any()]
-    if not set(present) - {"complete"}:
-        return Absent(_MAP_TITLE, "has nothing to show: every trial that ended is complete.")
-    axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
-    # a fixed spread by trial number, so that equal settings do not hide each other; other than the spread along x
-    spread = (read_numbers(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
-    heights = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
-    panels = []
-    for key in swept_parameters(evidence):
-        x_axis, locate = parameter_axis(evidence, key)
-        if layers := outcome_points(evidence, frame, locate(frame), heights):
-            panels.append(Panel(x=x_axis, y=axis, layers=tuple(layers)))
-    if not panels:
-        return Absent(_MAP_TITLE, "requires a swept parameter.")
-    ended = {name: count for name, count in evidence.count_outcomes().items() if name}
-    total = sum(ended.values())
-    caption = (
-        f"{format_count(len(frame), 'trial')}, by outcome and parameter value. "
-        f"{100 * ended.get('complete', 0) / total:.0f} % of all {total:,} that ended are complete."
-    )
-    return [Figure(name="where_outcomes", title=_MAP_TITLE, caption=caption, panels=tuple(panels))]
 
 
 def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
@@ -129,7 +73,6 @@ def _seen(layers: list[Bars]) -> tuple[Bars, ...]:
 _MEMORY_TITLE = "Memory breakdown"
 _MAX_PANELS = 6
 MAX_ROWS = 16
-_NEAR = 20  # a limit beyond so many times what is drawn would press everything against the axis
 _SIZE_KEYS = ("batch.micro", "batch.accumulation")
 
 
@@ -153,8 +96,7 @@ def make_memory_breakdown(evidence: Evidence) -> list[Figure] | Absent:
             "requires memory estimates, which a run adds at its end where training took a minute or longer: run the "
             "study again. sweep cost shows them without a study.",
         )
-    limits = read_numbers(evidence.frames.environments, "device_memory_bytes")
-    limits = np.unique(limits[limits > 0])  # a processor has none of its own
+    limits = read_limits(evidence)
     panels = [_draw_memory(estimates, rows, model, limits) for model, rows in _group_by_model(estimates.facts)]
     caption = (
         f"Bars: estimates without training for {format_count(len(estimates.facts), 'shape')} (model, micro batch, "
@@ -237,7 +179,7 @@ def _draw_memory(estimates: _Estimates, rows: list[int], model: str, limits: Val
                 texts=tuple(texts), trials=tuple(trials[heights].tolist()) if trials[heights].min() >= 0 else (),
             )
         )  # fmt: skip
-    layers += device_limits("x", limits[limits < _NEAR * sums.max()])
+    layers += device_limits("x", limits, sums.max())
     y_axis = Axis(label="", ticks=tuple((float(height), label) for height, label in enumerate(labels)))
     x_axis = Axis(label="Memory of a step", unit="bytes")
     return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=f"{model}, by micro batch")

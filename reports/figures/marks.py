@@ -2,7 +2,7 @@
 densities, and the edge of a panel, where trials without a value are drawn."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,14 +12,13 @@ import pandas as pd
 from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule, Scale
 from reports.labels import OUTCOME_NAMES, format_setting, format_value, metric_label
-from sweep.analysis.statistics import Mask, Values, non_dominated, plain_value, read_numbers
+from sweep.analysis.statistics import Values, non_dominated, plain_value, read_numbers
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.trial import key_label
 
 Rows = npt.NDArray[np.int64]
-AxisName = Literal["x", "y"]
-AXES: tuple[AxisName, AxisName] = ("x", "y")
 _NUM_CELLS = 60
+_NEAR = 20  # times what is drawn
 SEARCH_NAMES = ("search trial (one seed)", "on the search front (one seed)")
 _CONFIRMED_NAME = "confirmed: estimate and 95 % interval"
 
@@ -159,10 +158,16 @@ def stack_bars(parts: Iterable[tuple[str, str, Values, Sequence[str]]]) -> list[
     return layers
 
 
-def device_limits(axis: AxisName, limits: Values) -> list[Rule]:
-    """A line at each of ``limits``, bytes of memory that a device has; shape ``[n]``."""
-    labels = [f"memory of the device: {format_value('bytes', limit)}" for limit in limits]
-    return [Rule(axis=axis, value=limit, text=text) for limit, text in zip(to_floats(limits), labels, strict=True)]
+def read_limits(evidence: Evidence) -> Values:
+    """The memory in bytes of each device that has its own."""
+    limits = read_numbers(evidence.frames.environments, "device_memory_bytes")
+    return np.unique(limits[limits > 0])
+
+
+def device_limits(axis: Literal["x", "y"], limits: Values, reach: float) -> list[Rule]:
+    """A line at each of ``limits``, but for those so far beyond ``reach`` that they would press everything together."""
+    near = to_floats(limits[limits < _NEAR * reach])
+    return [Rule(axis=axis, value=each, text=f"memory of the device: {format_value('bytes', each)}") for each in near]
 
 
 def front_line(
@@ -184,15 +189,15 @@ class Edge(NamedTuple):
     positions: dict[str, float]
     rule: float
 
-    def place_rows(self, frame: pd.DataFrame) -> Values:
-        """The position of each row of ``frame`` by its outcome, shape ``[len(frame)]``."""
-        return np.array([self.positions.get(outcome, self.rule) for outcome in frame["outcome"]], dtype=np.float64)
+    def fill(self, values: Values, frame: pd.DataFrame) -> Values:
+        """``values`` of the rows of ``frame``, with the positions of their outcomes where they are missing."""
+        own = [self.positions.get(outcome, self.rule) for outcome in frame["outcome"]]
+        return np.where(np.isfinite(values), values, np.array(own, dtype=np.float64))
 
 
-def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str], step: float = 0.0) -> Edge:
-    """Positions beyond the worst of ``values``; ``sign`` is -1 where larger is better.
-
-    ``step`` is the share of the range between the positions of two outcomes, so that they do not hide each other.
+def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str]) -> Edge:
+    """Positions beyond the worst of ``values``, those of two outcomes apart, so that they do not hide each other;
+    ``sign`` is -1 where larger is better.
 
     Raises:
         ValueError: no value is finite.
@@ -204,7 +209,7 @@ def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str
     worst = float((moved * sign).max())
     spread = float(np.ptp(moved)) or abs(worst) or 1.0
     present = [name for name in OUTCOME_NAMES if name in outcomes]
-    positions = [sign * (worst + share * spread) for share in (0.06, *(0.12 + step * k for k in range(len(present))))]
+    positions = [sign * (worst + share * spread) for share in (0.06, *(0.12 + 0.04 * k for k in range(len(present))))]
     rule, *positions = map(math.exp, positions) if scale == "log" else positions
     return Edge(dict(zip(present, positions, strict=True)), rule)
 
@@ -212,16 +217,6 @@ def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str
 def read_used(frame: pd.DataFrame, name: str) -> Values:
     """What an unfinished trial had used of time or memory; NaN for quality and for what was not measured."""
     return read_numbers(frame, name) if METRICS[name].is_cost else np.full(len(frame), np.nan)
-
-
-def fill_with_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:
-    """``values`` with the edge's positions where they are missing."""
-    return np.where(np.isfinite(values), values, edge.place_rows(frame))
-
-
-def make_rule(axis: AxisName, edge: Edge) -> Rule:
-    """The line beyond which marks without a value are drawn."""
-    return Rule(axis=axis, value=edge.rule, text="no value")
 
 
 GLOBAL_BATCH = "global_batch_size"
@@ -234,48 +229,36 @@ def swept_parameters(evidence: Evidence) -> tuple[str, ...]:
     return (GLOBAL_BATCH, *evidence.swept) if len(batch) > 1 else evidence.swept
 
 
-class AxisPosition:
-    """Maps rows to positions on the axis of one key; ``positions`` are those of its choices, None of a number."""
-
-    def __init__(self, column_name: str, positions: dict[object, int] | None) -> None:
-        self.column_name = column_name
-        self.positions = positions
-
-    def __call__(self, frame: pd.DataFrame, is_wanted: Mask | None = None) -> Values:
-        """Positions of shape ``[len(frame)]``, NaN where the key has no value. A choice is looked up for the
-        rows of ``is_wanted`` (shape ``[len(frame)]``) only."""
-        if self.positions is None:
-            return read_numbers(frame, self.column_name)
-        rows = np.arange(len(frame)) if is_wanted is None else np.flatnonzero(is_wanted)
-        at = [self.positions.get(_category_key(value), math.nan) for value in frame[self.column_name].iloc[rows]]
-        # a fixed spread by trial number, so that equal settings do not hide each other
-        spread = (read_numbers(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * _JITTER
-        positions = np.full(len(frame), np.nan)
-        positions[rows] = np.array(at, dtype=np.float64) + spread
-        return positions
-
-
 def _category_key(value: object) -> object:
     """A cell as a key of a dictionary: None where it is missing; 1 and True are two categories."""
     value = plain_value(value)
     return (type(value).__name__, value) if isinstance(value, bool) else value
 
 
-def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
-    """The axis of a key as its parameter was written in the study: choices side by side, powers of two as ticks."""
+def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, Callable[[pd.DataFrame], Values]]:
+    """The axis of a key as its parameter was written in the study: choices side by side, powers of two as ticks; and
+    what maps a frame to positions on it, of shape ``[len(frame)]``, NaN where the key has no value."""
     name = key if key == GLOBAL_BATCH else f"config.{key}"
     label = key_label(key)
     parameter = evidence.frames.spec.space.get(key) if evidence.frames.spec else None
     form = parameter.form if parameter else "log2" if key == GLOBAL_BATCH else _guess_form(evidence.trials, name)
-    if form == "choice":
-        values = list(parameter.choice or ()) if parameter else _list_values(evidence.trials, name)
-        positions = {_category_key(value): index for index, value in enumerate(values)}
-        ticks = tuple((float(index), format_setting(value)) for index, value in enumerate(values))
-        return Axis(label=label, ticks=ticks), AxisPosition(name, positions)
-    if form == "log2":
+    if form != "choice":
+        is_power = form == "log2"
         used = keep_finite(read_numbers(evidence.trials, name))
-        return make_batch_axis(label, used), AxisPosition(name, None)
-    return Axis(label=label, scale="log" if form == "log" else "linear"), AxisPosition(name, None)
+        axis = (
+            make_batch_axis(label, used) if is_power else Axis(label=label, scale="log" if form == "log" else "linear")
+        )
+        return axis, lambda frame: read_numbers(frame, name)
+    values = list(parameter.choice or ()) if parameter else _list_values(evidence.trials, name)
+    positions = {_category_key(value): index for index, value in enumerate(values)}
+
+    def locate(frame: pd.DataFrame) -> Values:
+        at = [positions.get(_category_key(value), math.nan) for value in frame[name]]
+        # a fixed spread by trial number, so that equal settings do not hide each other
+        spread = (read_numbers(frame, "number") * 0.618034 % 1.0 - 0.5) * 2 * _JITTER
+        return np.asarray(np.array(at, dtype=np.float64) + spread)
+
+    return Axis(label=label, ticks=tuple((float(at), format_setting(value)) for at, value in enumerate(values))), locate
 
 
 def _list_values(trials: pd.DataFrame, name: str) -> list[object]:

@@ -1,4 +1,4 @@
-"""Figures of single trials: learning curves, fronts, hypervolume, importance of parameters, slices."""
+"""Figures of single trials: fronts, objectives by parameter, learning curves, noise scale."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -8,16 +8,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.evidence import Evidence, describe_settings, keep_finite
-from reports.figure import Absent, Axis, Bars, Figure, Floats, Layer, Lines, Panel, Rule, Scale
+from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Rule
 from reports.figures import marks
-from reports.figures.marks import GLOBAL_BATCH, Rows, parameter_axis, swept_parameters
+from reports.figures.marks import parameter_axis, swept_parameters
 from reports.labels import metric_label
 from reports.layout import NUM_SERIES
-from sweep.analysis.comparable import objective_signs, objective_table
-from sweep.analysis.statistics import Mask, Values, non_dominated, read_numbers, read_text, reference_point
-from sweep.analysis.statistics import hypervolume as volume
+from sweep.analysis.statistics import read_numbers, read_text
 from sweep.config.metrics import METRICS, format_count
-from sweep.config.trial import key_label
 
 _FRONT_TITLE = "Pareto fronts"
 
@@ -48,32 +45,12 @@ def _front_panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
         layers.append(marks.make_density(x, y, x_axis.scale, y_axis.scale))
     layers += marks.search_points(evidence, frame[detailed], x[detailed], y[detailed])
     layers += marks.front_line("search front of the pair", "search_front", x, y, signs, marks.SEARCH_NAMES)
-    layers += _front_unfinished(evidence, x_name, y_name, (all_x, all_y), (x_axis.scale, y_axis.scale))
     if confirmed is not None:
         places = np.array(confirmed.x), np.array(confirmed.y)
         layers += marks.front_line("confirmed front of the pair", "confirmed", *places, signs, (confirmed.name,))
         layers.append(confirmed)
     title = f"{metric_label(y_name)} against {metric_label(x_name).lower()}"
     return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=title)
-
-
-def _front_unfinished(
-    evidence: Evidence, x_name: str, y_name: str, values: tuple[Values, Values], scales: tuple[Scale, Scale]
-) -> list[Layer]:
-    frame = evidence.unfinished
-    if not len(frame):
-        return []
-    outcomes = frame["outcome"].unique().tolist()
-    drawn, rules = [], []
-    # side by side along x only: a step in both axes would make a diagonal
-    for axis, name, complete, scale, step in zip(
-        marks.AXES, (x_name, y_name), values, scales, (0.05, 0.0), strict=True
-    ):
-        spent = marks.read_used(frame, name)
-        edge = marks.place_edge(np.append(complete, spent), METRICS[name].sign, scale, outcomes, step)
-        drawn.append(marks.fill_with_edge(spent, frame, edge))
-        rules += [marks.make_rule(axis, edge)] if np.isnan(spent).any() else []
-    return [*rules, *marks.outcome_points(evidence, frame, *drawn)]
 
 
 def _front_caption(evidence: Evidence) -> str:
@@ -88,168 +65,10 @@ def _front_caption(evidence: Evidence) -> str:
     num_flagged = int(np.sum(read_text(evidence.search, "quality_flags") != ""))
     if num_flagged:
         text += f". {format_count(num_flagged, 'search trial')} with quality warnings, which their hover texts name"
-    return (
-        f"{text}. Lines are the Pareto fronts of the two objectives shown. Trials that did not complete are at the "
-        "time and memory they had used, or, where nothing was measured, beyond the thin line."
-    )
-
-
-# Hypervolume.
-
-_NUM_MOMENTS = 200
-_VOLUME_TITLE = "Hypervolume over the search"
-
-
-def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
-    """The share of the final search front's hypervolume that was reached, over time spent and over trials."""
-    frame, objectives = evidence.search, evidence.objectives
-    scaled = _scaled(evidence)
-    rows = np.flatnonzero(np.isfinite(scaled).all(axis=1))
-    if len(objectives) < 2 or len(rows) < 2:
-        return Absent(_VOLUME_TITLE, "requires two objectives and two search trials with both.")
-    chosen, values = frame.iloc[rows], scaled[rows]
-    signs = objective_signs(objectives)
-    moments, share = _growth(values, np.flatnonzero(non_dominated(values, signs)), signs)
-    seconds = np.nan_to_num(read_numbers(evidence.trials, "total_seconds"))
-    seconds[read_text(evidence.trials, "reused_from") != ""] = 0.0
-    panels = []
-    for label, unit, amounts in (("Search time", "seconds", seconds), ("Search trials", "", np.ones(len(seconds)))):
-        x = _spent(evidence, amounts)[read_numbers(chosen, "number").astype(np.int64)]
-        path = marks.make_steps(x[moments], share)  # the volume stays until the next trial has ended
-        layers: list[Layer] = [Lines(name="share reached", role="series-0", segments=(path,))]
-        front = np.flatnonzero(chosen.iloc[moments]["on_search_front"].to_numpy(dtype=bool))
-        members = marks.trial_numbers(chosen.iloc[moments[front]])
-        layers += marks.trial_points(
-            "on the final search front", "search_front", evidence, members, x[moments[front]], share[front]
-        )
-        x_axis, y_axis = Axis(label=label, unit=unit), Axis(label="Hypervolume reached", unit="fraction")
-        view = label.lower()
-        panels.append(Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=f"By {view}", view=view))
-    caption = (
-        f"{format_count(len(rows), 'complete search trial')}; the time of all search trials counts, complete or not. "
-        "Hypervolume: the space between the current front and a reference point 10 % beyond the worst values, with "
-        "objectives scaled to their range on their axes. While the curve still rises, more trials improve the front."
-    )
-    return [Figure(name="hypervolume", title=_VOLUME_TITLE, caption=caption, panels=tuple(panels))]
-
-
-def _scaled(evidence: Evidence) -> Values:
-    """The objectives as their axes are drawn: logarithms where they span much; shape ``[n, m]``."""
-    table = objective_table(evidence.search, evidence.objectives)
-    for index, name in enumerate(evidence.objectives):
-        if marks.metric_axis(name, table[:, index]).scale == "log":
-            table[:, index] = np.log(table[:, index])
-    complete = table[np.isfinite(table).all(axis=1)]
-    if not len(complete):
-        return table
-    low, spread = complete.min(axis=0), np.ptp(complete, axis=0)
-    return np.asarray((table - low) / np.where(spread > 0, spread, 1.0))
-
-
-def _growth(values: Values, front: Rows, signs: list[float]) -> tuple[Rows, Values]:
-    """Rows at which the volume is computed (shape ``[k]``), and its share of the final volume there (shape ``[k]``)."""
-    reference = reference_point(values, signs)
-    moments = np.union1d(np.linspace(0, len(values) - 1, _NUM_MOMENTS).astype(np.int64), front[:_NUM_MOMENTS])
-    best, volumes, begin = values[:0], [], 0
-    for moment in moments:
-        best = np.concatenate([best, values[begin : moment + 1]])
-        best, begin = best[non_dominated(best, signs)], moment + 1
-        volumes.append(volume(best, reference, signs))
-    return moments, np.array(volumes) / max(volumes[-1], np.finfo(np.float64).tiny)
-
-
-def _spent(evidence: Evidence, amounts: Values) -> Values:
-    # by trial number: the sum of ``amounts`` over the search until that trial had ended
-    numbers = read_numbers(evidence.trials, "number").astype(np.int64)
-    table = np.zeros(int(numbers.max(initial=0)) + 1)
-    table[numbers] = np.cumsum(np.where(read_text(evidence.trials, "phase") == "search", amounts, 0.0))
-    return table
-
-
-# Importance of parameters.
-
-_MIN_TRIALS = 12
-_MAX_GROUPS = 6
-_IMPORTANCE_TITLE = "Parameter importance"
-
-
-def make_importance(evidence: Evidence) -> list[Figure] | Absent:
-    """A bar for each parameter and objective; insignificant ones in their own color."""
-    keys = swept_parameters(evidence)
-    panels = [panel for name in evidence.objectives if keys and (panel := _importance_panel(evidence, name, keys))]
-    if not panels:
-        return Absent(
-            _IMPORTANCE_TITLE, f"requires {_MIN_TRIALS} complete search trials over two values of a parameter."
-        )
-    caption = (
-        f"{marks.describe_search(len(evidence.search))}. Length: the share of the "
-        "variance of an objective's ranks that one parameter explains by itself (Kruskal-Wallis eta squared, "
-        f"corrected for chance; at most {_MAX_GROUPS} groups of values). Gray: not significant at 5 %. Interactions "
-        "between parameters are not included."
-    )
-    return [Figure(name="importances", title=_IMPORTANCE_TITLE, caption=caption, panels=tuple(panels))]
-
-
-def _importance_panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel | None:
-    y = read_numbers(evidence.search, objective)
-    rows = np.flatnonzero(np.isfinite(y))
-    if len(rows) < _MIN_TRIALS:
-        return None
-    ranks = np.asarray(pd.Series(y[rows]).rank(), dtype=np.float64)
-    explained = [(key, *explained_variance(_groups(evidence, key)[rows], ranks)) for key in keys]
-    explained.sort(key=lambda item: item[1])
-    axis = Axis(label="", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(explained)))
-    layers: list[Layer] = []
-    for name, role, is_certain in (("more than chance", "step", True), ("no more than chance", "setup", False)):
-        bars = [(row, key, share) for row, (key, share, certain) in enumerate(explained) if certain == is_certain]
-        if bars:
-            layers.append(
-                Bars(
-                    name=name, role=role, y=tuple(float(row) for row, *_ in bars), starts=(0.0,) * len(bars),
-                    # a bar of no length could not be seen or pointed at
-                    lengths=tuple(max(share, 0.004) for *_, share in bars),
-                    texts=tuple(
-                        f"{key_label(key)}: {100 * share:.0f} % of the variance of the ranks" for _, key, share in bars
-                    ),
-                )
-            )  # fmt: skip
-    x_axis = Axis(label="Share explained", unit="fraction")
-    return Panel(x=x_axis, y=axis, layers=tuple(layers), title=metric_label(objective))
-
-
-def explained_variance(groups: npt.NDArray[np.int64], ranks: Values) -> tuple[float, bool]:
-    """Eta squared of the Kruskal-Wallis test, at least 0.0, and whether the test is significant at 5 %.
-
-    ``groups`` and ``ranks``, of the objective, have shape ``[n]``. Eta squared = (H - k + 1) / (n - k) for k groups
-    (Tomczak and Tomczak, 2014); its mean is zero where the groups do not matter.
-    """
-    from scipy.special import chdtri
-
-    _, where = np.unique(groups, return_inverse=True)
-    sizes = np.bincount(where)
-    n, k = len(ranks), len(sizes)
-    spread = float(((ranks - (n + 1) / 2) ** 2).sum())
-    if k < 2 or n <= k or spread == 0.0:
-        return 0.0, False
-    means = np.bincount(where, ranks) / sizes
-    h = (n - 1) * float((sizes * (means - (n + 1) / 2) ** 2).sum()) / spread  # with the correction for ties
-    return max(0.0, (h - k + 1) / (n - k)), bool(h > chdtri(k - 1, 0.05))
-
-
-def _groups(evidence: Evidence, key: str) -> npt.NDArray[np.int64]:
-    """A group for each search trial: its value, or its share of the sorted values where there are many."""
-    frame = evidence.search
-    name = key if key == GLOBAL_BATCH else f"config.{key}"
-    numeric = read_numbers(frame, name)
-    if np.isfinite(numeric).all() and len(np.unique(numeric)) > _MAX_GROUPS:
-        edges = np.quantile(numeric, np.linspace(0, 1, _MAX_GROUPS + 1)[1:-1])
-        return np.asarray(np.searchsorted(np.unique(edges), numeric, side="right"), dtype=np.int64)
-    return np.asarray(pd.factorize(frame[name].astype(str))[0], dtype=np.int64)
+    return f"{text}. Lines are the Pareto fronts of the two objectives shown."
 
 
 # Objectives by parameter.
-
-_MAX_MARKS = 600  # of a panel; a figure has many panels, and more marks make a page slow
 
 
 def make_slices(evidence: Evidence) -> list[Figure] | Absent:
@@ -267,8 +86,8 @@ def make_slices(evidence: Evidence) -> list[Figure] | Absent:
 def _slice_panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     x_axis, locate = parameter_axis(evidence, key)
     frame = evidence.search
-    is_shown = _select_marked(frame)
-    x, y = locate(frame, is_shown), read_numbers(frame, objective)
+    is_shown = frame["detailed"].to_numpy(dtype=bool)
+    x, y = locate(frame), read_numbers(frame, objective)
     confirmed = marks.confirmed_marks(evidence, objective, objective)
     all_y = np.append(y, confirmed.y if confirmed else ())
     ended = evidence.unfinished
@@ -281,10 +100,10 @@ def _slice_panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     layers += marks.search_points(evidence, frame, np.where(is_shown, x, np.nan), y)
     x_ended, used = locate(ended), marks.read_used(ended, objective)
     outcomes = ended["outcome"].unique().tolist()
-    edge = marks.place_edge(np.append(all_y, used), METRICS[objective].sign, y_axis.scale, outcomes, step=0.04)
+    edge = marks.place_edge(np.append(all_y, used), METRICS[objective].sign, y_axis.scale, outcomes)
     if np.isnan(used[np.isfinite(x_ended)]).any():
-        layers.append(marks.make_rule("y", edge))
-    layers += marks.outcome_points(evidence, ended, x_ended, marks.fill_with_edge(used, ended, edge))
+        layers.append(Rule(axis="y", value=edge.rule, text="no value"))
+    layers += marks.outcome_points(evidence, ended, x_ended, edge.fill(used, ended))
     if confirmed is not None:
         at = locate(evidence.confirmed)[np.isfinite(read_numbers(evidence.confirmed, objective))]
         if np.isfinite(at).all():
@@ -293,22 +112,12 @@ def _slice_panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     return Panel(x=x_axis, y=y_axis, layers=tuple(layers))
 
 
-def _select_marked(frame: pd.DataFrame) -> Mask:
-    """The trials nearest to the front and the latest; shape ``[len(frame)]``."""
-    detailed, rank = frame["detailed"].to_numpy(dtype=bool), frame["rank"].to_numpy()
-    if len(frame) <= _MAX_MARKS:
-        return np.asarray(detailed, dtype=np.bool_)
-    is_marked = np.zeros(len(frame), dtype=np.bool_)
-    is_marked[np.argsort(np.where(rank < 0, np.inf, rank), kind="stable")[: _MAX_MARKS // 2]] = True
-    is_marked[-(_MAX_MARKS // 2) :] = True
-    return np.asarray(is_marked & detailed, dtype=np.bool_)
-
-
 def _slice_caption(evidence: Evidence) -> str:
     text = f"{marks.describe_search(len(evidence.search))}."
     text = f"{text[:-1]}; other parameters vary too." if len(evidence.swept) > 1 else text
-    if len(evidence.search) > _MAX_MARKS:
-        text += f" At most {_MAX_MARKS} of them are drawn: those nearest to the front and the latest."
+    num_detailed = int(evidence.search["detailed"].sum())
+    if len(evidence.search) > num_detailed:
+        text += f" {num_detailed:,} of them are drawn: those nearest to the front and the latest."
     return (
         f"{text} Trials that did not complete are at the time or memory they had used, or, where nothing was measured, "
         "beyond the thin line."

@@ -1,7 +1,6 @@
 """The data of the page: figures for Plotly, details of each trial, answers within limits, the study as TOML. Column by
 column, because that is smaller and faster than row by row."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -23,8 +22,8 @@ from reports.labels import (
     format_setting,
     metric_label,
 )
-from reports.layout import HEAT_COLORS, Json, choose_units, escape_text, look_of, make_layout, make_scales
-from reports.page.tables import LEADING, list_common_settings, split_columns
+from reports.layout import HEAT_COLORS, Json, choose_units, escape_text, look_of, make_layout
+from reports.page.tables import LEADING, split_columns
 from reports.texts import USE_TITLES
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import (
@@ -39,6 +38,7 @@ from sweep.analysis.candidates import (
 )
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_METRICS
 from sweep.analysis.statistics import Values, read_numbers, read_text
+from sweep.config.commands import toml_literal
 from sweep.config.metrics import DisplayUnit
 from sweep.config.study import StudySpec
 from sweep.config.trial import key_label
@@ -58,7 +58,7 @@ _STEPS = ((60, 5), (150, 4), (1_000, 3))  # up to how many candidates how many p
 
 
 def figures_json(figures: Iterable[Figure]) -> Json:
-    """``{"figures": [{"name", "panels": [{"traces", "layout", "scales", "members"}]}], "texts"}``.
+    """``{"figures": [{"name", "panels": [{"traces", "layout", "members"}]}], "texts"}``.
 
     Every text is escaped, because Plotly reads markup in texts. A trace's ``hovertext`` holds positions in ``texts``: a
     trial has the same text in every panel. Its ``customdata`` holds the numbers of the trials that its marks stand for.
@@ -76,8 +76,7 @@ def figures_json(figures: Iterable[Figure]) -> Json:
             for trace in traces:
                 trace["hovertext"] = pool(trace.get("hovertext", []))
             members = [member for layer in panel.layers if isinstance(layer, Heat) for member in layer.members]
-            shown = {"layout": make_layout(panel), "scales": make_scales(panel)}
-            panels.append({"traces": traces, "members": members} | shown)
+            panels.append({"traces": traces, "members": members, "layout": make_layout(panel)})
         made.append({"name": figure.name, "panels": panels})
     return {"figures": made, "texts": list(positions)}
 
@@ -189,14 +188,16 @@ def describe_details(evidence: Evidence) -> Json:
     columns = list(_list_columns(evidence))
     columns.sort(key=lambda column: _FIRST.index(column["name"]) if column["name"] in _FIRST else len(_FIRST))
     num_kept = sum(column["name"] in _FIRST for column in columns)
-    split = split_columns([column["label"] for column in columns], [column["texts"] for column in columns], num_kept)
+    shown, constant = split_columns(
+        [column["label"] for column in columns], [column["texts"] for column in columns], num_kept
+    )
     spent = parts_of(frame)
     return {
         "number": [int(number) for number in frame["number"]],
         "family": [int(family) for family in frame["family"]],
         "columns": columns,
-        "shown": list(split.shown),
-        "constant": ", ".join((*list_common_settings(evidence), *split.constant)),
+        "shown": shown,
+        "constant": ", ".join((*_list_common_settings(evidence), *constant)),
         "filters": [item for index, column in enumerate(columns) if (item := _make_filter(index, column))],
         "notes": _notes(evidence),
         "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
@@ -205,6 +206,16 @@ def describe_details(evidence: Evidence) -> Json:
         "commands": train_commands(frame, evidence.frames),
         "study": write_study(evidence.frames.spec) if evidence.frames.spec else "",
     }
+
+
+def _list_common_settings(evidence: Evidence) -> list[str]:
+    """Model and optimizer, where the study tries only one of them."""
+    common = []
+    for key in ("model.name", "optimizer.name"):
+        values = set(format_column(evidence.trials, key)) if key not in evidence.swept else set()
+        if len(values) == 1 and values != {"none"}:
+            common.append(f"{key_label(key)} {values.pop()}")
+    return common
 
 
 def _list_columns(evidence: Evidence) -> Iterator[Json]:
@@ -253,9 +264,7 @@ def _make_filter(index: int, column: Json) -> Json | None:
     if len(values) <= _MAX_CHOICES:
         return {"column": index, "kind": "choice", "values": values}
     numbers = [key for key in column.get("keys", ()) if key is not None]
-    if not numbers:
-        return {"column": index, "kind": "text"}
-    return {"column": index, "kind": "range", "low": min(numbers), "high": max(numbers)}
+    return {"column": index, "kind": "range", "low": min(numbers), "high": max(numbers)} if numbers else None
 
 
 def _notes(evidence: Evidence) -> list[str]:
@@ -288,10 +297,10 @@ def _curves(evidence: Evidence) -> Json:
 def write_study(spec: StudySpec) -> str:
     """The TOML text of ``spec``, which :func:`sweep.config.study_file.load_study` reads as the same study."""
     table = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    lines = [f"{name} = {_write_value(value)}" for name, value in table.items() if name not in _TABLES]
+    lines = [f"{name} = {toml_literal(value)}" for name, value in table.items() if name not in _TABLES]
     for name in _TABLES:
         lines += ["", f"[{name}]"]
-        lines += [f"{_write_key(key)} = {_write_value(value)}" for key, value in table.get(name, {}).items()]
+        lines += [f"{toml_literal(key)} = {toml_literal(value)}" for key, value in table.get(name, {}).items()]
     return "\n".join(lines) + "\n"
 
 
@@ -301,23 +310,9 @@ def format_keys(spec: StudySpec) -> Iterator[tuple[str, str]]:
     table = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "question"})
     for name, value in table.items():
         if name in _TABLES:
-            yield from ((f"{name}.{key}", _write_value(setting)) for key, setting in value.items())
+            yield from ((f"{name}.{key}", toml_literal(setting)) for key, setting in value.items())
         else:
-            yield name, _write_value(value)
-
-
-def _write_value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_write_key(key)} = {_write_value(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_write_value, value))}]"
-    if isinstance(value, float):
-        return repr(value)  # inf and nan are numbers of TOML too
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _write_key(key: str) -> str:
-    return json.dumps(key, ensure_ascii=False)
+            yield name, toml_literal(value)
 
 
 def describe_limits(candidates: Candidates | None) -> Json | None:

@@ -6,12 +6,10 @@ const field = (filter, index) => {
     for (const value of filter.values) {
       set.append(make("label", {}, make("input", { type: "checkbox", value }), ` ${value}`));
     }
-  } else if (filter.kind === "range") {
+  } else {
     for (const [end, bound] of [["from", filter.low], ["to", filter.high]]) {
       set.append(make("label", {}, `${end} `, make("input", { type: "number", step: "any", placeholder: bound, "data-end": end })));
     }
-  } else {
-    set.append(make("label", {}, "contains ", make("input", { type: "search" })));
   }
   return set;
 };
@@ -22,10 +20,6 @@ const test = (set) => {
   if (filter.kind === "choice") {
     const ticked = new Set([...set.querySelectorAll("input:checked")].map((input) => input.value));
     return ticked.size ? (row) => ticked.has(column.texts[row]) : null;
-  }
-  if (filter.kind === "text") {
-    const { value } = set.querySelector("input");
-    return value ? (row) => column.texts[row].includes(value) : null;
   }
   const [low, high] = [...set.querySelectorAll("input")].map((input) => input.valueAsNumber);
   if (Number.isNaN(low) && Number.isNaN(high)) return null;

@@ -131,7 +131,6 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.layer !== undefined) toggleLayer(button);
-  else if (button.dataset.scale) toggleScale(button);
   else if (button.classList.contains("copy")) copy(button);
   else if (button.classList.contains("choose")) choose(Number(button.dataset.trial), button);
   else if (button.closest("#trials thead")) sortTrials(button.closest("th"));

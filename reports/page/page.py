@@ -21,7 +21,6 @@ from reports.labels import (
     SPLIT_WORDS,
     describe_kinds,
     describe_set,
-    environment_label,
     format_interval,
     format_metric,
     format_setting,
@@ -31,7 +30,7 @@ from reports.labels import (
     list_unused,
     metric_label,
 )
-from reports.layout import choose_units, key_glyph, look_of, make_scales
+from reports.layout import choose_units, key_glyph, look_of
 from reports.page.data import describe_details, describe_limits, figures_json, write_study
 from reports.page.tables import list_claims, make_front_table, make_uses_table
 from reports.texts import (
@@ -45,7 +44,7 @@ from reports.texts import (
 )
 from sweep.analysis.statistics import plain_value, read_numbers, read_text
 from sweep.config.errors import show_name
-from sweep.config.metrics import DisplayUnit, format_count
+from sweep.config.metrics import format_count
 from sweep.config.trial import TrialConfig, flatten_config, key_label
 
 # One script, in this order; a later file uses what an earlier one declares.
@@ -102,8 +101,8 @@ def _describe(evidence: Evidence) -> dict[str, Any]:
         "uses": make_uses_table(evidence, cards),
         "open_uses": [card for card in cards if card.trial is None],
         "facts": list(answer.facts.values()),
-        "tested": [row for row in claims if row.picture],
-        "untested": [row.finding for row in claims if not row.picture],
+        "tested": [row for row in claims if row["picture"]],
+        "untested": [row["finding"] for row in claims if not row["picture"]],
         "method": METHOD,
         "batch_heads": CURVE_HEADS,
         "cost_heads": COST_HEADS,
@@ -185,7 +184,11 @@ def _list_environments(evidence: Evidence) -> Iterator[tuple[str, str, list[str]
     for name in map(str, frame.columns):
         values = [plain_value(value) for value in frame[name].head(5)]
         if any(value not in (None, "") for value in values):
-            yield environment_label(name), name, ["–" if value is None else str(value)[:300] for value in values]
+            yield (
+                name.removeprefix("versions.").replace("_", " "),
+                name,
+                ["–" if value is None else str(value)[:300] for value in values],
+            )
 
 
 def _group(figures: Sequence[Figure]) -> list[dict[str, Any]]:
@@ -209,7 +212,6 @@ def _describe_figure(figure: Figure) -> dict[str, Any]:
             "alt": describe_panel(figure, panel),
             "view": panel.view,
             "is_hidden": panel.view not in first_views,
-            "scales": [(axis, scales["first"] == "log") for axis, scales in make_scales(panel).items()],
         }
         for panel in figure.panels
     ]
@@ -226,25 +228,18 @@ def _describe_figure(figure: Figure) -> dict[str, Any]:
 
 
 def describe_panel(figure: Figure, panel: Panel) -> str:
-    """The alternative text of ``panel``: its finding, title, axes with their ranges, number of marks of each kind."""
-    x, y = panel.extents
-    x_shown, y_shown = choose_units(panel)
-    parts = [panel.finding, f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
-    parts.append(_describe_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
-    parts.append(_describe_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
+    """The alternative text of ``panel``: its title, axes with their ranges, number of marks of each kind."""
+    parts = [f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
+    axes = zip(("Across", "Up"), (panel.x, panel.y), panel.extents, choose_units(panel), strict=True)
+    for where, axis, values, shown in axes:
+        if axis.ticks:  # choices side by side, whose positions mean nothing
+            texts = [text for _, text in axis.ticks[:_MAX_DESCRIBED_LAYERS]]
+            parts.append(f"{where}: {', '.join(filter(None, [axis.label, *texts]))}.")
+        elif axis.label and values:
+            low, high = (f"{bound * shown.factor:.4g}" for bound in (min(values), max(values)))
+            parts.append(f"{where}: {axis.label}, {low} to {high} {shown.suffix}".rstrip() + ".")
     counts = [words for layer in panel.layers[:_MAX_DESCRIBED_LAYERS] if (words := _describe_layer(layer))]
-    return " ".join([*filter(None, parts), f"It shows {'; '.join(counts)}." if counts else ""])
-
-
-def _describe_axis(where: str, label: str, values: list[float], shown: DisplayUnit, ticks: list[str]) -> str:
-    if not values and not ticks:
-        return ""
-    if ticks:  # choices side by side, whose positions mean nothing
-        return f"{where}: {f'{label}, ' if label else ''}{', '.join(ticks[:_MAX_DESCRIBED_LAYERS])}."
-    if not label:
-        return ""
-    low, high = (f"{bound * shown.factor:.4g}" for bound in (min(values), max(values)))
-    return f"{where}: {label}, {low} to {high} {shown.suffix}".rstrip() + "."
+    return " ".join([*parts, f"It shows {'; '.join(counts)}." if counts else ""])
 
 
 def _describe_layer(layer: Layer) -> str:

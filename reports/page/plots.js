@@ -1,4 +1,4 @@
-// The figures: filtered trials, the chosen trial on top, the chosen scale and view.
+// The figures: filtered trials, the chosen trial on top, the chosen view.
 const touch = !matchMedia("(hover: hover)").matches;
 const config = {
   responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
@@ -39,12 +39,7 @@ const refined = (trace, panel) => (trace.front && state.shown !== null ? frontOf
 
 const layoutOf = (plot) => {
   const panel = panelOf(plot);
-  const layout = { ...panel.layout, uirevision: "same", ...(touch ? { dragmode: false } : {}) };
-  for (const which of ["x", "y"]) {
-    const scale = plot.dataset[`${which}scale`];
-    if (scale) layout[`${which}axis`] = { ...panel.scales[which][scale], uirevision: scale };
-  }
-  return themed(layout);
+  return themed({ ...panel.layout, uirevision: "same", ...(touch ? { dragmode: false } : {}) });
 };
 const hiddenLayers = (plot) => new Set((plot.dataset.off || "").split("\n").filter(Boolean));
 const draw = (plot) => {
@@ -112,13 +107,6 @@ const toggleLayer = (button) => {
     plot.dataset.off = [...off].join("\n");
     draw(plot);
   }
-};
-const toggleScale = (button) => {
-  const plot = button.closest(".panel").querySelector(".plot");
-  const scale = button.getAttribute("aria-pressed") === "true" ? "linear" : "log";
-  button.setAttribute("aria-pressed", String(scale === "log"));
-  plot.dataset[`${button.dataset.scale}scale`] = scale;
-  draw(plot);
 };
 const setView = async (input) => {
   for (const panel of document.querySelectorAll(`.panel[data-of="${input.name}"]`)) {

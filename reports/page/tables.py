@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from reports.evidence import Evidence, describe_value, format_column, read_measurement, train_commands
+from reports.evidence import Evidence, describe_value, read_measurement, train_commands
 from reports.labels import (
     TOO_UNCERTAIN,
     describe_range,
@@ -20,8 +20,9 @@ from reports.labels import (
     is_too_uncertain,
     metric_label,
 )
+from reports.layout import Json
 from reports.texts import Card, define_terms, describe_use_price, describe_use_setting
-from sweep.analysis.answer import Answer, Recommendation
+from sweep.analysis.answer import Recommendation
 from sweep.analysis.comparable import USUAL_METRICS
 from sweep.analysis.findings import UNSETTLED, Finding
 from sweep.analysis.statistics import Interval, plain_value, read_numbers, scale_of
@@ -31,74 +32,34 @@ from sweep.config.trial import key_label
 LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")  # in this order behind the effective batch size
 MAX_ROWS = 200
 _BATCH = "batch.global"
-_USUAL_KEYS = ("model.name", "optimizer.name")
 
 
-class _SplitColumns(NamedTuple):
-    """Positions of the columns that are ``shown``, and label and text of the ``constant`` ones."""
-
-    shown: tuple[int, ...]
-    constant: tuple[str, ...]
-
-
-def split_columns(labels: Sequence[str], columns: Sequence[Sequence[str]], num_kept: int) -> _SplitColumns:
-    """Which of ``columns`` to show: the first ``num_kept``, and those that differ between the rows. What is the same in
-    all rows is stated once."""
-    constant = [i for i, texts in enumerate(columns) if i >= num_kept and len(texts) > 1 and len(set(texts)) == 1]
-    return _SplitColumns(
-        tuple(i for i in range(len(columns)) if i not in constant),
-        tuple(f"{labels[i].lower()} {columns[i][0]}" for i in constant),
-    )
-
-
-def list_common_settings(evidence: Evidence) -> list[str]:
-    """Model and optimizer, where the study tries only one of them."""
-    common = []
-    for key in _USUAL_KEYS:
-        values = set(format_column(evidence.trials, key)) if key not in evidence.swept else set()
-        if len(values) == 1 and values != {"none"}:
-            common.append(f"{key_label(key)} {values.pop()}")
-    return common
-
-
-# The uses: a row for each configuration that a use names, equal ones merged.
-
-
-class _UseCell(NamedTuple):
-    """A value, its interval, its number of trainings, and where it has an interval the bar: where the bar begins, how
-    wide it is and where the value lies, in percent of the column's scale."""
+class _Cell(NamedTuple):
+    """What a cell shows, a smaller second line, what it sorts by. Where it has an interval: the interval, and the bar:
+    where the bar begins, how wide it is and where the value lies, in percent of the column's scale."""
 
     text: str
-    interval: str = ""
     note: str = ""
+    key: float | str = ""
+    is_number: bool = True
+    interval: str = ""
     bar: tuple[float, float, float] | None = None
 
 
-class _UseRow(NamedTuple):
-    """A configuration: the uses that name it, its effective batch size, a cell for each head, the settings that
-    differ between the rows, and the command that trains it."""
-
-    cards: tuple[Card, ...]
-    trial: int
-    batch: str
-    cells: tuple[_UseCell, ...]
-    settings: str
-    command: str
+def split_columns(
+    labels: Sequence[str], columns: Sequence[Sequence[str]], num_kept: int
+) -> tuple[list[int], list[str]]:
+    """Which of ``columns`` to show: the first ``num_kept``, and those that differ between the rows; and label and text
+    of the others, which are the same in all rows and stated once."""
+    constant = [i for i, texts in enumerate(columns) if i >= num_kept and len(texts) > 1 and len(set(texts)) == 1]
+    shown = [i for i in range(len(columns)) if i not in constant]
+    return shown, [f"{labels[i].lower()} {columns[i][0]}" for i in constant]
 
 
-class _UsesTable(NamedTuple):
-    """``common`` names the settings that are the same in all rows; ``terms`` defines what the uses rest on."""
-
-    heads: tuple[str, ...]
-    rows: tuple[_UseRow, ...]
-    common: str
-    terms: str
-
-
-def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> _UsesTable:
-    """The table of what the answer names; ``cards`` are its texts in the order of the uses."""
-    answer: Answer = evidence.answer
-    named = {item.number: item for item in answer.uses.values() if item.number is not None}
+def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> Json:
+    """A row for each configuration that a use of the answer names, equal ones merged; ``cards`` are the texts of the
+    uses in their order. ``common`` names the settings that are the same in all rows."""
+    named = {item.number: item for item in evidence.answer.uses.values() if item.number is not None}
     items = list(named.values())
     known = dict.fromkeys(name for item in items for name in item.values)
     metrics = [*(name for name in LEADING if name in known), *(name for name in known if name not in LEADING)]
@@ -106,31 +67,31 @@ def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> _UsesTable:
     varied = [key for key in keys if len({describe_use_setting(item, key) for item in items}) > 1]
     columns = [_make_use_cells([item.values.get(name) for item in items], name) for name in metrics]
     trials, numbers = evidence.trials, read_numbers(evidence.trials, "number")
+
+    def list_settings(item: Recommendation, keys: Sequence[str]) -> str:
+        return ", ".join(describe_use_setting(item, key) for key in keys)
+
     rows = [
-        _UseRow(
-            cards=tuple(card for card in cards if card.trial == number),
-            trial=number,
-            batch=str(item.global_batch_size),
-            cells=tuple(column[row] for column in columns),
-            settings=_list_settings(item, varied or keys) + describe_use_price(item),
-            command=train_commands(trials[numbers == number].head(1), evidence.frames)[0],
-        )
+        {
+            "cards": [card for card in cards if card.trial == number],
+            "trial": number,
+            "batch": str(item.global_batch_size),
+            "cells": [column[row] for column in columns],
+            "settings": list_settings(item, varied or keys) + describe_use_price(item),
+            "command": train_commands(trials[numbers == number].head(1), evidence.frames)[0],
+        }
         for row, (number, item) in enumerate(named.items())
     ]
     common = [key for key in keys if key not in varied] if varied else []
-    return _UsesTable(
-        heads=tuple(map(metric_label, metrics)),
-        rows=tuple(rows),
-        common=f"All rows: {_list_settings(items[0], common)}." if common else "",
-        terms=define_terms(answer),
-    )
+    return {
+        "heads": list(map(metric_label, metrics)),
+        "rows": rows,
+        "common": f"All rows: {list_settings(items[0], common)}." if common else "",
+        "terms": define_terms(evidence.answer),
+    }
 
 
-def _list_settings(item: Recommendation, keys: Sequence[str]) -> str:
-    return ", ".join(describe_use_setting(item, key) for key in keys)
-
-
-def _make_use_cells(values: Sequence[Interval | None], name: str) -> list[_UseCell]:
+def _make_use_cells(values: Sequence[Interval | None], name: str) -> list[_Cell]:
     """The cells of a column, whose bars share one scale."""
     is_log = scale_of(name).is_ratio
     scaled = [[_transform(bound, is_log=is_log) for bound in value[:3]] if value else [] for value in values]
@@ -139,49 +100,20 @@ def _make_use_cells(values: Sequence[Interval | None], name: str) -> list[_UseCe
     cells = []
     for value, bounds in zip(values, scaled, strict=True):
         if value is None:
-            cells.append(_UseCell(text="–"))
+            cells.append(_Cell("–"))
             continue
         text, interval = format_estimate(name, *value)
         bar = None
         if all(map(math.isfinite, bounds)) and value.high > value.low and width > 0:
             middle, left, right = (round(100 * (bound - least) / width, 2) for bound in bounds)
             bar = left, round(right - left, 2), middle
-        cells.append(_UseCell(text=text, interval=interval, note=f"n = {value.n}", bar=bar))
+        cells.append(_Cell(text, f"n = {value.n}", interval=interval, bar=bar))
     return cells
 
 
-# The Pareto front: batch size, accuracy, time and memory first.
-
-
-class _FrontCell(NamedTuple):
-    """A cell of the table: what it shows, what it sorts by, a smaller second line."""
-
-    text: str
-    key: float | str
-    note: str = ""
-    is_number: bool = True
-
-
-class _FrontRow(NamedTuple):
-    """One configuration of the table; ``trial`` is the first that its values rest on."""
-
-    cells: tuple[_FrontCell, ...]
-    command: str
-    confirmed: bool
-    trial: int
-
-
-class _FrontTable(NamedTuple):
-    """The sortable table of the front; ``num_left_out`` rows were too many; ``common`` is what all rows share."""
-
-    heads: tuple[str, ...]
-    rows: tuple[_FrontRow, ...]
-    num_left_out: int
-    common: str
-
-
-def make_front_table(evidence: Evidence) -> _FrontTable:
-    """Confirmed configurations and the search front; those of the answer's front first."""
+def make_front_table(evidence: Evidence) -> Json:
+    """Confirmed configurations and the search front; those of the answer's front first. ``num_left_out`` rows were too
+    many; ``common`` is what all rows share; ``trial`` of a row is the first that its values rest on."""
     frame = evidence.configurations
     confirmed, search_front = (frame[name].to_numpy(dtype=bool) for name in ("confirmed", "on_search_front"))
     shown = frame[confirmed | search_front].sort_values(
@@ -194,56 +126,53 @@ def make_front_table(evidence: Evidence) -> _FrontTable:
     table = [list(_list_front_cells(evidence, row, metrics)) for _, row in first.iterrows()]
     labels = [label for label, _ in table[0]] if table else []
     columns = [[f"{cell.text} {cell.note}".strip() for _, cell in column] for column in zip(*table, strict=True)]
-    split = split_columns(labels, columns, 2 + len({*metrics} & {*LEADING}))
-    commands = train_commands(first, evidence.frames)
-    rows = tuple(
-        _FrontRow(
-            cells=tuple(cells[column][1] for column in split.shown),
-            command=command,
-            confirmed=bool(row["confirmed"]),
-            trial=row["numbers"][0],
+    places, common = split_columns(labels, columns, 2 + len({*metrics} & {*LEADING}))
+    rows = [
+        {
+            "cells": [cells[place][1] for place in places],
+            "command": command,
+            "confirmed": bool(row["confirmed"]),
+            "trial": row["numbers"][0],
+        }
+        for cells, command, (_, row) in zip(
+            table, train_commands(first, evidence.frames), first.iterrows(), strict=True
         )
-        for cells, command, (_, row) in zip(table, commands, first.iterrows(), strict=True)
-    )
-    return _FrontTable(
-        heads=tuple(labels[column] for column in split.shown),
-        rows=rows,
-        num_left_out=max(0, len(shown) - MAX_ROWS),
-        common=", ".join(split.constant),
-    )
+    ]
+    return {
+        "heads": [labels[place] for place in places],
+        "rows": rows,
+        "num_left_out": max(0, len(shown) - MAX_ROWS),
+        "common": ", ".join(common),
+    }
 
 
-def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]) -> Iterator[tuple[str, _FrontCell]]:
-    yield "Trial", _FrontCell(text=str(row["number"]), key=float(row["number"]))
+def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]) -> Iterator[tuple[str, _Cell]]:
+    yield "Trial", _Cell(str(row["number"]), key=float(row["number"]))
     yield "Effective batch size", _make_setting(plain_value(row["global_batch_size"]))
     yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name in LEADING)
     p_front = read_measurement(row, "p_front")
     words = "yes" if row["on_front"] else "search only" if row["on_search_front"] else "no"
     note = "" if math.isnan(p_front) else f"{format_probability(p_front)} probability"
-    rank = -1.0 if math.isnan(p_front) else p_front
-    yield "On the Pareto front", _FrontCell(text=words, key=rank, note=note, is_number=False)
+    yield "On the Pareto front", _Cell(words, note, -1.0 if math.isnan(p_front) else p_front, is_number=False)
     failed = f"{row['num_failed_seeds']} failed" if row["num_failed_seeds"] else ""
     seeds = f"{row['num_seeds']} fresh" if row["confirmed"] else "1 (search)"
-    yield "Seeds", _FrontCell(text=seeds, key=float(row["num_seeds"]) if row["confirmed"] else 0.0, note=failed)
+    yield "Seeds", _Cell(seeds, failed, float(row["num_seeds"]) if row["confirmed"] else 0.0)
     for key in evidence.swept:
         if key != _BATCH:
             yield key_label(key).capitalize(), _make_setting(plain_value(row[f"config.{key}"]))
     yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name not in LEADING)
 
 
-def _make_measured(row: pd.Series, name: str) -> _FrontCell:
+def _make_measured(row: pd.Series, name: str) -> _Cell:
     value = read_measurement(row, name)
-    shown, note = describe_value(row, name)
-    return _FrontCell(text=shown, key=value if math.isfinite(value) else "", note=note)
+    return _Cell(*describe_value(row, name), key=value if math.isfinite(value) else "")
 
 
-def _make_setting(value: object) -> _FrontCell:
+def _make_setting(value: object) -> _Cell:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _FrontCell(text=format_setting(value), key=float(value))
-    return _FrontCell(text=format_setting(value), key=str(value), is_number=False)
+        return _Cell(format_setting(value), key=float(value))
+    return _Cell(format_setting(value), key=str(value), is_number=False)
 
-
-# The claims: a row of the forest plot is the measured effect with its interval, over the range that the claim states.
 
 WIDTH = 230.0  # pixels of a row
 _EDGE = 12.0  # pixels at both ends, beyond which an arrow marks an interval that is longer
@@ -253,7 +182,8 @@ _ROOM, _ROOM_UNCERTAIN = 3.0, 0.75
 
 
 class _ClaimPicture(NamedTuple):
-    """Pixels from the left. ``claimed`` is the range of the claim, ``interval`` the measured one with ``is_cut`` at the
+    """A row of the forest plot: the measured effect with its interval, over the range that the claim states. Pixels are
+    from the left. ``claimed`` is the range of the claim, ``interval`` the measured one with ``is_cut`` at the
     ends that lie beyond the axis; ``effect`` is None where it is too uncertain to state. ``lines`` mark the ends of the
     range ("bound") and the value of no effect ("neutral"); ``numbers`` below them do not overlap."""
 
@@ -267,29 +197,19 @@ class _ClaimPicture(NamedTuple):
     numbers: tuple[tuple[float, str], ...]
 
 
-class _ClaimRow(NamedTuple):
-    """A claim as it was tested, its ``effect`` with the ``interval`` as texts; both are "", and there is no picture,
-    where it was not tested."""
-
-    finding: Finding
-    effect: str
-    interval: str
-    picture: _ClaimPicture | None
-
-
-def list_claims(claims: Sequence[Finding]) -> list[_ClaimRow]:
-    """A row for each of ``claims``, in their order."""
-    rows = []
+def list_claims(claims: Sequence[Finding]) -> list[Json]:
+    """A row for each of ``claims``, in their order: the ``effect`` with its ``interval`` as texts, and the picture;
+    none of them where it was not tested."""
+    rows: list[Json] = []
     for item in claims:
-        if item.reason:
-            rows.append(_ClaimRow(finding=item, effect="", interval="", picture=None))
-            continue
-        effect, interval = TOO_UNCERTAIN, ""
-        if _is_effect_stated(item):
+        effect = interval = ""
+        if not item.reason:
+            effect = TOO_UNCERTAIN
+        if not item.reason and _is_effect_stated(item):
             effect = format_value(item.unit, item.effect)
             interval = format_interval(item.unit, item.low, item.high, item.effect)
-        text = f"{effect} ({interval})" if interval else effect
-        rows.append(_ClaimRow(finding=item, effect=effect, interval=interval, picture=draw_claim(item, text)))
+        picture = None if item.reason else draw_claim(item, f"{effect} ({interval})" if interval else effect)
+        rows.append({"finding": item, "effect": effect, "interval": interval, "picture": picture})
     return rows
 
 

@@ -55,14 +55,11 @@ def report(
     """Write the report of a study: HTML page and figures. Works while the study runs."""
     from reports import write_report
     from reports.figure import Paper, check_width
-    from reports.writing import write_frames_report
     from sweep.foreign.sources import is_foreign
 
     place, paper, kinds = find_records(study, root), Paper(check_width(width), has_title), tuple(formats or ("png",))
     if is_foreign(place):
-        frames = load_records(study, root)
-        folder = Path(place) if out is None else out
-        path = write_frames_report(frames, folder if folder.suffix == ".html" else folder / "report.html", kinds, paper)
+        path = write_report(load_records(study, root), out or Path(place), formats=kinds, paper=paper)
     else:
         if "://" in place and out is None:
             raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")

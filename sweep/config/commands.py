@@ -193,16 +193,17 @@ def _list_sets(changes: Mapping[str, object]) -> list[str]:
 
 def _toml_value(value: object) -> str:
     # as ``--set`` reads it: TOML, with quotes only around text that would be read as another value
+    return value if isinstance(value, str) and not _needs_quotes(value) else toml_literal(value)
+
+
+def toml_literal(value: object) -> str:
+    """``value`` as TOML."""
     if isinstance(value, float):
-        return repr(value)
-    return value if isinstance(value, str) and not _needs_quotes(value) else _toml_literal(value)
-
-
-def _toml_literal(value: object) -> str:
+        return repr(value)  # inf and nan are numbers of TOML too
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{json.dumps(key)} = {_toml_literal(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{json.dumps(key)} = {toml_literal(each)}' for key, each in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml_literal, value))}]"
+        return f"[{', '.join(map(toml_literal, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

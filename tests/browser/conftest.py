@@ -6,7 +6,7 @@ import pytest
 from frames_factory import estimates_of, make_frames
 from visiting import CHROMIUM, SWITCHES, Visit
 
-from reports.writing import write_frames_report
+from reports.writing import write_report
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def study():
 
 @pytest.fixture(scope="session")
 def report(study, tmp_path_factory):
-    return write_frames_report(study, tmp_path_factory.mktemp("report") / "report.html", formats=())
+    return write_report(study, tmp_path_factory.mktemp("report") / "report.html", formats=())
 
 
 @pytest.fixture(scope="module")

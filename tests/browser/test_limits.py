@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from reports.evidence import gather_evidence
 from reports.labels import format_estimate, format_probability
 from reports.page.data import describe_limits
-from reports.writing import write_frames_report
+from reports.writing import write_report
 from sweep.analysis.recommendation import recommend
 from sweep.cli.arguments import parse_bytes, parse_duration
 
@@ -32,7 +32,7 @@ def study():
 
 @pytest.fixture(scope="module")
 def report(study, tmp_path_factory):
-    return write_frames_report(study, tmp_path_factory.mktemp("report") / "report.html", formats=())
+    return write_report(study, tmp_path_factory.mktemp("report") / "report.html", formats=())
 
 
 def read_limits(command):

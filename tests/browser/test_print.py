@@ -6,7 +6,7 @@ import pytest
 from frames_factory import make_frames
 from visiting import Visit
 
-from reports.writing import write_frames_report
+from reports.writing import write_report
 
 pytestmark = pytest.mark.wide
 
@@ -18,8 +18,8 @@ ON_SCREEN_ONLY = (
 
 @pytest.fixture(scope="module")
 def visit(chromium, tmp_path_factory):
-    path = write_frames_report(make_frames(40, confirm=4), tmp_path_factory.mktemp("print") / "report.html", formats=())
-    visit = Visit(chromium, path, is_whole=False)
+    path = write_report(make_frames(40, confirm=4), tmp_path_factory.mktemp("print") / "report.html", formats=())
+    visit = Visit(chromium, path, is_whole=False, color_scheme="dark")
     yield visit
     visit.context.close()
 
@@ -44,6 +44,7 @@ def test_the_page_is_printed_on_few_sheets(visit):
 
 
 def test_what_only_a_screen_can_use_is_not_printed(paper):
+    assert paper.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     for selector in ON_SCREEN_ONLY:
         parts = paper.locator(selector)
         assert parts.count() > 0, selector

@@ -33,7 +33,7 @@ from sweep.config.trial import TrialConfig, build_config, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.measurement.device import measure_reference_seconds
-from sweep.probing.prober import Prober, ProbeSettings, SoloProbes, estimate_record_times
+from sweep.probing.prober import Prober, SoloProbes, estimate_record_times
 from sweep.probing.shape import derive_shape, digest_trial_shape, find_largest_accumulation
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, ProbeTask, Task
@@ -287,7 +287,7 @@ class Machine:
         return Ending(outcome="complete", measurements=measured, device=DEVICE, quality_flags=self.flags)
 
     def solo_probes(self, *, can_probe: bool = True) -> SoloProbes:
-        prober = Prober(self.run_query, ProbeSettings(device="cpu", device_class=DEVICE))
+        prober = Prober(self.run_query, device="cpu", device_class=DEVICE)
         return SoloProbes(prober, DEVICE, can_probe=can_probe)
 
 

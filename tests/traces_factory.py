@@ -31,7 +31,7 @@ def gpu_trace(seed: int, *, style: int | None = None) -> Trace:
                 at=at, utilization=float(np.clip(draws.normal(use, 0.05), 0.0, 1.0)) if is_training else 0.0,
                 power_watts=watts, energy_joules=energy,
                 temperature_celsius=40.0 + 25.0 * (1 - np.exp(-at / 10)) + float(draws.integers(0, 2)),
-                clock_hertz=round(clock / 15e6) * 15e6, max_clock_hertz=MAX_CLOCK, slow_reasons=frozenset(reasons),
+                clock_hertz=round(clock / 15e6) * 15e6, slow_reasons=frozenset(reasons),
                 num_others=0, other_memory_bytes=600 * 2**20,
             )
         )  # fmt: skip

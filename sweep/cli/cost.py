@@ -188,8 +188,6 @@ def _print_forecast(base: _Case, step: dict[str, Any], space: list[_Case]) -> No
             rows.append((case.name, settings, f"{_count_steps(case):,}", peak))
         print_table(rows, ("", "configuration", "steps per epoch", "peak memory"))
     print_lines(["These are peaks of training steps; the batch of an evaluation is set so that it requires no more."])
-    if unmeasured := max(case.estimate.unmeasured_operations for case in (base, *space)):
-        print_lines([f"unmeasured operations: {unmeasured}; their scratch memory is not included."])
 
 
 # ---------------------------------------------------------------------- what is measured
@@ -288,7 +286,6 @@ def _print_tables(report: "ProbeReport") -> None:
         print_table(rows, _SIZE_COLUMNS)
     if report.splits:
         print_table(map(_make_split_row, report.splits), _SPLIT_COLUMNS)
-        print_lines([f"accumulation: {report.accumulation_text}"] if report.accumulation_text else [])
 
 
 def make_size_row(micro_batch: int, epoch_steps: int, probe: "ProbeRecord") -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from statistics import median
 import torch
 
 from sweep.config.errors import InputError
-from sweep.measurement.clock import Ledger, StepWindow, list_times
+from sweep.measurement.clock import Ledger
 from sweep.measurement.device import describe_environment, name_device_class, time_calls
-from sweep.measurement.quality import find_timing_flags, measure_time_error
+from sweep.measurement.quality import StepWindow, find_timing_flags, measure_time_error
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
 from sweep.records.quality import MIN_WINDOWS, TIME_DOUBTS
 from sweep.training.constants import WINDOW_SECONDS
@@ -25,7 +25,7 @@ from sweep.training.trial import announce_gpus, choose_device, count_window_step
 from sweep.training.warmup import warm_up_trial
 
 _NUM_WINDOWS = 12  # of timed steps, approximately
-_SLOW_STEP_SECONDS = 10.0  # for such a step a single window is timed
+_ONE_WINDOW_SECONDS = 10.0  # for such a step a single window is timed
 _MAX_ROUNDS = 4  # of a timing whose mean is uncertain
 _SIDE_SECONDS = 0.1  # for each of: the update alone, the data loader alone, the evaluation
 
@@ -104,14 +104,14 @@ def _time_until_certain(setup: TrainingSetup, state: TrialState, seconds: float,
         latest = [list(chain.from_iterable(rounds[first:])) for first in range(len(rounds))]
         state.ledger.windows = min(latest, key=_time_error)
         full = state.ledger.full_windows
-        state.flags = find_timing_flags(*list_times(full), sum(window.num_steps for window in full))
+        state.flags = find_timing_flags(full, sum(window.num_steps for window in full))
         if TIME_DOUBTS.isdisjoint(state.flags):
             return
 
 
 def _time_error(windows: list[StepWindow]) -> float:
     full = [window for window in windows if window.is_full] or windows
-    error = measure_time_error(*list_times(full))
+    error = measure_time_error(full)
     return math.inf if error is None else error
 
 
@@ -129,7 +129,7 @@ def _time_steps(setup: TrainingSetup, state: TrialState, seconds: float, step_se
 
 def _is_enough(ledger: Ledger, elapsed_seconds: float, seconds: float) -> bool:
     full = [window for window in ledger.windows if window.is_full] or ledger.windows[MIN_WINDOWS:]
-    if full and full[-1].seconds / full[-1].num_steps > _SLOW_STEP_SECONDS:
+    if full and full[-1].step_seconds > _ONE_WINDOW_SECONDS:
         return True
     return elapsed_seconds >= seconds and len(full) >= MIN_WINDOWS
 

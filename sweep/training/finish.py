@@ -9,7 +9,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,7 +19,6 @@ from sweep.config.tables import OPTIMIZERS
 from sweep.config.trial import TrialConfig
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import describe_environment, name_device_class, time_calls
-from sweep.measurement.host_memory import name_storage
 from sweep.measurement.memory import release_memory
 from sweep.records.messages import Ending, Outcome, TrialTask
 from sweep.records.quality import ALLOCATOR_RETRIES
@@ -150,12 +148,11 @@ def _describe_model(setup: TrainingSetup) -> ModelFacts:
     )
 
 
-def describe_ending(task: TrialTask, state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:
+def describe_ending(state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:
     """The ending of a trial: everything that was measured until then."""
     try:
         name = name_device_class(state.device, ranks)
-        storage = name_storage(Path(task.config.data.root))
-        environment = {**describe_environment(state.device), "device": name, "data_storage": storage}
+        environment = {**describe_environment(state.device), "device": name}
     except RuntimeError:  # a GPU that failed cannot be queried
         name, environment = str(state.device), {}
     return Ending(

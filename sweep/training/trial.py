@@ -60,7 +60,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
             finish_trial(task, setup, state)
         except Exception as error:
             outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
-        ending = replace(describe_ending(task, state, outcome, error_text, world.size), cause=cause)
+        ending = replace(describe_ending(state, outcome, error_text, world.size), cause=cause)
     finally:
         torch.set_num_threads(threads_before)
     yield ending
@@ -205,7 +205,7 @@ def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tenso
 def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
     is_due = setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0
     if is_due and setup.step.noise:
-        setup.schedule.follow_noise(setup.step.noise.is_at_least)
+        setup.schedule.follow_noise(setup.step.noise.read().is_at_least)
 
 
 def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
@@ -254,14 +254,10 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
 
 def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
     """Notes the noise scales, without those of an earlier evaluation; returns the one of the last steps."""
-    noise = setup.step.noise
-    if noise is None:
+    if setup.step.noise is None:
         return None
-    values = {
-        "noise_scale": noise.value(),
-        "noise_scale_run": noise.run_value(),
-        "num_noise_steps": noise.num_measured(),
-    }
+    scale = setup.step.noise.read()
+    values = {"noise_scale": scale.value, "noise_scale_run": scale.run_value, "num_noise_steps": scale.num_steps}
     others = {name: value for name, value in state.facts.items() if name not in values}
     state.facts = others | {name: value for name, value in values.items() if value is not None}
     return values["noise_scale"]

@@ -118,7 +118,7 @@ SLOWED = {"slowdown_by_others": 0.4}
     # a trial that another load slowed down evenly
     *(
         ([trial(1.2 * ALONE, sign)], [make_probe()], [(ALONE, PROBED)])
-        for sign in ("busy_host", "throttled", "other_process", "clock_drift")
+        for sign in ("busy_host", "throttled", "other_process")
     ),
     ([trial(1.08 * ALONE, "busy_host")], [make_probe()], [(1.08 * ALONE, MEASURED)]),
     ([trial(1.2 * ALONE, "busy_host,few_steps")], [make_probe()], [(1.2 * ALONE, MEASURED)]),

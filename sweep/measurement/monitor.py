@@ -33,14 +33,11 @@ _MIN_SHARE = 0.5  # of the time between two readings that must be training
 _MIN_SECONDS = 1.0  # between readings, from which a mean load is one
 _BUSY = 0.1  # share of the cores that others use
 _THROTTLED = 0.05  # of the readings
-_CLOCK_DRIFT = 0.1  # of the median clock, between the first and the last third
-_MIN_CLOCKS = 6
 _FOREIGN_BYTES = 2 << 30  # more than the driver itself holds
 
-# The library's bits for why a clock is below its highest, by their names in ``SensorReading.slow_reasons``; others,
-# such as a power cap, hold for every trial alike.
-_THROTTLING = {0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "power_brake"}
-_REASONS = {0x1: "idle", **_THROTTLING}
+# The library's bits for hardware slowdown, heat by software and by hardware, and a lack of power. Other reasons why a
+# clock is below its highest, such as idleness or a power cap, hold for every trial alike.
+_THROTTLING = 0x8 | 0x20 | 0x40 | 0x80
 _log = logging.getLogger(__name__)
 
 
@@ -56,8 +53,7 @@ class SensorReading:
     power_watts: float | None = None
     energy_joules: float | None = None  # a counter
     temperature_celsius: float | None = None
-    clock_hertz: float | None = None
-    slow_reasons: frozenset[str] | None = None  # why the clock is below its highest
+    is_throttled: bool | None = None  # for heat or lack of power
     num_others: int | None = None  # processes of other programs on the device
     other_memory_bytes: int | None = None  # in use on the device, by other programs
     busy_seconds: float | None = None  # a counter: of all cores, by any process
@@ -96,11 +92,10 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
         "energy_joules": counted[0] * sum(end - begin for begin, end in spans) if counted else None,
         "temperature_celsius": _combine(inside, "temperature_celsius", np.max),
     }
-    foreign_bytes = _combine(inside, "other_memory_bytes", np.median)
+    foreign_bytes, throttled = _combine(inside, "other_memory_bytes", np.median), _list_values(inside, "is_throttled")
     raised = {
         "other_process": any(_list_values(inside, "num_others")) or (foreign_bytes or 0.0) >= _FOREIGN_BYTES,
-        "throttled": _is_throttled(inside),
-        "clock_drift": _is_clock_drifting(inside),
+        "throttled": sum(throttled) > 0 and sum(throttled) >= _THROTTLED * len(throttled),
         BUSY_HOST: load is not None and load >= _BUSY,
     }
     return DeviceSummary(
@@ -163,22 +158,6 @@ def _load_by_others(steps: Sequence[tuple[SensorReading, SensorReading]]) -> flo
         return None
     rates = _measure_growth(steps, "busy_seconds", "own_busy_seconds")
     return max(0.0, rates[0] - rates[1]) / steps[0][0].num_processors if rates else None
-
-
-def _is_throttled(inside: Sequence[SensorReading]) -> bool:
-    reasons = [reading.slow_reasons for reading in inside if reading.slow_reasons is not None]
-    slowed = sum(bool(reason - {"idle"}) for reason in reasons)
-    return slowed > 0 and slowed >= _THROTTLED * len(reasons)
-
-
-def _is_clock_drifting(inside: Sequence[SensorReading]) -> bool:
-    clocked = [reading for reading in inside if reading.clock_hertz and "idle" not in (reading.slow_reasons or ())]
-    if len(clocked) < _MIN_CLOCKS:
-        return False
-    clocks = np.array([reading.clock_hertz for reading in clocked], dtype=np.float64)
-    third = len(clocks) // 3
-    change = abs(float(np.median(clocks[-third:])) - float(np.median(clocks[:third])))
-    return change >= _CLOCK_DRIFT * float(np.median(clocks))
 
 
 # ---------------------------------------------------------------------- the thread that reads
@@ -290,10 +269,8 @@ class HostSource(SensorSource):
         self._num_readings = 0
 
     def read(self) -> SensorReading:
-        frequency = psutil.cpu_freq()  # absent in a virtual machine
         return SensorReading(
             at=time.perf_counter(),
-            clock_hertz=1e6 * frequency.current if frequency else None,
             busy_seconds=self._busy_seconds(),
             own_busy_seconds=self._own_seconds(),
             num_processors=len(self._processors),
@@ -413,8 +390,10 @@ class NvmlSource(SensorSource):
             power_watts=self._query("power", lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1e3),
             energy_joules=self._query("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
             temperature_celsius=self._query("temperature", self._temperature),
-            clock_hertz=self._query("clock", lambda: 1e6 * nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
-            slow_reasons=self._query("clock reasons", self._slow_reasons),
+            # the older name of the call, which older libraries have as well
+            is_throttled=self._query(
+                "clock reasons", lambda: bool(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device) & _THROTTLING)
+            ),
             num_others=num_others,
             other_memory_bytes=None if memory is None or own_memory is None else memory - own_memory,
         )
@@ -424,11 +403,6 @@ class NvmlSource(SensorSource):
 
     def _temperature(self) -> float:
         return float(self._library.nvmlDeviceGetTemperature(self._device, self._library.NVML_TEMPERATURE_GPU))
-
-    def _slow_reasons(self) -> frozenset[str]:
-        # The older name of the call, which older libraries have as well.
-        bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device)
-        return frozenset(name for bit, name in _REASONS.items() if bits & bit)
 
     def _processes(self) -> tuple[int, int | None]:
         # The number of other programs' processes, and the bytes of this program's. In a container the ids may be of

@@ -43,7 +43,6 @@ _FLAGS = {
         "the device's memory was so full that the allocator had to release its cache"),
     "other_process": _Flag("another process on the device", "another process was on the device"),
     "throttled": _Flag("device throttled", "the device slowed down because of heat or lack of power"),
-    "clock_drift": _Flag("device clock changed", f"the device's clock changed by {MUCH:.0%} of its median, or more"),
     PROCESSOR_WAIT: _Flag("waited for processors",
         f"it waited for a processor for over {MUCH:.0%} of the time, in nearly every timed window"),
     BUSY_HOST: _Flag("other programs used the cores", f"other programs used {MUCH:.0%} of the cores, or more"),
@@ -60,7 +59,7 @@ MEANINGS = {name: flag.meaning for name, flag in _FLAGS.items()}
 # A time that was measured with one of these is not used as it is.
 TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED})
 # Another load ran beside the trial: its time is compared with a solo probe.
-LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", BUSY_HOST})
+LOADS_BESIDE = frozenset({"other_process", "throttled", BUSY_HOST})
 # A probe with one of these, or with a doubt, is no reference: a steady load leaves its time certain, and too long.
 SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
 

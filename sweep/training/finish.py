@@ -29,7 +29,7 @@ from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTL
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.evaluation import averaged_model, evaluate_model
-from sweep.training.outcomes import DivergedError, TargetMissedError
+from sweep.training.outcomes import DivergedError, TargetMissedError, classify_error, explain_error, find_cause
 from sweep.training.setup import TrainingSetup, TrialState
 from sweep.training.sharpness import measure_sharpness
 from sweep.training.step import set_lr
@@ -148,8 +148,9 @@ def _describe_model(setup: TrainingSetup) -> ModelFacts:
     )
 
 
-def describe_ending(state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:
-    """The ending of a trial: everything that was measured until then."""
+def describe_ending(state: TrialState, error: Exception | None, ranks: int = 1) -> Ending:
+    """The ending of a trial, or of a probe: everything that was measured until then, and what ``error`` means."""
+    outcome: Outcome = classify_error(error) if error else "complete"
     try:
         name = name_device_class(state.device, ranks)
         environment = {**describe_environment(state.device), "device": name}
@@ -161,7 +162,8 @@ def describe_ending(state: TrialState, outcome: Outcome, error: str, ranks: int)
         device=name,
         environment=environment,
         quality_flags=state.quality_flags(),
-        error=error,
+        error=explain_error(error) if error else "",
+        cause=find_cause(error) if error else "",
         bottleneck=state.bottleneck,
         correct_images=state.correct_images if outcome == "complete" else "",
         training_spans=tuple(state.ledger.spans),

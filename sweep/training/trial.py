@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from sweep.measurement.device import (
     resolve_device,
 )
 from sweep.measurement.memory import read_memory, reset_peak
-from sweep.records.messages import Evaluation, Heartbeat, Message, Outcome, Progress, Task, TrialTask
+from sweep.records.messages import Evaluation, Heartbeat, Message, Progress, Task, TrialTask
 from sweep.records.quality import ALLOCATOR_RETRIES
 from sweep.training.auto_micro import step_within_memory
 from sweep.training.budget import EvaluationSchedule, TrainingPoint
@@ -28,7 +27,7 @@ from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.finish import describe_correct, describe_ending, evaluate_images, finish_trial, list_recipe_facts
 from sweep.training.models.build import num_parameters
-from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
+from sweep.training.outcomes import PreemptedError
 from sweep.training.processes import PROGRESS_SECONDS, load_plugin
 from sweep.training.schedules import RateSchedule
 from sweep.training.setup import LossMeter, TrainingSetup, TrialState, prepare_training
@@ -48,8 +47,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     Where the configuration requires several ranks, each of them calls this function with its ``world``
     (:func:`sweep.training.ranks.launch_trial`).
     """
-    state, error_text, cause = TrialState(), "", ""
-    outcome: Outcome = "complete"
+    state = TrialState()
     threads_before = torch.get_num_threads()
     try:
         try:
@@ -58,9 +56,9 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
             setup = _set_up_trial(task, state, world)
             yield from _train(task, setup, state, world)
             finish_trial(task, setup, state)
+            ending = describe_ending(state, None, world.size)
         except Exception as error:
-            outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
-        ending = replace(describe_ending(state, outcome, error_text, world.size), cause=cause)
+            ending = describe_ending(state, error, world.size)
     finally:
         torch.set_num_threads(threads_before)
     yield ending

@@ -45,7 +45,6 @@ def test_the_library_is_read_in_our_units() -> None:
     reading = source.read()
     assert 0.0 <= (reading.utilization or 0.0) <= 1.0
     assert 10.0 < (reading.temperature_celsius or 50.0) < 110.0
-    assert 1e8 < (reading.clock_hertz or 1e9) <= 4e9
     assert 10.0 < (reading.power_watts or 100.0) < 2000.0
 
 

@@ -16,7 +16,7 @@ from sweep.config.tables import DATASETS, DatasetEntry
 from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.table import ExecutorSettings
 from sweep.probing.memory import run_estimate
-from sweep.probing.prober import Prober, ProbeSettings
+from sweep.probing.prober import Prober
 from sweep.records.inputs import DataSummary
 from sweep.records.messages import Ending, EstimateTask, ExpectedData, Task, TrialTask, decode_task, encode_task
 from sweep.search import single as single_trial
@@ -227,7 +227,7 @@ def test_many_estimates_scan_the_folder_once(images: Path, scans: list[Path]) ->
         assert isinstance(ending, Ending)
         return ending
 
-    prober = Prober(run_query, ProbeSettings(device="cpu", device_class="test"))
+    prober = Prober(run_query, device="cpu", device_class="test")
     spec = make_study(images, space={"batch.micro": {"log2": [1, 3]}})
     peaks = [prober.estimate_peak_memory_bytes(spec.config({"batch.micro": micro})) for micro in (2, 4, 8)]
     assert sorted(set(peaks), key=lambda peak: peak or 0) == peaks  # of three sizes, each with a peak of its own

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from scripted_clock import ScriptedClock
-from training_factory import make_config
+from training_factory import ScriptedClock, make_config
 
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.messages import Evaluation, Message, Progress, TrialTask, encode_task

@@ -9,8 +9,7 @@ from cli_calls import INLINE, call_sweep
 
 from sweep import load_frames
 from sweep.cli.app import run_app
-from sweep.probing.micro_batch_search import MicroBatchSearch, SplitStep, describe_accumulation
-from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS, ProbeRecord
+from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS
 
 TINY = """
 name = "tiny"
@@ -81,31 +80,6 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     assert probed["steps_per_epoch"] == 4  # of 16 of 60 images
     assert probed["peak_memory_bytes"] == sum(probed[f"{part}_bytes"] for part in MEMORY_PARTS)
     assert probed["peak_memory_bytes"] == pytest.approx(probe["peak_memory_bytes"], rel=0.3)
-    above = f"worth it for effective batches above {probed['largest_micro_batch']} samples, which do not fit at once"
-    assert above in probed["accumulation_text"]
-
-
-@pytest.mark.parametrize(("seconds", "memory", "most", "worth"), [
-    (2.0, 300, 64, "worth it for effective batches above 32 samples, which do not fit at once; otherwise only where"),
-    (1.04, 300, 64, "which do not fit at once; otherwise it saves memory and takes no more time."),
-    (2.0, 300, 32, "not necessary, because all training images fit at once; otherwise only where memory counts"),
-    (2.0, 990, 32, "not necessary, because all training images fit at once; it saves no memory otherwise."),
-])  # fmt: skip
-def test_where_accumulation_is_worth_it(seconds: float, memory: int, most: int, worth: str) -> None:
-    def probe(size: int) -> ProbeRecord:
-        outcome = "complete" if size <= 32 else "out_of_memory"
-        return ProbeRecord(shape_key=str(size), device="cpu", micro_batch=size, outcome=outcome)
-
-    search = MicroBatchSearch({size: probe(size) for size in (8, 16, 32, 64) if size <= most}, most)
-    whole = SplitStep(accumulation=1, micro_batch=32, global_batch_seconds=1.0, peak_memory_bytes=1000)
-    parts = SplitStep(accumulation=8, micro_batch=4, global_batch_seconds=seconds, peak_memory_bytes=memory)
-    text = describe_accumulation([whole, parts], search)
-    costs = (
-        f"32 samples as 8 micro batches of 4 take {seconds:.2f} times the time and {memory / 1000:.2f} times the memory"
-    )
-    assert text.startswith(costs)
-    assert worth in text
-    assert describe_accumulation([whole], search) == ""
 
 
 def test_one_shape_is_printed_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +145,6 @@ def test_a_configuration_by_category(capsys: pytest.CaptureFixture[str]) -> None
     found = documented(capsys, "--set", "optimizer.name=sgd")
     assert found["peak_memory_bytes"] == sum(found[f"{name}_bytes"] for name in MEMORY_PARTS)
     assert found["optimizer_bytes"] == 0
-    assert found["unmeasured_operations"] == 0
     assert found["space"] == []
     assert found["steps_per_epoch"] == 21  # of 64 of 1300 images
     half = documented(capsys, "--set", "optimizer.name=sgd", "--set", "batch.micro=32")

@@ -31,7 +31,7 @@ from sweep.analysis.recommendation import recommend
 from sweep.config.trial import TrialConfig, build_config, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
-from sweep.probing.prober import Prober, ProbeSettings, SoloProbes, estimate_record_times
+from sweep.probing.prober import Prober, SoloProbes, estimate_record_times
 from sweep.probing.shape import derive_shape, digest_trial_shape, find_largest_accumulation
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, ProbeTask, Task
@@ -116,7 +116,7 @@ SLOWED = {"slowdown_by_others": 0.4}
     # a trial that another load slowed down evenly
     *(
         ([trial(1.2 * ALONE, sign)], [make_probe()], [(ALONE, PROBED)])
-        for sign in ("busy_host", "throttled", "other_process", "clock_drift")
+        for sign in ("busy_host", "throttled", "other_process")
     ),
     ([trial(1.08 * ALONE, "busy_host")], [make_probe()], [(1.08 * ALONE, MEASURED)]),
     ([trial(1.2 * ALONE, "busy_host,few_steps")], [make_probe()], [(1.2 * ALONE, MEASURED)]),
@@ -272,7 +272,7 @@ class Machine:
         return Ending(outcome="complete", measurements=measured, device=DEVICE, quality_flags=self.flags)
 
     def solo_probes(self, *, can_probe: bool = True) -> SoloProbes:
-        prober = Prober(self.run_query, ProbeSettings(device="cpu", device_class=DEVICE))
+        prober = Prober(self.run_query, device="cpu", device_class=DEVICE)
         return SoloProbes(prober, DEVICE, can_probe=can_probe)
 
 

@@ -12,19 +12,21 @@ import pytest
 import torch
 from fake_cuda import CUDA, NAME, UUID, FakeCuda, use_fake_cuda
 from records_factory import make_spec
+from torch import Tensor, nn
 from training_factory import make_config
 
 from sweep.cli.check import check_machine
 from sweep.config.errors import InputError
-from sweep.config.trial import TrialConfig
+from sweep.config.tables import OPTIMIZERS
+from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.table import ExecutorSettings
 from sweep.measurement import device
-from sweep.measurement import device as environment
 from sweep.measurement import monitor as nvml
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_moments, make_synchronizer
 from sweep.measurement.monitor import Monitor
 from sweep.probing.probe import run_probe
+from sweep.records.loading import load_frames, records_of_frame
 from sweep.records.messages import (
     DEVICE_FULL,
     FAULTS_OF_THE_MACHINE,
@@ -34,10 +36,11 @@ from sweep.records.messages import (
     Message,
     ProbeTask,
     TrialTask,
-)  # fmt: skip
-from sweep.records.store import open_store
+)
 from sweep.search import session
 from sweep.search.session import Options
+from sweep.training.optimizers import build_optimizer
+from sweep.training.precision import LossScaler
 from sweep.training.setup import prepare_training
 from sweep.training.trial import run_trial
 from sweep.training.warmup import warm_up_trial
@@ -243,25 +246,23 @@ def make_driver(read: list[str]) -> SimpleNamespace:
     return SimpleNamespace(**calls)
 
 
-@pytest.mark.parametrize("visible", ["0", "GPU-1234", f"GPU-{UUID}"])
+@pytest.mark.parametrize("visible", ["0", f"GPU-{UUID}"])
 def test_a_study_is_monitored_on_the_gpu_that_trains(gpu: FakeCuda, tmp_path: Path, monkeypatch, visible: str) -> None:
     read: list[str] = []
     monkeypatch.setitem(sys.modules, "pynvml", make_driver(read))
     monkeypatch.setattr(session, "Monitor", partial(Monitor, interval_seconds=0.002))
     # without its cache, which other tests would read
-    monkeypatch.setattr(environment, "read_driver_version", nvml.read_driver_version.__wrapped__)
+    monkeypatch.setattr(device, "read_driver_version", nvml.read_driver_version.__wrapped__)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)  # by number in CUDA's own order, fastest first
     base = {"data.name": "digits", "data.subset": 200, "budget.steps": 12, "optimizer.lr": 0.05}
     spec = make_spec(trials=1, base=base, space={"batch.micro": {"choice": [16]}}, confirm={"seeds": 0})
     options = Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cuda"))
     folder = session.run_study(spec, options)
-    store = open_store(folder / "study.sqlite", read_only=True)
-    (record,) = store.trial_records(spec.name)
-    store.close()
+    (record,) = records_of_frame(load_frames(folder).trials)
     assert (record.outcome, record.device, record.error) == ("complete", NAME, "")
     assert set(read) == {f"GPU-{UUID}"}
     assert record.measurements["reserved_memory_bytes"] >= record.measurements["peak_memory_bytes"]
-    description = environment.describe_machine("cuda", None)
+    description = device.describe_machine("cuda", None)
     assert (description["driver"], description["power_limit_watts"]) == ("580.1", 700.0)
     assert description["device_free_bytes"] == gpu.total_bytes - gpu.context_bytes - gpu.reserved_bytes
 
@@ -269,4 +270,64 @@ def test_a_study_is_monitored_on_the_gpu_that_trains(gpu: FakeCuda, tmp_path: Pa
 @pytest.mark.usefixtures("gpu")
 def test_a_part_of_a_gpu_is_named_by_the_entry_that_restricts_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-77")
-    assert run(budget__steps=1)[0][0] == Heartbeat(gpus=("MIG-77",))
+    assert device.identify_gpu(CUDA) == "MIG-77"
+
+
+# ---------------------------------------------------------------------- optimizers and the loss scaler
+
+
+def make_optimizer(name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4)).to(CUDA)
+    values = {"optimizer.name": name, "optimizer.weight_decay": 0.1, "optimizer.lr": 0.01}
+    return model, build_optimizer(build_config(values, "test"), model)
+
+
+def set_gradients(model: nn.Module, seed: int, scale: float, *, has_overflown: bool = False) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = scale * torch.randn(parameter.shape, generator=generator).to(CUDA, non_blocking=True)
+    if has_overflown:
+        next(iter(model.parameters())).grad[0] = math.inf
+        list(model.parameters())[-1].grad[0] = math.nan
+
+
+def values_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    states = (value for entry in optimizer.state.values() for value in entry.values())
+    return [value.clone() for value in (*model.parameters(), *states) if isinstance(value, Tensor)]
+
+
+def take_step(gpu: FakeCuda, scaler: LossScaler, optimizer: Any, *, is_clipped: bool) -> None:
+    before = gpu.num_waits
+    if is_clipped:
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert gpu.num_waits == before, "the host has waited for the device"
+
+
+@pytest.mark.parametrize("is_clipped", [False, True])
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_a_step_that_overflows_changes_nothing_and_needs_no_wait(gpu: FakeCuda, name: str, is_clipped: bool) -> None:
+    model, optimizer = make_optimizer(name)
+    plain_model, plain = make_optimizer(name)
+    scaler = LossScaler(CUDA)
+    scale = 0.0
+    # the first step overflows, as it does in a training with the highest scale
+    for seed, has_overflown in enumerate((True, False, False, True, False)):
+        scale = float(scaler.scale(torch.ones((), device=CUDA)))
+        set_gradients(model, seed, scale, has_overflown=has_overflown)
+        weights = [parameter.detach().clone() for parameter in model.parameters()]
+        before = values_of(model, optimizer) if seed else []
+        take_step(gpu, scaler, optimizer, is_clipped=is_clipped)
+        if has_overflown:
+            assert all(map(torch.equal, model.parameters(), weights))
+            assert all(map(torch.equal, values_of(model, optimizer), before))
+            assert not scaler.is_taken
+            continue
+        set_gradients(plain_model, seed, 1.0)
+        plain.step()
+        for one, other in zip(values_of(model, optimizer), values_of(plain_model, plain), strict=True):
+            assert torch.allclose(one, other, rtol=1e-5, atol=1e-7)
+        assert not any(map(torch.equal, model.parameters(), weights))
+    assert scaler.num_skipped == 2

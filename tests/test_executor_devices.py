@@ -89,16 +89,13 @@ def fake_driver() -> SimpleNamespace:
 @pytest.mark.parametrize(("entry", "found"), [
     ("1", UUIDS[1]),
     (UUIDS[0], UUIDS[0]),
-    ("GPU-1f7", UUIDS[1]),
     ("MIG-bb00-02", PARTS[1]),
-    ("MIG-b", PARTS[1]),
-    ("GPU-aa00-01", PARTS[0]),  # torch's name of a part
 ])  # fmt: skip
 def test_a_gpu_is_found_by_what_cuda_accepts(entry: str, found: str) -> None:
     assert find_gpu(fake_driver(), entry) == found
 
 
-@pytest.mark.parametrize("entry", ["GPU-1f", "GPU-9", "MIG-c"])
+@pytest.mark.parametrize("entry", ["GPU-1f7", "MIG-c"])
 def test_a_name_of_several_gpus_or_of_none_is_refused(entry: str) -> None:
     with pytest.raises(RuntimeError, match="Not Found"):
         find_gpu(fake_driver(), entry)
@@ -109,8 +106,8 @@ def test_a_name_of_several_gpus_or_of_none_is_refused(entry: str) -> None:
     ("1,0", "PCI_BUS_ID", f"{UUIDS[0]}", ["0"], "0000:3b:00.0"),
     ("1,0", None, "0", ["0", "1"], None),  # which one is CUDA's first is not known
     ("1,0", "FASTEST_FIRST", "0", ["0", "1"], None),
-    ("GPU-1f2e,GPU-1f7", None, UUIDS[1], ["GPU-1f7"], "0000:3c:00.0"),
-    ("0,MIG-bb", None, PARTS[1], ["MIG-bb"], None),
+    (",".join(UUIDS), None, UUIDS[1], [UUIDS[1]], "0000:3c:00.0"),
+    (f"0,{PARTS[1]}", None, PARTS[1], [PARTS[1]], None),
 ])  # fmt: skip
 def test_gpus_that_are_shared_are_named_by_uuid_where_their_order_is_known(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, order: str | None, shared: str, names: list[str],

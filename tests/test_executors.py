@@ -231,6 +231,6 @@ def lasting(messages: list[Any]) -> list[dict[str, Any]]:
     ending = messages[-1]
     counted = ("val_accuracy", "val_loss", "train_accuracy", "num_steps", "num_epochs", "num_parameters")
     figures = {name: ending.measurements.get(name) for name in counted}
-    environment = ending.environment | {"git_commit": "", "project_commit": ""}  # somebody may commit meanwhile
+    environment = ending.environment | {"project_commit": ""}  # somebody may commit meanwhile
     whole = {"outcome": ending.outcome, "device": ending.device, "environment": environment, **figures}
     return [*(dataclasses.asdict(each) | {"train_seconds": 0.0} for each in evaluations.values()), whole]

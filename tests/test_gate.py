@@ -67,9 +67,7 @@ def test_without_asking_only_what_is_known_is_held_back() -> None:
     assert asked == []
     assert gate.check(config(batch__micro=512)) is not None
     assert gate.check(config(batch__micro=512), may_predict=False) is not None
-
-
-def test_nothing_is_held_back_where_nothing_can_be_said() -> None:
+    # nor what nothing can be said of
     assert MemoryGate(1, lambda _config: None).check(config(batch__micro=4096)) is None
     assert MemoryGate(1, law).check(config(batch__micro="auto", batch__global=64)) is None  # finds one that fits
 
@@ -92,10 +90,7 @@ def test_the_room_is_without_contexts_and_what_others_hold(
     room = measure_room(machine)
     assert room.limit_bytes == pytest.approx(limit * GIB, rel=1e-6)
     assert room.count_processes(reserved) == count
-
-
-def test_the_room_of_a_processor_is_what_is_available() -> None:
-    assert measure_room({}).limit_bytes > 1 << 20
+    assert measure_room({}).limit_bytes > 1 << 20  # of a processor, what is available
 
 
 def test_resident_images_are_part_of_the_sum() -> None:

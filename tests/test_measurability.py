@@ -11,7 +11,7 @@ from cli_calls import INLINE
 
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
-from sweep.config.metrics import METRICS, list_objectives
+from sweep.config.metrics import list_objectives
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.executors.slurm import SlurmSettings
@@ -67,11 +67,10 @@ def test_no_executor_measures_energy_or_power_on_a_cpu(name: str) -> None:
 
 
 def test_a_gpu_is_asked_for_its_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = ExecutorSettings()
     asked = fake_driver(monkeypatch, 300_000, {0: 5, 1: 7})
-    check_objectives(study("train_seconds"), here)
+    check_objectives(study("train_seconds"), ExecutorSettings())
     assert asked == []  # nothing depends on them
-    check_objectives(study(*HARDWARE), here)
+    check_objectives(study(*HARDWARE), ExecutorSettings())
     assert set(asked) == {0, 1}
     asked.clear()
     check_objectives(study(*HARDWARE), ExecutorSettings(device="cuda:1"))
@@ -95,20 +94,15 @@ def test_of_a_cluster_the_type_of_device_decides(monkeypatch: pytest.MonkeyPatch
     check_objectives(study("energy_joules"), ExecutorSettings(name="slurm"))
     check_objectives(study("energy_joules"), ExecutorSettings(name="ray", address="head:6379"))
     assert asked == []
-    for settings in (
-        ExecutorSettings(name="slurm", slurm=SlurmSettings(gpus_per_node=0)),
-        ExecutorSettings(name="ray"),
-    ):
+    cpus = ExecutorSettings(name="slurm", slurm=SlurmSettings(gpus_per_node=0))
+    for settings in (cpus, ExecutorSettings(name="ray")):
         assert set(find_unmeasurable(study("energy_joules"), settings)) == {"energy_joules"}
 
 
-@pytest.mark.parametrize("name", ["steps_to_target", "seconds_to_target"])
-def test_what_settings_do_not_measure_is_refused_with_the_setting(name: str) -> None:
-    with pytest.raises(InputError, match=r"set budget\.target_accuracy in \[base\]"):
-        check_objectives(study(name), CPU)
-
-
-def test_what_settings_measure_is_accepted() -> None:
+def test_what_settings_do_not_measure_is_refused_with_the_setting() -> None:
+    for name in ("steps_to_target", "seconds_to_target"):
+        with pytest.raises(InputError, match=r"set budget\.target_accuracy in \[base\]"):
+            check_objectives(study(name), CPU)
     spec = study("steps_to_target", base={"budget.target_accuracy": 0.9})
     check_objectives(spec, CPU)
     assert set(list_objectives()) - set(list_measurable(spec, CPU)) == HARDWARE
@@ -143,7 +137,3 @@ def test_run_and_dry_run_refuse_and_check_advises(
     assert "choose from val_accuracy" in statement
     assert run_app(["check", "warm.toml", "--set", 'objectives=["val_accuracy"]', "--json"]) == 0
     assert "not_on_this_machine" not in capsys.readouterr().out
-
-
-def test_requirements_are_declared_of_objectives_alone() -> None:
-    assert all(metric.direction for metric in METRICS.values() if metric.requires)

@@ -61,9 +61,9 @@ def test_two_halves_tell_what_two_micro_batches_would() -> None:
     meter.measure_halves(images, labels, gradient)
     small = [square(gradient(images[:7], labels[:7])), square(gradient(images[7:], labels[7:]))]
     expected = estimate_moments(small, [7, 6], square(gradient(images, labels)))
-    found = meter.state_dict()
-    assert found["trace"] / found["weight"] == pytest.approx(expected.noise_trace, rel=1e-5)
-    assert found["square"] / found["weight"] == pytest.approx(expected.squared_gradient, rel=1e-4)
+    found = meter.read()
+    assert found.trace / found.weight == pytest.approx(expected.noise_trace, rel=1e-5)
+    assert found.square / found.weight == pytest.approx(expected.squared_gradient, rel=1e-4)
 
 
 def test_windows_that_are_not_looked_at_accumulate_all_the_same() -> None:
@@ -72,7 +72,7 @@ def test_windows_that_are_not_looked_at_accumulate_all_the_same() -> None:
     meter = NoiseMeter(model.parameters(), windows_every=3)
     looked_at = []
     for window in range(7):
-        before = meter.state_dict()["trace"]
+        before = meter.read().trace
         gradients = []
         for is_metered in (True, False):
             model.zero_grad()
@@ -86,7 +86,7 @@ def test_windows_that_are_not_looked_at_accumulate_all_the_same() -> None:
                 meter.close_window(torch.tensor(1.0))
             gradients.append([parameter.grad for parameter in model.parameters()])
         assert all(map(torch.equal, *gradients))
-        looked_at += [window] if meter.state_dict()["trace"] != before else []
+        looked_at += [window] if meter.read().trace != before else []
         with torch.no_grad():
             model[1].weight *= 1.1
     assert looked_at == [0, 3]
@@ -124,7 +124,6 @@ def test_halves_are_taken_every_48th_step_and_not_of_smaller_batches() -> None:
         calls.clear()
         other.measure_halves(*data(8), gradient)
         assert bool(calls) == (step == 122)
-    assert other.value() is None or other.value() > 0
     meter.reset()
     for _ in range(60):
         calls.clear()

@@ -119,7 +119,6 @@ def test_the_train_seconds_of_a_linear_machine_are_exact() -> None:
         images = 3 * NUM_VALIDATION + NUM_VALIDATION
         least = SETUP + first_steps(micro, min(accumulation, 2)) + LAUNCH + images / EVAL_RATE
         assert least < cost.other_seconds < least + 0.1 + 0.1 * cost.train_seconds + 1e-9
-        assert costs.predict_seconds(wanted) == cost.seconds
 
 
 def test_learning_rates_and_seeds_change_no_cost_but_a_confirming_trial_reads_one_split_more() -> None:
@@ -132,11 +131,11 @@ def test_learning_rates_and_seeds_change_no_cost_but_a_confirming_trial_reads_on
 
 
 def test_another_kind_or_a_far_size_is_guessed_and_nothing_by_nothing() -> None:
-    assert CostModel().predict_seconds(config()) is None
+    assert CostModel().predict(config()) is None
     failed = ProbeRecord(
         shape_key="k", device="made up", shape=derive_shape(config()).text, outcome="out_of_memory", micro_batch=64
     )
-    assert CostModel([failed]).predict_seconds(config()) is None
+    assert CostModel([failed]).predict(config()) is None
     sizes = CostModel([probe_of(config(batch__micro=16)), probe_of(config(batch__micro=64))])
     predicted = {micro: sizes.predict(config(batch__micro=micro)) for micro in (4, 8, 16, 48, 128, 256)}
     assert {micro for micro, cost in predicted.items() if cost and cost.is_guess} == {4, 256}
@@ -175,7 +174,7 @@ def sizes(*micros: int, **values: Any) -> list[TrialConfig]:
 
 def seconds_of(sample: Sequence[TrialConfig]) -> list[float]:
     costs = CostModel([probe_of(each) for each in sample])
-    return [costs.predict_seconds(each) or 0.0 for each in sample]
+    return [cost.seconds for each in sample if (cost := costs.predict(each))]
 
 
 def between(found: Forecast) -> tuple[float, float, float]:

@@ -1,9 +1,11 @@
 """Configurations, optimizer steps, images and trials of a few steps, for the tests of the training."""
 
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, final
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -29,9 +31,9 @@ def make_config(defaults: Mapping[str, object] | None = None, /, **values: objec
     return build_config({**(defaults or {}), **given}, "test")
 
 
-def train(config: TrialConfig, **task: Any) -> tuple[list[Evaluation], Ending]:
+def train(config: TrialConfig, device: str = "cpu", **task: Any) -> tuple[list[Evaluation], Ending]:
     """The evaluations and the ending of a trial in this process."""
-    *messages, ending = run_trial(TrialTask(number=0, config=config, device="cpu", **task))
+    *messages, ending = run_trial(TrialTask(number=0, config=config, device=device, **task))
     assert isinstance(ending, Ending)
     assert all(message.num_steps >= message.step for message in messages if isinstance(message, Progress))
     return [message for message in messages if isinstance(message, Evaluation)], ending
@@ -42,6 +44,20 @@ def train_whole(config: TrialConfig, **task: Any) -> tuple[list[Evaluation], End
     evaluations, ending = train(config, **task)
     assert ending.outcome == "complete", ending.error
     return evaluations, ending
+
+
+@final
+class ScriptedClock:
+    """Stands in for the clock that the ledger reads; ``pass_seconds`` lets time go by, and then may raise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = 1000.0
+        monkeypatch.setattr("sweep.measurement.clock.time", SimpleNamespace(perf_counter=lambda: self._now))
+
+    def pass_seconds(self, seconds: float, error: Exception | None = None) -> None:
+        self._now += seconds
+        if error:
+            raise error
 
 
 def make_batch(count: int = 64, seed: int = 1) -> Batch:

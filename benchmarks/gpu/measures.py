@@ -1,4 +1,4 @@
-"""What the pieces measure of speed and memory: samples that are kept, and the rows that are computed from them."""
+"""What the pieces measure of speed and memory."""
 
 import os
 import re
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from statistics import mean, median, stdev
-from typing import Any, NamedTuple
+from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import speed
 from benchmarks.datasets import cifar_images, offer, split
-from benchmarks.gpu.plan import QUESTIONS
-from benchmarks.gpu.sheet import Found, Sample
+from benchmarks.gpu.sheet import QUESTIONS, Found, Rows
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, run_pairs
 from benchmarks.speed import hand_loop, material, train
-from sweep.analysis.statistics import median_interval, t_quantile
+from sweep.analysis.statistics import median_interval
 from sweep.config.trial import TrialConfig, build_config
 from sweep.probing.gate import MemoryRoom
 from sweep.probing.memory import estimate_memory
@@ -31,16 +30,15 @@ from sweep.search.single import train_trial
 
 
 class TimeIsOverError(Exception):
-    """The time of a piece ends before its work; what it kept is enough to continue."""
+    """The time of a piece ends before its work."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Where to measure, until when (``time.monotonic``), and the samples that an earlier run of the piece kept."""
+    """Where to measure, and until when (``time.monotonic``)."""
 
     setting: Setting
     until: float
-    kept: Sequence[Sample] = ()
     page: Path | None = None  # the file for a page that the piece makes
 
     @property
@@ -52,12 +50,9 @@ class Job:
             raise TimeIsOverError(f"{max(0.0, self.seconds_left):.0f} s were left and {seconds:.0f} s are required")
 
 
-class Measure(NamedTuple):
-    """``collect`` yields each sample as soon as it is there, those of ``Job.kept`` not again; ``answer`` computes the
-    rows by the names of their questions from any number of samples."""
-
-    collect: Callable[[Job], Iterator[Sample]]
-    answer: Callable[[Sequence[Sample]], dict[str, Found]]
+# Yields the rows of a piece again and again, each time with all that was measured so far.
+Measure = Callable[[Job], Iterator[Rows]]
+Sample = dict[str, Any]  # one measurement of several figures
 
 
 def bind_to_this_process(code: str) -> list[str]:
@@ -66,22 +61,13 @@ def bind_to_this_process(code: str) -> list[str]:
     return [sys.executable, "-c", f"{begin}; {code}"]
 
 
-def find_median(values: Sequence[float], **more: Any) -> Found:
+def find_median(values: Sequence[float], note: str = "", **facts: Any) -> Found:
     if not values:
-        return Found(n=0, **more)
+        return Found(n=0, note=note, facts=facts)
     middle = median_interval(values)
     interval = (middle.low, middle.high) if len(values) > 1 else None
-    return Found(measured=middle.median, interval=interval, n=len(values), **more)
-
-
-def find_mean(values: Sequence[float], **more: Any) -> Found:
-    if not values:
-        return Found(n=0, **more)
-    middle = mean(values)
-    if len(values) < 2:
-        return Found(measured=middle, **more)
-    half = t_quantile(0.95, len(values) - 1) * stdev(values) / len(values) ** 0.5
-    return Found(measured=middle, interval=(middle - half, middle + half), n=len(values), **more)
+    facts |= {"values": list(values)}
+    return Found(measured=middle.median, interval=interval, n=len(values), note=note, facts=facts)
 
 
 # The plain loops are eager, channels first, on images that were normalized before: one in fp32 as torch sets it by
@@ -108,45 +94,38 @@ def _make_values(setting: Setting, model: str, micro: int, epochs: int, num_trai
     }  # fmt: skip
 
 
-def _collect_rounds(model: str, job: Job) -> Iterator[Sample]:
-    """Images/s of the three arms, round by round after one that warms up; last what they were compared by."""
-    setting, losses = job.setting, dict[str, float]()
+def _measure_steps(model: str, job: Job) -> Iterator[Rows]:
+    """Images/s of the three arms, round by round after one that warms up; last the utilization of the device."""
+    setting, losses, rounds = job.setting, dict[str, float](), list[Sample]()
     arms = _make_step_arms(model, setting, losses)
-    num_kept = sum("ours" in sample for sample in job.kept)
-    for turn in range(-1, setting.pick(max(1, _ROUNDS - num_kept), 1)):
+    for turn in range(-1, setting.pick(_ROUNDS, 1)):
+        job.require()
         names = list(arms)[turn % 3 :] + list(arms)[: turn % 3]  # each goes first in turn
         sample = {name: arms[name]() for name in names}
         print(f"{model}, round {turn}: {sample}", flush=True)
         if turn >= 0:
-            yield sample
-        job.require()
-    if not setting.is_tiny and any(
-        not abs(loss - losses["fp32"]) <= _MAX_APART * losses["fp32"] for loss in losses.values()
-    ):
+            rounds.append(sample)
+            yield compare_steps(model, rounds)
+    apart = [loss for loss in losses.values() if not abs(loss - losses["fp32"]) <= _MAX_APART * losses["fp32"]]
+    if apart and not setting.is_tiny:
         raise ArmsDifferError(f"training losses differ: {losses}")
     values = _make_values(setting, model, 512, _EPOCHS, _NUM_IMAGES[model])
     shared = material(values, setting.device)
     size = min(len(shared.labels), 64)
     flops = count_training_flops(shared.model(), shared.images[:size], shared.labels[:size])
-    is_gpu = setting.device.type == "cuda"
-    peak = find_peak_of(torch.cuda.get_device_name(setting.device)) if is_gpu else None
+    peak = find_peak_of(torch.cuda.get_device_name(setting.device)) if setting.device.type == "cuda" else None
     facts = {"micro": values["batch.micro"], "images": len(shared.labels), "data": values["data.name"]}
-    yield {"facts": {**facts, "losses": losses, "flops_per_image": flops, "peak_flops": peak}}
+    yield compare_steps(model, rounds, flops / peak if peak else None, losses=losses, **facts)
 
 
-def _answer_rounds(model: str, samples: Sequence[Sample]) -> dict[str, Found]:
-    """Ratios to both plain loops, and the utilization where the peak of the device is known."""
-    rounds = [sample for sample in samples if "ours" in sample]
-    facts: dict[str, Any] = next((sample["facts"] for sample in samples if "facts" in sample), {})
-    rows = {
-        f"step_{model}": find_median([each["ours"] / each["fp32"] for each in rounds], facts=facts),
+def compare_steps(model: str, rounds: Sequence[Sample], share: float | None = None, **facts: Any) -> dict[str, Found]:
+    """Ratios to both plain loops; and the utilization, where ``share`` is what an image takes of a second's peak."""
+    utilizations = [] if share is None else [share * each["ours"] for each in rounds]
+    return {
+        f"step_{model}": find_median([each["ours"] / each["fp32"] for each in rounds], **facts),
         f"step_{model}_bf16": find_median([each["ours"] / each["bf16"] for each in rounds]),
-        f"mfu_{model}": Found(n=0, note="" if facts else "the piece has not ended"),
+        f"mfu_{model}": find_median(utilizations),
     }
-    if facts.get("peak_flops"):
-        share = facts["flops_per_image"] / facts["peak_flops"]
-        rows[f"mfu_{model}"] = find_median([share * each["ours"] for each in rounds])
-    return rows
 
 
 def _make_step_arms(model: str, setting: Setting, losses: dict[str, float]) -> dict[str, Callable[[], float]]:
@@ -221,23 +200,16 @@ _RATIOS = {
 }  # fmt: skip
 
 
-def _collect_ratios(name: str, job: Job) -> Iterator[Sample]:
-    """A sample for each pair, and last what both arms were compared by."""
-    benchmark = _RATIOS[name]
-    num_kept = sum("ours" in sample for sample in job.kept)
-    left = job.setting.pick(max(1, benchmark.num_pairs - num_kept), 1)
+def _measure_ratios(name: str, job: Job) -> Iterator[Rows]:
+    """The ratio of both arms, pair by pair; last with what they were compared by."""
+    benchmark, ratios = _RATIOS[name], list[float]()
     with benchmark.prepare(job.setting) as arms:
-        for ours, theirs in run_pairs(benchmark, arms, left):
-            yield {"ours": ours, "theirs": theirs}
+        for ours, theirs in run_pairs(benchmark, arms, job.setting.pick(benchmark.num_pairs, 1)):
+            ratios.append(ours / theirs)
+            yield {name: find_median(ratios)}
             job.require()
-        yield {"facts": {**arms.facts, **arms.check(), "unit": benchmark.unit}}
-
-
-def _answer_ratios(name: str, samples: Sequence[Sample]) -> dict[str, Found]:
-    facts: dict[str, Any] = next((sample["facts"] for sample in samples if "facts" in sample), {})
-    note = f"images: {facts['images']}" if facts.get("images") == "noise" else ""
-    ratios = [sample["ours"] / sample["theirs"] for sample in samples if "ours" in sample]
-    return {name: find_median(ratios, note=note, facts=facts)}
+        facts = {**arms.facts, **arms.check(), "unit": benchmark.unit}
+        yield {name: find_median(ratios, "images: noise" if facts.get("images") == "noise" else "", **facts)}
 
 
 # Sizes of cards, in GiB, from a notebook's to the largest: on which of them is refused what fits?
@@ -262,32 +234,31 @@ CONFIGURATIONS: tuple[dict[str, Any], ...] = tuple(
 )
 
 
-def _judge_forecasts(job: Job) -> Iterator[Sample]:
+def _measure_forecasts(job: Job) -> Iterator[Rows]:
     """Trains every configuration twice: free, and within the least memory at which it would be admitted. A
     configuration that does not complete is kept with its outcome."""
-    count = job.setting.pick(len(CONFIGURATIONS), 2)
-    slowest = 0.0
-    for values in CONFIGURATIONS[len(job.kept) : count]:
+    slowest, seen = 0.0, list[Sample]()
+    for values in CONFIGURATIONS[: job.setting.pick(len(CONFIGURATIONS), 2)]:
         before = job.seconds_left
         job.require(1.5 * slowest)
-        yield _see(values, job)
+        seen.append(_see(values, job))
         slowest = max(slowest, before - job.seconds_left)
+        yield judge_forecasts(seen)
 
 
-def answer_memory(samples: Sequence[Sample]) -> dict[str, Found]:
+def judge_forecasts(samples: Sequence[Sample]) -> dict[str, Found]:
     seen = [sample for sample in samples if "outcome" not in sample]
     others = "; ".join(f"{sample['outcome']}: {sample['values']}" for sample in samples if "outcome" in sample)
     if not seen:
         return {f"memory_{name}": Found(n=0, note=others) for name in ("median", "worst", "admitted", "refused")}
     errors, n = [abs(each["forecast_bytes"] / each["recorded_bytes"] - 1) for each in seen], len(seen)
-    tried = [each for each in seen if each["is_edge_passed"] is not None]
-    ran_out = sum(not each["is_edge_passed"] for each in tried)
+    tried = [each["is_edge_passed"] for each in seen if each["is_edge_passed"] is not None]
     # what the allocator took from the device is what a card must have
     fitting = [(each, card << 30) for card in CARDS for each in seen if each["reserved_bytes"] <= card << 30]
     refused = sum(each["forecast_bytes"] > MemoryRoom(card, 0).limit_bytes for each, card in fitting)
-    edge, share = ran_out if tried else None, refused / len(fitting) if fitting else None
+    edge, share = tried.count(False) if tried else None, refused / len(fitting) if fitting else None
     return {
-        "memory_median": Found(measured=median(errors), n=n, note=others),
+        "memory_median": Found(measured=median(errors), n=n, note=others, facts={"samples": list(seen)}),
         "memory_worst": Found(measured=max(errors), n=n),
         "memory_admitted": Found(measured=edge, n=len(tried), note="trained within forecast / 0.9"),
         "memory_refused": Found(measured=share, n=n, note=f"{len(fitting)} cases"),
@@ -328,11 +299,8 @@ def _train_within(config: TrialConfig, device: torch.device, limit_bytes: int | 
         torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
-SPEED_MEASURES = {
-    **{name: Measure(partial(_collect_ratios, name), partial(_answer_ratios, name)) for name in _RATIOS},
-    **{
-        f"step_{model}": Measure(partial(_collect_rounds, model), partial(_answer_rounds, model))
-        for model in _STEP_BEST
-    },
-    "memory": Measure(_judge_forecasts, answer_memory),
+SPEED_MEASURES: dict[str, Measure] = {
+    **{name: partial(_measure_ratios, name) for name in _RATIOS},
+    **{f"step_{model}": partial(_measure_steps, model) for model in _STEP_BEST},
+    "memory": _measure_forecasts,
 }

@@ -12,7 +12,8 @@ arXiv:2404.00498 (network, whitening, first layer's bias, alternating flip, labe
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from statistics import mean, median
@@ -23,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, cross_entropy, gelu, max_pool2d, pad
 
 from benchmarks.datasets import cifar_splits, offer
-from benchmarks.gpu.measures import Job, find_mean, find_median
-from benchmarks.gpu.sheet import Found, Sample
+from benchmarks.gpu.measures import Job, find_median
+from benchmarks.gpu.sheet import Found, Rows
 from benchmarks.speed import train
 from sweep.config.sections import ModelSection
 from sweep.config.tables import MODELS, OPTIMIZERS, ImageShape, ModelEntry, OptimizerEntry
@@ -284,79 +285,76 @@ LENGTHS = (8, 9, 10, 12, 16)  # epochs
 _NUM_LOOKS = 3  # seeds after which a length that is clearly too short is left
 _CLEARLY = 0.004  # below the target: three standard errors of the mean of three seeds that scatter by 0.2 points
 _TINY_BATCH = 16
-_ARMS = ("public", "ours")
 Train = Callable[[int, int], tuple[float, float]]  # epochs, seed -> seconds of training, accuracy
 
 
-def collect_trainings(job: Job) -> Iterator[Sample]:
+def measure_recipe(job: Job) -> Iterator[Rows]:
     """Trainings of both arms in turn, until each has its shortest length or has tried all."""
     train_images, test_images = cifar_splits(is_tiny=job.setting.is_tiny)
     batch = job.setting.pick(BATCH, _TINY_BATCH)
     ours: Train = partial(_train_ours, _offer_network(train_images, test_images, batch), job)
     arms: dict[str, Train] = {"public": PublicLoop(train_images, test_images, job.setting.device, batch), "ours": ours}
-    lengths, num_seeds = ((1,), 2) if job.setting.is_tiny else (LENGTHS, NUM_SEEDS)
-    target = 0.0 if job.setting.is_tiny else TARGET
-    samples, longest = list(job.kept), 0.0
-    while open_arms := [arm for arm in _ARMS if choose_next(_of(samples, arm), lengths, num_seeds, target)]:
-        for arm in open_arms:
-            job.require(longest)
-            before = job.seconds_left
-            epochs, seed = choose_next(_of(samples, arm), lengths, num_seeds, target) or (0, 0)
-            seconds, accuracy = arms[arm](epochs, seed)
-            sample = {"arm": arm, "epochs": epochs, "seed": seed, "seconds": seconds, "accuracy": accuracy}
-            samples.append(sample | {"target": target, "num_seeds": num_seeds})
-            print(samples[-1], flush=True)
-            yield samples[-1]
-            longest = max(longest, before - job.seconds_left) if len(samples) > len(_ARMS) else 0.0
+    searches = {arm: LengthSearch((1,), 2, 0.0) if job.setting.is_tiny else LengthSearch() for arm in arms}
+    longest, turn = 0.0, 0
+    while any(search.choose_next() for search in searches.values()):
+        for arm, search in searches.items():
+            if chosen := search.choose_next():
+                job.require(longest)
+                before = job.seconds_left
+                search.found.setdefault(chosen[0], []).append(arms[arm](*chosen))
+                print(arm, chosen, search.found[chosen[0]][-1], flush=True)
+                yield _answer_recipe(searches)
+                longest = max(longest, before - job.seconds_left) if turn else 0.0  # the first ones compile
+        turn += 1
 
 
-def choose_next(
-    samples: Sequence[Sample], lengths: Sequence[int], num_seeds: int, target: float
-) -> tuple[int, int] | None:
-    """Epochs and seed of an arm's next training; None when a length has reached the target or none is left."""
-    for epochs in lengths:
-        values = [sample["accuracy"] for sample in samples if sample["epochs"] == epochs]
-        if len(values) >= num_seeds and mean(values) >= target:
-            return None
-        is_too_short = len(values) >= min(_NUM_LOOKS, num_seeds) and mean(values) < target - _CLEARLY
-        if len(values) < num_seeds and not is_too_short:
-            return epochs, len(values) + 1
-    return None
+@final
+@dataclass
+class LengthSearch:
+    """The search of an arm for the shortest of ``lengths`` (epochs) whose mean accuracy over ``num_seeds`` seeds is the
+    ``target``. ``found`` has seconds and accuracy of its trainings, by length."""
+
+    lengths: Sequence[int] = LENGTHS
+    num_seeds: int = NUM_SEEDS
+    target: float = TARGET
+    found: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+
+    @property
+    def shortest(self) -> list[tuple[float, float]]:
+        """The trainings of the shortest length that has reached the target; empty while none has."""
+        for epochs in sorted(self.found):
+            if len(self.found[epochs]) >= self.num_seeds and self._mean(epochs) >= self.target:
+                return self.found[epochs]
+        return []
+
+    def choose_next(self) -> tuple[int, int] | None:
+        """Epochs and seed of the next training; None when a length has reached the target or none is left."""
+        for epochs in () if self.shortest else self.lengths:
+            num = len(self.found.get(epochs, []))
+            is_too_short = num >= min(_NUM_LOOKS, self.num_seeds) and self._mean(epochs) < self.target - _CLEARLY
+            if num < self.num_seeds and not is_too_short:
+                return epochs, num + 1
+        return None
+
+    def describe(self) -> str:
+        each = (f"{epochs} epochs {self._mean(epochs):.2%} (n={len(self.found[epochs])})" for epochs in self.found)
+        return ", ".join(each)
+
+    def _mean(self, epochs: int) -> float:
+        return mean(accuracy for _, accuracy in self.found[epochs])
 
 
-def answer_recipe(samples: Sequence[Sample]) -> dict[str, Found]:
+def _answer_recipe(searches: Mapping[str, LengthSearch]) -> dict[str, Found]:
     """The ratio of the medians, and what it consists of. Only whole lengths that reached the target count."""
-    shortest = {arm: _find_shortest(_of(samples, arm)) for arm in _ARMS}
-    notes = {arm: _describe_lengths(_of(samples, arm)) for arm in _ARMS}
-    seconds = {arm: [sample["seconds"] for sample in shortest[arm]] for arm in _ARMS}
-    rows = {f"recipe_{arm}": find_median(seconds[arm], note=notes[arm]) for arm in _ARMS}
-    rows["recipe_accuracy"] = find_mean([sample["accuracy"] for sample in shortest["ours"]], note=notes["ours"])
-    note = f"ours: {notes['ours']}; public: {notes['public']}"
+    notes = {arm: search.describe() for arm, search in searches.items()}
+    seconds = {arm: [each for each, _ in search.shortest] for arm, search in searches.items()}
+    rows = {f"recipe_{arm}": find_median(seconds[arm], notes[arm], tried=searches[arm].found) for arm in searches}
+    accuracies = [accuracy for _, accuracy in searches["ours"].shortest]
+    rows["recipe_accuracy"] = Found(measured=mean(accuracies) if accuracies else None, n=len(accuracies))
     n = min(len(each) for each in seconds.values())
     ratio = median(seconds["ours"]) / median(seconds["public"]) if n else None
-    rows["recipe_ratio"] = Found(measured=ratio, n=n, note=note)
+    rows["recipe_ratio"] = Found(measured=ratio, n=n, note=f"ours: {notes['ours']}; public: {notes['public']}")
     return rows
-
-
-def _of(samples: Sequence[Sample], arm: str) -> list[Sample]:
-    return [sample for sample in samples if sample["arm"] == arm]
-
-
-def _find_shortest(samples: Sequence[Sample]) -> list[Sample]:
-    for epochs in sorted({sample["epochs"] for sample in samples}):
-        found = [sample for sample in samples if sample["epochs"] == epochs]
-        is_whole = len(found) >= found[0]["num_seeds"]
-        if is_whole and mean(sample["accuracy"] for sample in found) >= found[0]["target"]:
-            return found
-    return []
-
-
-def _describe_lengths(samples: Sequence[Sample]) -> str:
-    texts = []
-    for epochs in sorted({sample["epochs"] for sample in samples}):
-        values = [sample["accuracy"] for sample in samples if sample["epochs"] == epochs]
-        texts.append(f"{epochs} {'epoch' if epochs == 1 else 'epochs'} {100 * mean(values):.2f} % (n={len(values)})")
-    return ", ".join(texts)
 
 
 def _offer_network(train_images: ArrayImages, test_images: ArrayImages, batch: int) -> str:

@@ -1,18 +1,87 @@
-"""What was measured on a GPU as one file, samples and rows by piece, written after each sample; and as Markdown for the
-terminal: the plan, and each question with goal, prediction and outcome."""
+"""The pieces of a day with a GPU and the questions that each of them answers, from ``plan.toml``; and what was found,
+as one JSON file for each device and as Markdown for the terminal."""
 
 import datetime as dt
 import json
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
-from benchmarks.gpu.plan import PIECES, QUESTIONS, Piece, Question, State
 from benchmarks.harness import RESULTS, Json, slug, write_whole
+from sweep.config.errors import InputError, describe_unknown
 from sweep.records.inputs import environment_digest
 
-Sample = dict[str, Any]  # ready for JSON
+PIECE_SECONDS = 480.0  # of one piece, at most
+TOTAL_SECONDS = 2_400.0  # of all pieces by their estimates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """``at_least`` or ``at_most`` is its goal, if it has one. The outcome was predicted to be from ``low`` to ``high``,
+    ``because`` of what it was computed from."""
+
+    piece: str
+    text: str
+    low: float
+    high: float
+    because: str
+    at_least: float | None = None
+    at_most: float | None = None
+    least_n: int = 1
+    needs_gpu: str = ""
+
+    def is_met(self, found: Json) -> bool | None:
+        """Whether the goal is met by the ``measured`` value of ``n`` measurements; None where there is no goal."""
+        if self.at_least is None and self.at_most is None:
+            return None
+        measured = found.get("measured")
+        if measured is None or found["n"] < self.least_n:
+            return False
+        return bool(measured >= self.at_least if self.at_least is not None else measured <= (self.at_most or 0.0))
+
+    @property
+    def goal(self) -> str:
+        if self.at_least is not None:
+            return f"≥ {self.at_least:g}"
+        return "" if self.at_most is None else f"≤ {self.at_most:g}"
+
+    @property
+    def predicted(self) -> str:
+        return f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """One process."""
+
+    name: str
+    seconds: float
+    because: str
+    differs: str
+
+    @property
+    def limit_seconds(self) -> float:
+        return min(PIECE_SECONDS, 60.0 + 1.5 * self.seconds)
+
+    @property
+    def questions(self) -> dict[str, Question]:
+        return {name: question for name, question in QUESTIONS.items() if question.piece == self.name}
+
+
+_PLAN = tomllib.loads(Path(__file__).with_name("plan.toml").read_text(encoding="utf-8"))
+PIECES = {name: Piece(name=name, **about) for name, about in _PLAN["pieces"].items()}
+QUESTIONS = {name: Question(**about) for name, about in _PLAN["questions"].items()}
+
+
+def choose_pieces(only: str | None) -> list[Piece]:
+    """The pieces of ``only``, names with commas between them, in the order of the plan; all without it."""
+    names = [name.strip() for name in only.split(",")] if only else list(PIECES)
+    for name in names:
+        if name not in PIECES:
+            raise InputError(describe_unknown("piece", name, PIECES))
+    return [piece for piece in PIECES.values() if piece.name in names]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,101 +95,56 @@ class Found:
     facts: Json = field(default_factory=dict)
 
 
+Rows = Mapping[str, Found]  # by the names of their questions
+
+
 @final
 class Sheet:
-    """``gpu-<device>-<date>.json``, of a rehearsal ``gpu_rehearsal-...``.
+    """``gpu-<device>.json``, to which every run on the device adds, or ``gpu_rehearsal-<device>.json``, anew each time.
+    It is written by the process of a piece while this piece runs, and read again by the command when that has ended."""
 
-    A file of the device in which a piece is left to do is continued, also on a later day. A new rehearsal replaces that
-    of the day; a result is never replaced.
-    """
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.document: Json = json.loads(path.read_text(encoding="utf-8"))
 
-    def __init__(self, environment: Json, folder: Path = RESULTS, *, is_rehearsal: bool = False) -> None:
-        date = dt.datetime.now(dt.UTC).date().isoformat()
-        stem = f"{'gpu_rehearsal' if is_rehearsal else 'gpu'}-{slug(environment['device'])}"
-        self._digest = environment_digest(environment)
-        self.document: Json = {"date": date, "device": environment["device"], "is_rehearsal": is_rehearsal}
-        self.document |= {"environments": {}, "pieces": {}}
-        names = [f"{stem}-{date}", *(f"{stem}-{date}-{number}" for number in range(2, 100))]
-        paths = [folder / f"{name}.json" for name in names]
-        self.path = next(path for path in paths if is_rehearsal or not path.exists())
-        if known := None if is_rehearsal else _find_open(folder, stem):
-            self.path, self.document = known, json.loads(known.read_text(encoding="utf-8"))
-        else:
-            self.path.with_suffix(".log").unlink(missing_ok=True)  # of an earlier rehearsal
-        self.document["environments"][self._digest] = environment
-        for piece in self.document["pieces"].values():
-            if piece["state"] == "running":
-                piece |= {"state": "cut short", "why": "the command was killed"}
+    @classmethod
+    def begin(cls, environment: Json, folder: Path = RESULTS, *, is_rehearsal: bool = False) -> "Sheet":
+        """The sheet of the device that ``environment`` describes."""
+        path = folder / f"{'gpu_rehearsal' if is_rehearsal else 'gpu'}-{slug(environment['device'])}.json"
+        document: Json = {"device": environment["device"], "is_rehearsal": is_rehearsal}
+        document |= {"environments": {}, "pieces": {}}
+        if path.exists() and not is_rehearsal:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        document["date"] = dt.datetime.now(dt.UTC).date().isoformat()
+        document["environments"][environment_digest(environment)] = environment
+        write_whole(path, json.dumps(document, indent=1) + "\n")
+        return cls(path)
 
-    def states(self) -> dict[str, State]:
-        return {name: piece["state"] for name, piece in self.document["pieces"].items()}
+    def state(self, name: str) -> str:
+        """``done``, ``cut short``, ``failed``, ``running`` or ``not run``."""
+        return str(self.document["pieces"].get(name, {}).get("state", "not run"))
 
-    def begin(self, name: str, *, is_again: bool = False) -> list[Sample]:
-        """The samples that an earlier run of the piece kept, from which it continues; none of one that failed, that is
-        done, or that is to be measured again."""
-        known = self.document["pieces"].get(name)
-        if known is None or is_again or known["state"] != "cut short":
-            known = {"seconds": 0.0, "environment_digests": [], "samples": [], "rows": {}}
-        self.document["pieces"][name] = known | {"state": "running", "why": ""}
-        if self._digest not in known["environment_digests"]:
-            known["environment_digests"].append(self._digest)
-        self._save()
-        return list(known["samples"])
-
-    def add(self, name: str, sample: Sample, rows: Mapping[str, Found]) -> None:
-        piece = self.document["pieces"][name]
-        piece["samples"].append(sample)
-        piece["rows"] = {question: asdict(found) for question, found in rows.items()}
-        self._save()
-
-    def end(self, name: str, state: State, why: str, seconds: float) -> None:
-        """``why`` is empty when all is well; ``seconds`` add up over the runs of a piece."""
-        piece = self.document["pieces"][name]
-        piece |= {"state": state, "why": why, "seconds": round(piece["seconds"] + seconds, 1)}
-        self._save()
-
-    def _save(self) -> None:
+    def add(self, name: str, rows: Rows | None = None, **changes: object) -> None:
+        """``changes`` to the piece ``name``; ``rows`` replace those before."""
+        piece = self.document["pieces"].setdefault(name, {})
+        piece |= changes
+        if rows is not None:
+            piece["rows"] = {question: asdict(found) for question, found in rows.items()}
         write_whole(self.path, json.dumps(self.document, indent=1) + "\n")
-
-
-def _find_open(folder: Path, stem: str) -> Path | None:
-    for path in sorted(folder.glob(f"{stem}-*.json"), reverse=True):
-        pieces = json.loads(path.read_text(encoding="utf-8"))["pieces"]
-        if any(pieces.get(name, {}).get("state") != "done" for name in PIECES):
-            return path
-    return None
-
-
-def format_plan(states: Mapping[str, str]) -> str:
-    """The pieces in their order, with what each is estimated to take on an H100 or H200 and what it has come to."""
-    rows = [
-        (
-            each.name,
-            f"{each.seconds:.0f} s",
-            f"{each.limit_seconds:.0f} s",
-            states.get(each.name) or "to do",
-            each.because,
-        )
-        for each in PIECES.values()
-    ]
-    left = sum(piece.seconds for piece in PIECES.values() if states.get(piece.name) != "done")
-    table = _format_table(("piece", "estimate", "limit", "state", "because"), rows)
-    return f"{table}\n{left / 60:.0f} of {sum(each.seconds for each in PIECES.values()) / 60:.0f} minutes are left.\n"
 
 
 def format_sheet(document: Json) -> str:
     """The device, the date, a row for every question whether answered or not, and what each piece took."""
-    is_rehearsal = document["is_rehearsal"]
-    text = f"{document['device']}, {document['date']}; `python -m benchmarks.gpu{' --rehearse' * is_rehearsal}`\n\n"
-    if is_rehearsal:
+    text = f"{document['device']}, {document['date']}\n\n"
+    if document["is_rehearsal"]:
         text += "A rehearsal with the smallest sizes: it shows that every piece runs. **Its figures mean nothing.**\n\n"
     heads = ("piece", "question", "measured", "goal", "met", "predicted", "outcome", "note")
     text += _format_table(heads, [(question.piece, question.text, *cells) for question, cells in list_rows(document)])
-    unknown = {"state": "not run", "seconds": 0.0, "why": ""}
-    pieces = [(piece, document["pieces"].get(piece.name, unknown)) for piece in PIECES.values()]
-    rows = [(p.name, k["state"], f"{k['seconds']:.0f}", f"{p.seconds:.0f}", k["why"]) for p, k in pieces]
-    text += "\n" + _format_table(("piece", "state", "seconds", "estimate on a GPU", "why"), rows)
-    return text + (_describe_rehearsal(document) if is_rehearsal else "")
+    rows = []
+    for piece in PIECES.values():
+        known = {"state": "not run", "seconds": 0.0, "why": ""} | document["pieces"].get(piece.name, {})
+        rows.append((piece.name, known["state"], f"{known['seconds']:.0f}", f"{piece.seconds:.0f}", known["why"]))
+    return text + "\n" + _format_table(("piece", "state", "seconds", "estimate on a GPU", "why"), rows)
 
 
 def list_rows(document: Json) -> Iterator[tuple[Question, tuple[str, ...]]]:
@@ -128,16 +152,16 @@ def list_rows(document: Json) -> Iterator[tuple[Question, tuple[str, ...]]]:
     for name, question in QUESTIONS.items():
         piece = document["pieces"].get(question.piece, {})
         found = piece.get("rows", {}).get(name, {})
-        measured, n = found.get("measured"), found.get("n", 0)
-        is_met = False if piece.get("state") == "failed" else question.is_met(measured, n)
-        verdict = "" if is_met is None or measured is None else "yes" if is_met else "no"
-        if verdict == "no" and n < question.least_n:
-            verdict += f" ({question.least_n} measurements are required)"
-        note = "; ".join(filter(None, [found.get("note", ""), piece.get("why", "")]))
-        outcome = question.judge(measured)
-        if document["is_rehearsal"]:
-            verdict = outcome = ""
-        yield question, (_format_measured(found), question.goal, verdict, question.predicted, outcome, note)
+        measured = found.get("measured")
+        verdict = outcome = ""
+        if measured is not None and not document["is_rehearsal"]:
+            verdict = {None: "", True: "yes", False: "no"}[question.is_met(found)]
+            outcome = "as predicted"
+            if not question.low <= measured <= question.high:
+                outcome = "below" if measured < question.low else "above"
+        note = [found.get("note"), piece.get("why"), question.needs_gpu if document["is_rehearsal"] else ""]
+        cells = (_format_measured(found), question.goal, verdict, question.predicted, outcome)
+        yield question, (*cells, "; ".join(filter(None, note)))
 
 
 def _format_measured(found: Json) -> str:
@@ -153,35 +177,18 @@ def _format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in [heads, ["---"] * len(heads), *cells])
 
 
-def list_missing(document: Json) -> list[str]:
-    """The questions without a value that a CPU could answer, or whose piece is not done."""
-    missing = []
-    for name, question in QUESTIONS.items():
-        piece = document["pieces"].get(question.piece, {})
-        has_value = piece.get("rows", {}).get(name, {}).get("measured") is not None
-        if piece.get("state") != "done" or not (has_value or question.needs_gpu):
-            missing.append(name)
-    return missing
-
-
-def is_met(document: Json, pieces: list[Piece]) -> bool:
-    """Whether every one of ``pieces`` is done and none of its questions misses its goal."""
+def is_complete(document: Json, pieces: Sequence[Piece]) -> bool:
+    """Whether every one of ``pieces`` is done and none of its questions misses its goal; of a rehearsal, whether each
+    that a CPU can answer has an answer."""
     for piece in pieces:
         known = document["pieces"].get(piece.name, {})
         if known.get("state") != "done":
             return False
         for name, question in piece.questions.items():
             found = known["rows"].get(name, {})
-            if question.is_met(found.get("measured"), found.get("n", 0)) is False:
+            if document["is_rehearsal"]:
+                if found.get("measured") is None and not question.needs_gpu:
+                    return False
+            elif question.is_met(found) is False:
                 return False
     return True
-
-
-def _describe_rehearsal(document: Json) -> str:
-    missing = "".join(f" `{name}`" for name in list_missing(document)) or " none"
-    text = f"\nQuestions that are missing:{missing}. What differs from a GPU, besides the device itself:\n\n"
-    text += "".join(f"- {piece.name}: {piece.differs}\n" for piece in PIECES.values())
-    only_gpu = [each for each in QUESTIONS.values() if each.needs_gpu]
-    return (
-        text + "\nWhat only a GPU can answer:\n\n" + "".join(f"- {each.text}: {each.needs_gpu}\n" for each in only_gpu)
-    )

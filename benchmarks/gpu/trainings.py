@@ -1,6 +1,7 @@
 """What the pieces measure by whole trials and studies: the tests of the GPU paths, packed trials, the recipe, a study;
 and the table of all measures."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -9,86 +10,75 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 from benchmarks.datasets import ARCHIVE, require_archive
 from benchmarks.gpu.measures import SPEED_MEASURES, Job, Measure, bind_to_this_process
-from benchmarks.gpu.recipe import answer_recipe, collect_trainings
-from benchmarks.gpu.sheet import Found, Sample
+from benchmarks.gpu.recipe import measure_recipe
+from benchmarks.gpu.sheet import Found, Rows
 from sweep.analysis.recommendation import as_document, recommend
 from sweep.config.trial import build_config
 from sweep.executors.devices import list_nvml_names
 from sweep.executors.monitored import make_source
 from sweep.executors.packed import share_gpu
 from sweep.executors.process import ProcessExecutor
+from sweep.measurement.monitor import Monitor
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, TrialTask
 from sweep.training.data.folders import find_cache_folder
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_RESULT = re.compile(r"^(?P<file>\S+\.py)::(?P<name>.+?) (?P<result>PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
+_RESULT = re.compile(r"^(?:\S+/)?(\S+\.py::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
 _PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
 
-def _run_tests(job: Job) -> Iterator[Sample]:
-    """The results of each file of ``tests/gpu``; files whose results are kept are not run again."""
-    seen = {sample["file"] for sample in job.kept}
+def _run_tests(job: Job) -> Iterator[Rows]:
+    """The results of each file of ``tests/gpu``."""
+    results: dict[str, str] = {}
     files = sorted(path.relative_to(_REPOSITORY).as_posix() for path in (_REPOSITORY / "tests/gpu").glob("test_*.py"))
     for name in sorted(files, key=lambda name: "agreement" in name):  # the longest last
-        if name not in seen:
-            job.require()
-            yield run_file(name)
+        job.require()
+        results |= _run_file(name)
+        yield count_failed(results)
 
 
-def run_file(name: str) -> Sample:
+def _run_file(name: str) -> dict[str, str]:
     command = [*bind_to_this_process(_PYTEST), name, "-v", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
     command += ["-o", "addopts=-ra", "-W", "ignore:This process:DeprecationWarning"]  # Python 3.12 on forked workers
     paths = [str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     print(done.stdout, file=sys.stderr)
-    results = {match["name"]: match["result"] for match in map(_RESULT.match, done.stdout.splitlines()) if match}
-    if not results and done.returncode == 2:  # the file could not even be read
-        results = {"(the whole file)": "ERROR"}
-    if not results:
-        raise RuntimeError(f"{name}: pytest ran no test and ended with exit code {done.returncode}")
-    return {"file": name, "results": results}
+    results = {match[1]: match[2] for match in map(_RESULT.match, done.stdout.splitlines()) if match}
+    return results or {f"{name}, exit code {done.returncode} without a result": "ERROR"}
 
 
-def count_failed(samples: Sequence[Sample]) -> dict[str, Found]:
+def count_failed(results: Mapping[str, str]) -> dict[str, Found]:
     """How many tests failed, with their names; nothing is measured where every test was skipped."""
-    results = [(each["file"], *pair) for each in samples for pair in each["results"].items()]
-    failed = [f"{Path(file).name}::{name}" for file, name, result in results if result.startswith(("FAILED", "ERROR"))]
-    counts = Counter(result.partition(" ")[0].lower() for _, _, result in results)
-    note = ", ".join(f"{number} {result}" for result, number in sorted(counts.items()))
+    failed = [name for name, result in results.items() if result in ("FAILED", "ERROR")]
+    counts = Counter(results.values())
+    note = ", ".join(f"{number} {result.lower()}" for result, number in sorted(counts.items()))
     note += f": {' '.join(failed)}" if failed else ""
-    if not failed and not counts["passed"]:
-        return {"tests": Found(n=0, note=note)}
-    return {"tests": Found(measured=len(failed), n=len(results), note=note)}
+    is_measured = failed or counts["PASSED"]
+    return {"tests": Found(measured=len(failed) if is_measured else None, n=len(results), note=note)}
 
 
 _TRIAL_SECONDS = 3.0  # of a trial that is alone
 _AT_ONCE = (2, 4, 8, 16)
-
-
 _PACKED = {"resnet8": 128, "vit_tiny": 128, "resnet18": 512}  # micro batch by model
 
 
-def _collect_rates(job: Job) -> Iterator[Sample]:
-    """Trials an hour of each kind: alone, then more and more at once, until more at once are slower. A kind that was
-    cut short begins anew."""
-    device = str(job.setting.device)
-    ended = {sample["model"] for sample in job.kept if sample.get("is_end")}
+def _measure_packed(job: Job) -> Iterator[Rows]:
+    """Trials an hour of each kind: alone, then more and more at once, until more at once are slower."""
+    device, rows = str(job.setting.device), {f"packed_{model}": Found(n=0) for model in _PACKED}
     with share_gpu(device) as environment, ProcessExecutor([device]) as executor:
-        for model in [name for name in _PACKED if name not in ended]:
+        for model in _PACKED:
             task = _calibrated(executor, model, job)
             rates: dict[int, float] = {}
             for count in (1, *_AT_ONCE[: job.setting.pick(len(_AT_ONCE), 1)]):
@@ -100,24 +90,18 @@ def _collect_rates(job: Job) -> Iterator[Sample]:
                 _endings(executor, [replace(task, number=number) for number in range(num_trials)])
                 rates[count] = 3600.0 * num_trials / (time.monotonic() - began)
                 executor.divide(1)
-                yield {"model": model, "at_once": count, "rate": rates[count], "has_mps": bool(environment)}
+                rows[f"packed_{model}"] = compare_rates(rates, "MPS" if environment else "no MPS")
+                yield rows
                 if rates[count] < max(rates.values()):
                     break
-            yield {"model": model, "is_end": True}
 
 
-def _answer_rates(samples: Sequence[Sample]) -> dict[str, Found]:
-    rows = {}
-    for model in _PACKED:
-        found = [sample for sample in samples if sample["model"] == model and "rate" in sample]
-        rates = {sample["at_once"]: sample["rate"] for sample in found}
-        if len(rates) < 2:
-            rows[f"packed_{model}"] = Found(n=0)
-            continue
-        best = max(rates, key=lambda count: rates[count])
-        note = f"{best} at once, {'MPS' if found[-1]['has_mps'] else 'no MPS'}"
-        rows[f"packed_{model}"] = Found(measured=rates[best] / rates[1], note=note, facts={"rates": rates})
-    return rows
+def compare_rates(rates: Mapping[int, float], how: str) -> Found:
+    """The best of the ``rates`` by how many ran at once, over that of one at a time."""
+    if len(rates) < 2:
+        return Found(n=0)
+    best = max(rates, key=lambda count: rates[count])
+    return Found(measured=rates[best] / rates[1], note=f"{best} at once, {how}", facts={"rates": dict(rates)})
 
 
 def _endings(executor: ProcessExecutor, tasks: list[TrialTask]) -> list[Ending]:
@@ -165,64 +149,51 @@ def images_folder(archive: Path = ARCHIVE) -> Path:
 
 _NUM_TRIALS = 60
 _SWEEP = "from sweep.cli import main; main()"  # the command, wherever it is installed
-_LOOK_SECONDS = 0.5
 _SEARCH_SHARE = 0.6  # of the time; the rest is for fresh seeds, without which nothing is named
 _REPORT_SECONDS = 40.0  # for the last steps and the report
 _READ_SECONDS = 20.0  # for reading what was recorded
-_ROWS = ("study_trials", "study_minutes", "study_answer", "study_page", "study_busy", "study_training")
 
 
-def _run_study(job: Job) -> Iterator[Sample]:
+def _run_study(job: Job) -> Iterator[Rows]:
     """``sweep run cifar10_resnet`` with real images, two passes over them a trial, its answer and its page, which is
-    copied to ``job.page``. A study that was cut short begins anew."""
+    copied to ``job.page``."""
     name = "quickstart" if job.setting.is_tiny else "cifar10_resnet"
     with tempfile.TemporaryDirectory() as root:
         command = _make_command(name, root, job)
         print(" ".join(command), flush=True)
-        began = time.monotonic()
-        with _watched(str(job.setting.device)) as looks, subprocess.Popen(command) as process:
+        monitor, began = Monitor(make_source), time.perf_counter()
+        monitor.begin(0, list_nvml_names(str(job.setting.device))[:1])
+        with contextlib.closing(monitor), subprocess.Popen(command) as process:
             try:
                 process.wait(timeout=max(1.0, job.seconds_left - _READ_SECONDS))
             except subprocess.TimeoutExpired:  # as by Ctrl-C
                 process.send_signal(signal.SIGINT)
                 process.wait()
-        code = process.returncode
-        seconds = time.monotonic() - began
+            ended = time.perf_counter()
+            busy = monitor.end(0, [(began, ended)]).measurements.get("gpu_utilization")
         folder = Path(root) / name
         if not (folder / "study.sqlite").is_file():
-            raise RuntimeError(f"sweep run ended with exit code {code} and no records")
+            raise RuntimeError(f"sweep run ended with exit code {process.returncode} and no records")
         page = folder / "report.html"
         if page.is_file() and job.page:
             shutil.copy(page, job.page)
-        found = {"study": name, "seconds": seconds, "exit_code": code, "looks": looks}
-        yield {**found, **_read_study(folder), "page_bytes": page.stat().st_size if page.is_file() else 0}
-
-
-def _answer_study(samples: Sequence[Sample]) -> dict[str, Found]:
-    if not samples:
-        return {name: Found(n=0) for name in _ROWS}
-    last = samples[-1]
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in last["outcomes"].items())
-    note = f"{last['study']}, exit code {last['exit_code']}; {outcomes}"
-    looks, training = last["looks"], last["training_utilization"]
-    return {
-        "study_trials": Found(measured=last["num_search"], note=note),
-        "study_minutes": Found(measured=last["seconds"] / 60, note=f"{last['trial_seconds'] / 60:.3g} in trials"),
-        "study_answer": Found(measured=len(last["uses"]), note=", ".join(last["uses"])),
-        "study_page": Found(measured=int(last["page_bytes"] > 0), note=f"{last['page_bytes'] / 1e6:.1f} MB"),
-        "study_busy": Found(measured=mean(looks) if looks else None, n=len(looks)),
-        "study_training": Found(measured=median(training) if training else None, n=len(training)),
-    }
-
-
-def _read_study(folder: Path) -> Sample:
-    trials = load_frames(folder).trials
-    uses = [use for use, found in as_document(recommend(folder))["uses"].items() if found.get("config")]
-    return {
-        "outcomes": {str(outcome): int(count) for outcome, count in trials["outcome"].value_counts().items()},
-        "num_search": int((trials["phase"] == "search").sum()), "trial_seconds": float(trials["total_seconds"].sum()),
-        "training_utilization": [float(value) for value in trials["gpu_utilization"].dropna()], "uses": uses,
-    }  # fmt: skip
+        page_bytes = page.stat().st_size if page.is_file() else 0
+        trials = load_frames(folder).trials
+        uses = [use for use, found in as_document(recommend(folder))["uses"].items() if found.get("config")]
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in trials["outcome"].value_counts().items())
+        training = trials["gpu_utilization"].dropna().astype(float).tolist()
+        seconds_in_trials = float(trials["total_seconds"].sum())
+        yield {
+            "study_trials": Found(
+                measured=int((trials["phase"] == "search").sum()),
+                note=f"{name}, exit code {process.returncode}; {outcomes}",
+            ),
+            "study_minutes": Found(measured=(ended - began) / 60, note=f"{seconds_in_trials / 60:.3g} in trials"),
+            "study_answer": Found(measured=len(uses), note=", ".join(uses)),
+            "study_page": Found(measured=int(page_bytes > 0), note=f"{page_bytes / 1e6:.1f} MB"),
+            "study_busy": Found(measured=busy),
+            "study_training": Found(measured=median(training) if training else None, n=len(training)),
+        }
 
 
 def _make_command(name: str, root: str, job: Job) -> list[str]:
@@ -237,30 +208,6 @@ def _make_command(name: str, root: str, job: Job) -> list[str]:
     return [*command, *(part for key, value in values.items() for part in ("--set", f"{key}={value}"))]
 
 
-@contextmanager
-def _watched(device: str) -> Iterator[list[float]]:
-    """Shares of the time in which the device did anything; none where it does not say."""
-    looks: list[float] = []
-    ended = threading.Event()
-
-    def look_on(read: Callable[[], Any]) -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            value = read().utilization
-            if value is not None:
-                looks.append(value)
-
-    source = make_source(list_nvml_names(device)[0])
-    watcher = threading.Thread(target=look_on, args=(source.read,), daemon=True)
-    watcher.start()
-    try:
-        yield looks
-    finally:
-        ended.set()
-        watcher.join(timeout=5.0)
-        source.close()
-
-
-MEASURES = SPEED_MEASURES | {
-    "tests": Measure(_run_tests, count_failed), "recipe": Measure(collect_trainings, answer_recipe),
-    "packed": Measure(_collect_rates, _answer_rates), "study": Measure(_run_study, _answer_study),
+MEASURES: dict[str, Measure] = SPEED_MEASURES | {
+    "tests": _run_tests, "recipe": measure_recipe, "packed": _measure_packed, "study": _run_study,
 }  # fmt: skip

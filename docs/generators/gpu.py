@@ -10,15 +10,14 @@ from generators.markdown import table
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # the benchmarks are no part of what is installed
 
-from benchmarks.gpu.plan import PIECES  # noqa: E402
-from benchmarks.gpu.sheet import list_rows  # noqa: E402
+from benchmarks.gpu.sheet import PIECES, list_rows  # noqa: E402
 
 RESULTS = ROOT / "benchmarks/results"
 
 
 def gpu(folder: Path = RESULTS) -> str:
-    """A row for every question, by the newest file of each device in ``folder``; rehearsals are no results."""
-    documents = _newest_by_device(folder) or [{"pieces": {}, "device": "", "date": "", "is_rehearsal": False}]
+    """A row for every question, by the file of each device in ``folder``; rehearsals are no results."""
+    documents = _read_devices(folder) or [{"pieces": {}, "device": "", "date": "", "is_rehearsal": False}]
     rows = []
     for document in documents:
         where = ", ".join(filter(None, (document["device"], document["date"])))
@@ -31,7 +30,7 @@ def gpu(folder: Path = RESULTS) -> str:
 
 def gpu_state(folder: Path = RESULTS) -> str:
     """One sentence on where times were measured."""
-    devices = [f"{document['device']} ({document['date']})" for document in _newest_by_device(folder)]
+    devices = [f"{document['device']} ({document['date']})" for document in _read_devices(folder)]
     if not devices:
         return "**Measured where:** on CPUs only. No GPU path has been timed yet."
     return f"**Measured where:** on CPUs, and on {', '.join(devices)}."
@@ -43,10 +42,5 @@ def gpu_pieces() -> str:
     return table(("piece", "estimate", "because", "in a rehearsal on a CPU"), rows)
 
 
-def _newest_by_device(folder: Path) -> list[dict[str, Any]]:
-    newest: dict[str, dict[str, Any]] = {}
-    for path in sorted(folder.glob("gpu-*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["date"] >= newest.get(document["device"], document)["date"]:
-            newest[document["device"]] = document
-    return list(newest.values())
+def _read_devices(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("gpu-*.json"))]

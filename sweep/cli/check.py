@@ -373,7 +373,6 @@ _REMEDIES = {
     "allocator_retries": "a smaller batch.micro",
     "other_process": f"end the other process or choose another device by --on, {_AGAIN}",
     "throttled": f"better cooling, or a lower power limit that holds, {_AGAIN}",
-    "clock_drift": f"fix the clocks, or give the device a warm-up, {_AGAIN}",
 }
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sweep.search.session import Options
     from sweep.search.single import ProbeReport
 
+
 _MAX_SIZES = 16  # micro batches shown one by one
 _MICRO = "batch.micro"
 
@@ -167,8 +168,6 @@ def _print_forecast(base: _Case, document: dict[str, Any], space: list[_Case]) -
             rows.append((case.name, join_settings(case.values), f"{figures['steps_per_epoch']:,}", peak))
         print_table(rows, ("", "configuration", "steps per epoch", "peak memory"))
     print_lines(["These are peaks of training steps; the batch of an evaluation is set so that it requires no more."])
-    if unmeasured := max(case.estimate.unmeasured_operations for case in (base, *space)):
-        print_lines([f"unmeasured operations: {unmeasured}; their scratch memory is not included."])
 
 
 # ---------------------------------------------------------------------- what is measured

@@ -46,7 +46,7 @@ class MonitoredExecutor(ExecutorWrapper):
     def stop(self, number: int) -> None:
         super().stop(number)
         self._unidentified.discard(number)
-        self._monitor.drop(number)
+        self._monitor.end(number)
 
     def close(self) -> None:
         self._monitor.close()

@@ -8,13 +8,13 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple, TypeVar, final, get_args
 
-from sweep.measurement.quality import find_undisturbed
+from sweep.measurement.quality import StepWindow, select_undisturbed
 
 Item = TypeVar("Item")
 # Every second of a trial is one of these. "compile" is what torch.compile and the recording of CUDA graphs take;
@@ -23,16 +23,6 @@ Phase = Literal["setup", "compile", "memory", "warmup", "data_wait", "step", "ev
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _SPAN_GAP_SECONDS = 0.05  # windows that follow one another so closely are one span of training
 _TASKS = Path("/proc/self/task")
-
-
-class StepWindow(NamedTuple):
-    """Several optimizer steps between two synchronizations of the device."""
-
-    seconds: float
-    num_steps: int
-    samples: int
-    is_full: bool  # every step took a whole global batch
-    waited: float | None = None  # seconds without a processor; None where they are not known
 
 
 class Moments(NamedTuple):
@@ -65,7 +55,7 @@ class Ledger:
         self._earlier_seconds = 0.0  # of attempts before this one
         self._window_began: float | None = None  # while one is open
         self._waits: list[tuple[Any, Any]] = []  # moments between which the open window waited for data
-        self._meter = WaitMeter()
+        self._before: dict[int, float] = {}  # the waits for processors when the open window began
 
     @contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
@@ -82,7 +72,7 @@ class Ledger:
         self.synchronize()
         self._waits = []
         began = time.perf_counter()
-        self._meter.begin()
+        self._before = read_waits()
         self._window_began = time.perf_counter()
         self.seconds["diagnostics"] += self._window_began - began
 
@@ -96,7 +86,7 @@ class Ledger:
         self.spans.append((span_begin, begin + elapsed))
         self._window_began = None
         began = time.perf_counter()
-        waited = self._meter.end()
+        waited = find_longest_wait(self._before, read_waits())
         self.seconds["diagnostics"] += time.perf_counter() - began
         wait = min(sum(self.moments.between(begin, end) for begin, end in self._waits), elapsed)
         self._waits = []
@@ -158,7 +148,7 @@ class Ledger:
 
     def even_step_seconds(self) -> list[float]:
         """Time of a step in each window of steps of the usual size, data wait included, in the order of time."""
-        return [window.seconds / window.num_steps for window in self.even_windows]
+        return [window.step_seconds for window in self.even_windows]
 
     def step_seconds(self) -> float:
         """The median time of a step over the windows, data wait included; NaN without a window.
@@ -167,7 +157,7 @@ class Ledger:
         the training down.
         """
         windows = select_undisturbed(self.full_windows)
-        return median(window.seconds / window.num_steps for window in windows) if windows else math.nan
+        return median(window.step_seconds for window in windows) if windows else math.nan
 
     def state_dict(self) -> dict[str, Any]:
         windows = [list(window) for window in self.windows]
@@ -185,44 +175,10 @@ class Ledger:
         return 0.0 if self._window_began is None else time.perf_counter() - self._window_began
 
 
-def select_undisturbed(windows: list[StepWindow]) -> list[StepWindow]:
-    """The windows without waiting for processors where the waiting lengthened the steps, otherwise all."""
-    is_used = find_undisturbed(*list_times(windows))
-    return [window for window, used in zip(windows, is_used, strict=True) if used]
-
-
-def list_times(windows: Sequence[StepWindow]) -> tuple[list[float], list[int], list[float | None]]:
-    """Seconds, steps and seconds of waiting of each window."""
-    return (
-        [window.seconds for window in windows],
-        [window.num_steps for window in windows],
-        [window.waited for window in windows],
-    )
-
-
-@final
-class WaitMeter:
-    """Measures how long this thread and the threads of native libraries wait for a processor, by the kernel's scheduler
-    statistics. Other Python threads do not count: the training does not wait for them at each step.
-    """
-
-    def __init__(self) -> None:
-        self._before: dict[int, float] = {}
-
-    def begin(self) -> None:
-        self._before = _read_waits()
-
-    def end(self) -> float | None:
-        """Seconds since :meth:`begin` that the thread which waited most was ready to run and had no processor; None
-        where the kernel does not count them."""
-        after = _read_waits()
-        if threading.get_native_id() not in after or not self._before:
-            return None
-        return max(waited - self._before.get(number, 0.0) for number, waited in after.items())
-
-
-def _read_waits() -> dict[int, float]:
-    """Seconds of waiting since each thread began, by its number."""
+def read_waits() -> dict[int, float]:
+    """Seconds that this thread and the threads of native libraries have waited for a processor since they began, by
+    their numbers, as the kernel's scheduler counts them; empty where it does not. Other Python threads are left out,
+    because the training does not wait for them at each step."""
     waits = {}
     others = {thread.native_id for thread in threading.enumerate()} - {threading.get_native_id()}
     try:
@@ -239,3 +195,11 @@ def _read_waits() -> dict[int, float]:
         if int(running):  # without statistics all numbers are 0
             waits[number] = int(waited) / 1e9
     return waits
+
+
+def find_longest_wait(before: dict[int, float], after: dict[int, float]) -> float | None:
+    """Seconds between two readings in which the thread that waited most was ready to run and had no processor; None
+    where they are not known."""
+    if threading.get_native_id() not in after or not before:
+        return None
+    return max(waited - before.get(number, 0.0) for number, waited in after.items())

@@ -3,6 +3,8 @@
 import importlib.metadata
 import os
 import platform
+import shutil
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +28,6 @@ _MAX_SETTLING_SECONDS = 1.0
 _SETTLED = 0.02  # by which share readings of a settled clock differ
 _REFERENCE_SECONDS = 0.06  # several time slices of a scheduler, so that their mean describes the machine
 _PACKAGES = ("torch", "torchvision", "optuna", "numpy", "batch-sweep")
-_OWN_CHECKOUT = Path(__file__).resolve().parents[2]
 _VARIABLE_PREFIXES = ("CUDA_", "OMP_", "GOMP_", "MKL_", "PYTORCH_")  # the whole environment holds secrets
 
 
@@ -238,8 +239,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "platform": platform.platform(),
         "versions": {name: _find_version(name) for name in _PACKAGES},
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLE_PREFIXES)},
-        "git_commit": _git_commit(_OWN_CHECKOUT),
-        "project_commit": _git_commit(_find_checkout(Path.cwd())),
+        "project_commit": _find_commit(Path.cwd()),  # the user works there: it has the study file or the plug-in
     }
 
 
@@ -253,29 +253,10 @@ def _find_version(name: str) -> str:
         return ""
 
 
-def _find_checkout(folder: Path) -> Path | None:
-    # The user works in it: it has the study file or the plug-in.
-    return next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)
-
-
 @cache
-def _git_commit(checkout: Path | None) -> str:
-    # The commit is read from the files, because a subprocess takes too long. An installed package has none.
-    if checkout is None:
-        return ""
-    git = checkout / ".git"
+def _find_commit(folder: Path) -> str:
+    command = [shutil.which("git") or "git", "-C", str(folder), "rev-parse", "HEAD"]
     try:
-        if git.is_file():  # of a worktree or a submodule
-            git = (checkout / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()).resolve()
-        head = (git / "HEAD").read_text(encoding="utf-8").strip()
-        if not head.startswith("ref: "):
-            return head
-        reference = head.removeprefix("ref: ")
-        shared = git / "commondir"  # a worktree shares its branches with its main checkout
-        common = (git / shared.read_text(encoding="utf-8").strip()).resolve() if shared.is_file() else git
-        if (common / reference).is_file():
-            return (common / reference).read_text(encoding="utf-8").strip()
-        packed = (common / "packed-refs").read_text(encoding="utf-8").splitlines()
-        return next((line.split()[0] for line in packed if line.endswith(f" {reference}")), "")
-    except OSError:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):  # no git, or no repository
         return ""

@@ -15,6 +15,7 @@ two halves are measured by two more backward passes, which do not change the tra
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, final
 
 import torch
@@ -59,32 +60,30 @@ def estimate_moments(micro_squares: Sequence[float], micro_sizes: Sequence[int],
 
 
 @final
+@dataclass
 class NoiseScale:
     """Bias-corrected running averages of the moments over the last steps, and their sums over all steps."""
 
-    def __init__(self, decay: float = _DECAY) -> None:
-        self._decay = decay
-        self._weight = 0.0
-        self._squared_gradient = 0.0
-        self._noise_trace = 0.0
-        self._sums = NoiseMoments(0.0, 0.0)
-        self.num_steps = 0  # measured
+    decay: float = _DECAY
+    weight: float = 0.0
+    square: float = 0.0
+    trace: float = 0.0
+    square_sum: float = 0.0
+    trace_sum: float = 0.0
+    num_steps: int = 0  # measured
 
     def add(self, moments: NoiseMoments) -> None:
         self.num_steps += 1
-        self._sums = NoiseMoments(
-            self._sums.squared_gradient + moments.squared_gradient, self._sums.noise_trace + moments.noise_trace
-        )
-        rest = 1.0 - self._decay
-        self._weight = self._decay * self._weight + rest
-        self._squared_gradient = self._decay * self._squared_gradient + rest * moments.squared_gradient
-        self._noise_trace = self._decay * self._noise_trace + rest * moments.noise_trace
+        self.square_sum += moments.squared_gradient
+        self.trace_sum += moments.noise_trace
+        rest = 1.0 - self.decay
+        self.weight = self.decay * self.weight + rest
+        self.square = self.decay * self.square + rest * moments.squared_gradient
+        self.trace = self.decay * self.trace + rest * moments.noise_trace
 
     @property
     def averages(self) -> NoiseMoments | None:
-        if not self._weight:
-            return None
-        return NoiseMoments(self._squared_gradient / self._weight, self._noise_trace / self._weight)
+        return NoiseMoments(self.square / self.weight, self.trace / self.weight) if self.weight else None
 
     @property
     def value(self) -> float | None:
@@ -94,28 +93,17 @@ class NoiseScale:
     @property
     def run_value(self) -> float | None:
         """tr(S) / |G|^2 in samples of all steps, each of which counts once; None while the sums are not positive."""
-        return _ratio(self._sums)
+        return _ratio(NoiseMoments(self.square_sum, self.trace_sum))
 
     def is_at_least(self, samples: int) -> bool:
         """Whether tr(S) >= ``samples`` |G|^2, where a negative estimate of |G|^2 counts as 0.
 
         Such an estimate has no ratio, but is the case of much noise. False while too few steps are averaged.
         """
-        if self.averages is None or self._weight < _LEAST_WEIGHT:
+        if self.averages is None or self.weight < _LEAST_WEIGHT:
             return False
         square, trace = self.averages
         return trace > 0 and trace >= samples * max(square, 0.0)
-
-    def state_dict(self) -> dict[str, Any]:
-        last = {"weight": self._weight, "square": self._squared_gradient, "trace": self._noise_trace}
-        sums = {"square_sum": self._sums.squared_gradient, "trace_sum": self._sums.noise_trace}
-        return {**last, **sums, "num_steps": self.num_steps}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._weight, self._squared_gradient = state["weight"], state["square"]
-        self._noise_trace = state["trace"]
-        self._sums = NoiseMoments(state["square_sum"], state["trace_sum"])
-        self.num_steps = state["num_steps"]
 
 
 def _ratio(moments: NoiseMoments) -> float | None:
@@ -202,36 +190,23 @@ class NoiseMeter:
         # The first steps are not typical, so measuring begins later.
         self._until_window, self._until_halves, self._largest = self._windows_every // 2, self._halves_every // 2, 0
 
-    def value(self) -> float | None:
-        """The noise scale in samples, averaged over the last steps, or None. Waits for the device."""
-        self._take()
-        return self._scale.value
-
-    def run_value(self) -> float | None:
-        """The noise scale in samples of the whole training so far, or None. Waits for the device."""
-        self._take()
-        return self._scale.run_value
-
-    def num_measured(self) -> int:
-        """How many steps were measured. Waits for the device."""
-        self._take()
-        return self._scale.num_steps
-
-    def is_at_least(self, samples: int) -> bool:
-        """Whether the noise scale is known to be at least ``samples`` (:meth:`NoiseScale.is_at_least`). Waits for the
-        device."""
-        self._take()
-        return self._scale.is_at_least(samples)
+    def read(self) -> NoiseScale:
+        """The noise scale of all steps that were measured so far. Waits for the device."""
+        for squares, sizes in self._waiting:
+            *small, whole = squares.tolist()
+            if all(map(math.isfinite, (*small, whole))):  # else the step has overflowed and is skipped
+                self._scale.add(estimate_moments(small, sizes, whole))
+        self._waiting = []
+        return self._scale
 
     def state_dict(self) -> dict[str, Any]:
         """The averages, and the positions in the intervals."""
-        self._take()
         due = {"until_window": self._until_window, "until_halves": self._until_halves, "largest": self._largest}
-        return {**self._scale.state_dict(), **due}
+        return {"scale": asdict(self.read()), **due}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reset()
-        self._scale.load_state_dict(state)
+        self._scale = NoiseScale(**state["scale"])
         self._until_window, self._until_halves = state["until_window"], state["until_halves"]
         self._largest = state["largest"]
 
@@ -253,14 +228,7 @@ class NoiseMeter:
     def _keep(self, squares: Sequence[Tensor], sizes: list[int]) -> None:
         self._waiting.append((torch.stack(list(squares)), sizes))
         if len(self._waiting) >= _MAX_WAITING:
-            self._take()
-
-    def _take(self) -> None:
-        for squares, sizes in self._waiting:
-            *small, whole = squares.tolist()
-            if all(map(math.isfinite, (*small, whole))):  # else the step has overflowed and is skipped
-                self._scale.add(estimate_moments(small, sizes, whole))
-        self._waiting = []
+            self.read()
 
 
 def _square(gradients: Iterable[Tensor]) -> Tensor:

@@ -1,9 +1,8 @@
-"""The machine's memory and storage, as the Linux kernel describes them, and a limit for this process.
+"""The machine's memory, as the Linux kernel describes it, and a limit for this process.
 
 Imports no torch.
 """
 
-import os
 import resource
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import psutil
 
 _OTHER_DATA_BYTES = 512 << 20  # of a training, not in tensors: stacks of threads, images in queues, the measurement
 _GROUP = Path("/sys/fs/cgroup")
-_BLOCK_DEVICES, _MOUNTS = Path("/sys/dev/block"), Path("/proc/self/mountinfo")
-_STORAGE = {"0": "solid-state disk", "1": "rotational disk"}
 
 
 def measure_available_bytes() -> int:
@@ -48,36 +45,3 @@ def _read(file: Path) -> str:
 
 def _find_field(text: str, name: str) -> int:
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(name)), 0)
-
-
-def name_storage(folder: Path, block_devices: Path = _BLOCK_DEVICES, mounts: Path = _MOUNTS) -> str:
-    """``solid-state disk`` or ``rotational disk`` where the kernel knows the device of ``folder``, or of its nearest
-    parent that exists; otherwise its file system, such as ``tmpfs``, ``nfs4`` or ``overlay``; "" for neither.
-
-    A virtual machine's disk is what its host declares it to be.
-    """
-    path = folder.absolute()
-    try:
-        number = next(parent for parent in (path, *path.parents) if parent.exists()).stat().st_dev
-        device = f"{os.major(number)}:{os.minor(number)}"
-        return _read_disk(block_devices / device) or _find_file_system(device, mounts)
-    except (OSError, StopIteration):
-        return ""
-
-
-def _read_disk(device: Path) -> str:
-    # A partition has no queue of its own: the disk, which has it, is one folder above.
-    for folder in (device, device.resolve().parent):
-        path = folder / "queue" / "rotational"
-        if path.is_file():
-            return _STORAGE.get(path.read_text(encoding="ascii").strip(), "")
-    return ""
-
-
-def _find_file_system(device: str, mounts: Path) -> str:
-    # A line by proc(5): "36 35 98:0 /root /mount options - ext3 /dev/root options".
-    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
-        mount, _, system = line.partition(" - ")
-        if mount.split()[2:3] == [device] and system:
-            return system.split()[0]
-    return ""

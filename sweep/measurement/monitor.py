@@ -9,13 +9,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -30,32 +28,16 @@ _INTERVAL_SECONDS = 0.5
 _LATEST = 4  # readings of a live value
 _MAX_READINGS = 20_000  # of one trial on one device, about three hours; then every second one is dropped
 _READINGS_PER_TREE = 4
-_MAX_FREQUENCIES = 4  # processors whose frequency is read: a file each
-_FREQUENCY = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
 _MIN_READINGS = 2  # in training; fewer are no summary
 _MIN_SHARE = 0.5  # of the time between two readings that must be training
 _MIN_SECONDS = 1.0  # between readings, from which a mean load is one
 _BUSY = 0.1  # share of the cores that others use
 _THROTTLED = 0.05  # of the readings
-_SLOW_CLOCK = 0.8  # of the highest
-_CLOCK_DRIFT = 0.1  # of the median clock, between the first and the last third
-_MIN_CLOCKS = 6
 _FOREIGN_BYTES = 2 << 30  # more than the driver itself holds
 
-# The library's bits for why a clock is below its highest, by their names in ``SensorReading.slow_reasons``.
-_REASONS = {
-    0x1: "idle",
-    0x2: "application_clocks",
-    0x4: "power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal",
-    0x40: "hw_thermal",
-    0x80: "power_brake",
-    0x100: "display_clocks",
-}
-_THROTTLING = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
-_USUAL = frozenset(_REASONS.values()) - _THROTTLING  # they hold for every trial alike
+# The library's bits for hardware slowdown, heat by software and by hardware, and a lack of power. Other reasons why a
+# clock is below its highest, such as idleness or a power cap, hold for every trial alike.
+_THROTTLING = 0x8 | 0x20 | 0x40 | 0x80
 _log = logging.getLogger(__name__)
 
 
@@ -71,9 +53,7 @@ class SensorReading:
     power_watts: float | None = None
     energy_joules: float | None = None  # a counter
     temperature_celsius: float | None = None
-    clock_hertz: float | None = None
-    max_clock_hertz: float | None = None
-    slow_reasons: frozenset[str] | None = None  # why the clock is below its highest
+    is_throttled: bool | None = None  # for heat or lack of power
     num_others: int | None = None  # processes of other programs on the device
     other_memory_bytes: int | None = None  # in use on the device, by other programs
     busy_seconds: float | None = None  # a counter: of all cores, by any process
@@ -112,11 +92,10 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
         "energy_joules": counted[0] * sum(end - begin for begin, end in spans) if counted else None,
         "temperature_celsius": _combine(inside, "temperature_celsius", np.max),
     }
-    foreign_bytes = _combine(inside, "other_memory_bytes", np.median)
+    foreign_bytes, throttled = _combine(inside, "other_memory_bytes", np.median), _list_values(inside, "is_throttled")
     raised = {
         "other_process": any(_list_values(inside, "num_others")) or (foreign_bytes or 0.0) >= _FOREIGN_BYTES,
-        "throttled": _is_throttled(inside),
-        "clock_drift": _is_clock_drifting(inside),
+        "throttled": sum(throttled) > 0 and sum(throttled) >= _THROTTLED * len(throttled),
         BUSY_HOST: load is not None and load >= _BUSY,
     }
     return DeviceSummary(
@@ -181,28 +160,6 @@ def _load_by_others(steps: Sequence[tuple[SensorReading, SensorReading]]) -> flo
     return max(0.0, rates[0] - rates[1]) / steps[0][0].num_processors if rates else None
 
 
-def _is_throttled(inside: Sequence[SensorReading]) -> bool:
-    reasons = [reading.slow_reasons for reading in inside if reading.slow_reasons is not None]
-    slowed = sum(bool(reason & _THROTTLING) for reason in reasons)
-    return slowed > 0 and slowed >= _THROTTLED * len(reasons)
-
-
-def _is_clock_drifting(inside: Sequence[SensorReading]) -> bool:
-    clocked = [reading for reading in inside if reading.clock_hertz and "idle" not in (reading.slow_reasons or ())]
-    if len(clocked) < _MIN_CLOCKS:
-        return False
-    clocks = np.array([reading.clock_hertz for reading in clocked], dtype=np.float64)
-    third = len(clocks) // 3
-    change = abs(float(np.median(clocks[-third:])) - float(np.median(clocks[:third])))
-    # A clock may also be far below its highest all the time, mostly for no reason that applies to every trial.
-    slow = [
-        reading.clock_hertz < _SLOW_CLOCK * reading.max_clock_hertz and not (reading.slow_reasons or set()) & _USUAL
-        for reading in clocked
-        if reading.clock_hertz and reading.max_clock_hertz
-    ]
-    return change >= _CLOCK_DRIFT * float(np.median(clocks)) or sum(slow) > len(slow) / 2
-
-
 # ---------------------------------------------------------------------- the thread that reads
 
 
@@ -213,8 +170,7 @@ class SensorSource(ABC):
     def read(self) -> SensorReading:
         """The present values; None where one cannot be read."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Releases the sensors."""
 
 
@@ -247,17 +203,13 @@ class Monitor:
         shares = _list_values(latest, "utilization")
         return sum(shares) / len(shares) if shares else None
 
-    def end(self, number: int, spans: Sequence[Span]) -> DeviceSummary:
+    def end(self, number: int, spans: Sequence[Span] = ()) -> DeviceSummary:
         """Ends the monitoring of trial ``number``; its summary over ``spans``, in which it trained."""
         with self._lock:
             watch = self._watches.pop(number, None)
         if watch is None or not spans:
             return DeviceSummary()
         return merge_summaries([summarize_readings(readings, spans) for readings in watch.values()])
-
-    def drop(self, number: int) -> None:
-        with self._lock:
-            self._watches.pop(number, None)
 
     def close(self) -> None:
         self._closed.set()
@@ -319,14 +271,10 @@ class HostSource(SensorSource):
     def read(self) -> SensorReading:
         return SensorReading(
             at=time.perf_counter(),
-            clock_hertz=self._frequency(),
             busy_seconds=self._busy_seconds(),
             own_busy_seconds=self._own_seconds(),
             num_processors=len(self._processors),
         )
-
-    def close(self) -> None:
-        return
 
     def _busy_seconds(self) -> float | None:
         # "Steal" time, which the host of a virtual machine takes, counts as used by others. The kernel includes the
@@ -349,13 +297,6 @@ class HostSource(SensorSource):
             except psutil.Error:  # it has just ended
                 continue
         return total
-
-    def _frequency(self) -> float | None:
-        files = [Path(_FREQUENCY.format(number)) for number in self._processors[:_MAX_FREQUENCIES]]
-        try:
-            return sum(1000.0 * float(file.read_text()) for file in files) / len(files)
-        except (OSError, ValueError):  # absent in a virtual machine
-            return None
 
 
 # ---------------------------------------------------------------------- the sensors of a GPU, by NVIDIA's library
@@ -381,52 +322,24 @@ def query_nvml(query: Callable[[Any], Value]) -> Value | None:
 @cache
 def read_driver_version() -> str:
     """Version of NVIDIA's driver, or ``""``."""
-    return query_nvml(lambda nvml: _decode(nvml.nvmlSystemGetDriverVersion())) or ""
+    return query_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion())) or ""
 
 
 def find_gpu(library: Any, entry: str) -> Any:
     """The library's handle of a GPU, by its number in the order of the bus or by its UUID (``GPU-...``; ``MIG-...`` for
-    a part of one). As much of a UUID as is unambiguous suffices, as for CUDA.
+    a part of one).
 
     Raises:
         Exception: the library's own, when it does not know the device.
     """
-    if entry.isdigit():
-        return library.nvmlDeviceGetHandleByIndex(int(entry))
-    try:
-        return library.nvmlDeviceGetHandleByUUID(entry)
-    except Exception:  # an abbreviated one, or torch's name of a part
-        start = _strip_kind(entry)
-        handles = [handle for handle, uuid in _list_gpus(library) if _strip_kind(uuid).startswith(start)]
-        if len(handles) != 1:
-            raise
-        return handles[0]
-
-
-def _list_gpus(library: Any) -> Iterator[tuple[Any, str]]:
-    # Where a GPU is divided, its parts follow it.
-    for index in range(library.nvmlDeviceGetCount()):
-        device = library.nvmlDeviceGetHandleByIndex(index)
-        handles = [device]
-        with suppress(Exception):  # most GPUs cannot be divided
-            for part in range(library.nvmlDeviceGetMaxMigDeviceCount(device)):
-                with suppress(Exception):  # not every position is taken
-                    handles.append(library.nvmlDeviceGetMigDeviceHandleByIndex(device, part))
-        for handle in handles:
-            yield handle, read_uuid(library, handle)
+    return (
+        library.nvmlDeviceGetHandleByIndex(int(entry)) if entry.isdigit() else library.nvmlDeviceGetHandleByUUID(entry)
+    )
 
 
 def read_uuid(library: Any, handle: Any) -> str:
     """The whole UUID of a GPU of the library."""
-    return _decode(library.nvmlDeviceGetUUID(handle))
-
-
-def _decode(text: object) -> str:
-    return text.decode() if isinstance(text, bytes) else str(text)  # older libraries give bytes
-
-
-def _strip_kind(uuid: str) -> str:
-    return uuid.removeprefix("MIG-").removeprefix("GPU-")
+    return str(library.nvmlDeviceGetUUID(handle))
 
 
 def read_power_limit(uuid: str) -> float:
@@ -477,11 +390,10 @@ class NvmlSource(SensorSource):
             power_watts=self._query("power", lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1e3),
             energy_joules=self._query("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
             temperature_celsius=self._query("temperature", self._temperature),
-            clock_hertz=self._query("clock", lambda: 1e6 * nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
-            max_clock_hertz=self._query(
-                "highest clock", lambda: 1e6 * nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)
+            # the older name of the call, which older libraries have as well
+            is_throttled=self._query(
+                "clock reasons", lambda: bool(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device) & _THROTTLING)
             ),
-            slow_reasons=self._query("clock reasons", self._slow_reasons),
             num_others=num_others,
             other_memory_bytes=None if memory is None or own_memory is None else memory - own_memory,
         )
@@ -491,11 +403,6 @@ class NvmlSource(SensorSource):
 
     def _temperature(self) -> float:
         return float(self._library.nvmlDeviceGetTemperature(self._device, self._library.NVML_TEMPERATURE_GPU))
-
-    def _slow_reasons(self) -> frozenset[str]:
-        # The older name of the call, which older libraries have as well.
-        bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device)
-        return frozenset(name for bit, name in _REASONS.items() if bits & bit)
 
     def _processes(self) -> tuple[int, int | None]:
         # The number of other programs' processes, and the bytes of this program's. In a container the ids may be of

@@ -1,6 +1,7 @@
-"""Quality flags of a timing: how well its mean step time is known. Imports no torch."""
+"""The windows of a timing and their quality flags: how well the mean step time is known. Imports no torch."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,75 +26,80 @@ _NUM_BLOCKS = 8  # so that a phase of an eighth of the training, or longer, coun
 _T_QUANTILES = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
 
 
-def find_timing_flags(
-    seconds: Sequence[float],
-    steps: Sequence[int],
-    waited: Sequence[float | None],
-    num_steps: int,
-) -> tuple[str, ...]:
-    """The flags of a timing, by their names in :data:`sweep.records.quality.MEANINGS`.
+class StepWindow(NamedTuple):
+    """Several optimizer steps between two synchronizations of the device."""
 
-    ``seconds``, ``steps`` and ``waited`` (seconds without a processor) have an entry for each window of steps of one
-    size, in the order of time, without warm-up; ``num_steps`` is over all windows.
-    """
-    step_seconds = [took / count for took, count in zip(seconds, steps, strict=True)]
-    error = measure_time_error(seconds, steps, waited)
+    seconds: float
+    num_steps: int
+    samples: int
+    is_full: bool  # every step took a whole global batch
+    waited: float | None = None  # seconds without a processor; None where they are not known
+
+    @property
+    def step_seconds(self) -> float:
+        return self.seconds / self.num_steps
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is known that it has hardly waited."""
+        return self.waited is not None and self.waited <= _QUIET_WAIT * self.seconds
+
+
+def find_timing_flags(windows: Sequence[StepWindow], num_steps: int) -> tuple[str, ...]:
+    """The flags of a timing, by their names in :data:`sweep.records.quality.MEANINGS`, from ``windows`` of steps of one
+    size, in the order of time, without warm-up; ``num_steps`` is over all windows."""
+    step_seconds = [window.step_seconds for window in windows]
+    error = measure_time_error(windows)
     raised = {
-        FEW_STEPS: num_steps < MIN_STEPS or len(step_seconds) < MIN_WINDOWS,
-        SLOWED_BY_OTHERS: (measure_slowdown(seconds, steps, waited) or 0.0) > MAX_WAIT_SLOWDOWN,
-        PROCESSOR_WAIT: _has_waited_throughout(seconds, steps, waited),
+        FEW_STEPS: num_steps < MIN_STEPS or len(windows) < MIN_WINDOWS,
+        SLOWED_BY_OTHERS: (measure_slowdown(windows) or 0.0) > MAX_WAIT_SLOWDOWN,
+        PROCESSOR_WAIT: _has_waited_throughout(windows),
         UNCERTAIN_TIME: error is not None and error > MAX_TIME_ERROR,
-        "spread": len(step_seconds) >= MIN_WINDOWS and measure_relative_spread(step_seconds) >= MUCH,
-        "drift": len(step_seconds) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(step_seconds) >= MUCH,
+        "spread": len(windows) >= MIN_WINDOWS and _measure_relative_spread(step_seconds) >= MUCH,
+        "drift": len(windows) >= _MIN_DRIFT_WINDOWS and _measure_relative_drift(step_seconds) >= MUCH,
     }
     return tuple(name for name, is_raised in raised.items() if is_raised)
 
 
-def _has_waited_throughout(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> bool:
-    known = [(took, wait) for took, wait in zip(seconds, waited, strict=True) if wait is not None]
-    if not known or measure_slowdown(seconds, steps, waited) is not None:
+def _has_waited_throughout(windows: Sequence[StepWindow]) -> bool:
+    known = [(window.seconds, window.waited) for window in windows if window.waited is not None]
+    if not known or measure_slowdown(windows) is not None:
         return False  # the windows without waiting show what it cost
     return sum(wait for _, wait in known) > MUCH * sum(took for took, _ in known)
 
 
-def measure_slowdown(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> float | None:
+def measure_slowdown(windows: Sequence[StepWindow]) -> float | None:
     """The share by which the mean step time over all windows exceeds the mean over windows without waiting for
     processors that others used. None where the waiting is not known, or where fewer than eight windows had none."""
-    is_quiet = _find_quiet(seconds, waited)
-    if is_quiet.sum() < _MIN_QUIET_WINDOWS or not sum(seconds) > 0:
+    is_quiet = np.array([window.is_quiet for window in windows], dtype=np.bool_)
+    took, counts = _read_times(windows)
+    if is_quiet.sum() < _MIN_QUIET_WINDOWS or not took.sum() > 0:
         return None
-    took, counts = np.asarray(seconds, dtype=np.float64), np.asarray(steps, dtype=np.float64)
     quiet = took[is_quiet].sum() / counts[is_quiet].sum()
     return float(took.sum() / counts.sum() / quiet - 1.0)
 
 
-def find_undisturbed(
-    seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]
-) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """The windows that a step's time is taken from, shape ``[windows]``: the ones without waiting where waiting has
-    lengthened the mean by over the limit, otherwise all."""
-    if (measure_slowdown(seconds, steps, waited) or 0.0) > MAX_WAIT_SLOWDOWN:
-        return _find_quiet(seconds, waited)
-    return np.ones(len(seconds), dtype=np.bool_)
+def _read_times(windows: Sequence[StepWindow]) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+    # seconds and steps, shape [2, windows]
+    return np.array([(window.seconds, window.num_steps) for window in windows], dtype=np.float64).reshape(-1, 2).T
 
 
-def _find_quiet(
-    seconds: Sequence[float], waited: Sequence[float | None]
-) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    pairs = zip(seconds, waited, strict=True)
-    return np.array([wait is not None and wait <= _QUIET_WAIT * took for took, wait in pairs], dtype=np.bool_)
+def select_undisturbed(windows: Sequence[StepWindow]) -> list[StepWindow]:
+    """The windows that a step's time is taken from: the ones without waiting where waiting has lengthened the mean by
+    over the limit, otherwise all."""
+    is_slowed = (measure_slowdown(windows) or 0.0) > MAX_WAIT_SLOWDOWN
+    return [window for window in windows if window.is_quiet or not is_slowed]
 
 
-def measure_time_error(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> float | None:
+def measure_time_error(windows: Sequence[StepWindow]) -> float | None:
     """Half the width of the 95 % interval of the mean step time, as a share of it: the mean over all steps (of
-    :func:`find_undisturbed`), which a sum of seconds depends on. None for fewer windows than three.
+    :func:`select_undisturbed`), which a sum of seconds depends on. None for fewer windows than three.
 
     The variance is by the circular block bootstrap over the windows (Politis and Romano 1992), in closed form, so that
     equal windows have equal errors. Blocks are an eighth of the windows long: the load of a machine comes in phases,
     and windows of one phase are one observation. With so few blocks the quantile is Student's.
     """
-    is_used = find_undisturbed(seconds, steps, waited)
-    took, counts = (np.asarray(values, dtype=np.float64)[is_used] for values in (seconds, steps))
+    took, counts = _read_times(select_undisturbed(windows))
     if (num := len(took)) < MIN_WINDOWS or not took.sum() > 0:
         return None
     deviations = took - took.sum() / counts.sum() * counts  # from the mean; their sum is 0
@@ -113,13 +119,13 @@ def find_reference_flags(seconds: float, others: Sequence[float]) -> tuple[str, 
     return ("reference_drift",) if abs(seconds - usual) >= MUCH * usual else ()
 
 
-def measure_relative_spread(values: Sequence[float]) -> float:
+def _measure_relative_spread(values: Sequence[float]) -> float:
     """Interquartile range over the median, which single outliers do not affect."""
     low, middle, high = np.percentile(values, (25, 50, 75))
     return float((high - low) / middle) if middle > 0 else 0.0
 
 
-def measure_relative_drift(values: Sequence[float]) -> float:
+def _measure_relative_drift(values: Sequence[float]) -> float:
     """Difference of the medians of the first and the last third, over the median of all."""
     third = len(values) // 3
     middle = float(np.median(values))

@@ -88,16 +88,11 @@ class CostModel:
             # the shortest: in the process of the supervisor the first training loads the libraries for all
             self._launch_seconds = min(self._launch_seconds, probe.launch_seconds or 0.0)
 
-    def predict_seconds(self, config: TrialConfig) -> float | None:
-        """Seconds that a trial of ``config`` will take in all; None while nothing is known.
+    def predict(self, config: TrialConfig, *, read_test: bool = False) -> TrialCost | None:
+        """The cost of a trial of ``config``, None while nothing is known; ``read_test`` as in its task.
 
         With a target accuracy it is the longest training. A trial that is pruned, fails or is stopped takes less.
         """
-        cost = self.predict(config)
-        return cost.seconds if cost else None
-
-    def predict(self, config: TrialConfig, *, read_test: bool = False) -> TrialCost | None:
-        """The cost of a trial of ``config``; ``read_test`` as in its task."""
         group = derive_shape(config).group
         probes = self._find_probes(group)
         if not probes:

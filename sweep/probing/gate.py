@@ -96,27 +96,19 @@ class MemoryGate:
     def check(self, config: TrialConfig, *, may_predict: bool = True) -> Refusal | None:
         """None where ``config`` fits, finds its own micro batch, or cannot be predicted; without ``may_predict`` also
         where its shape was not predicted yet."""
-        if config.batch.is_auto:
-            return None
-        group = _find_group(config)
-        micro, is_new = config.micro_batch, group not in self._fitting
-        if micro <= self._fitting.get(group, 0):
+        group, micro = _find_group(config), config.micro_batch
+        if config.batch.is_auto or micro <= self._fitting.get(group, 0):
             return None
         if not may_predict and self.predicted(config) is None:
             return None
-        if is_new and self._largest > micro:
-            largest = self._predict_once(config, self._largest)
-            if largest is not None and self._is_within(config, largest):
-                self._fitting[group] = self._largest
-                return None
+        is_new, predicted = group not in self._fitting, None
         self._fitting.setdefault(group, 0)
-        predicted = self._predict_once(config, micro)
-        if predicted is None:
-            return None
-        if not self._is_within(config, predicted):
-            return Refusal(predicted, self.limit_bytes, self._resident(config))
-        self._fitting[group] = micro
-        return None
+        for size in (self._largest, micro) if is_new and self._largest > micro else (micro,):
+            predicted = self._predict_once(config, size)
+            if predicted is not None and self._is_within(config, predicted):
+                self._fitting[group] = size
+                return None
+        return None if predicted is None else Refusal(predicted, self.limit_bytes, self._resident(config))
 
     def learn(self, config: TrialConfig, ending: Ending) -> None:
         """Takes the ending of a trial into account: if it was refused and did fit, smaller ones are launched too."""

@@ -4,10 +4,12 @@ One optimizer step, equal to the warm-up step of a trial, is traced with fake te
 each operation that may be the peak is run once on zeros for its scratch memory.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
+from math import prod
 from types import TracebackType
 from typing import Any, NamedTuple, Self, cast, final
 
@@ -23,7 +25,7 @@ from sweep.config.tables import DataFacts, ImageShape
 from sweep.config.trial import TrialConfig
 from sweep.measurement.device import resolve_device
 from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.probing.scratch_memory import Operation, find_operation, measure_scratch
+from sweep.measurement.memory import record_allocations
 from sweep.records.messages import Ending, EstimateTask, Message
 from sweep.training.budget import BatchSchedule
 from sweep.training.constants import READY_PIXELS
@@ -50,18 +52,17 @@ _IN_PLACE = frozenset({"aten::_fused_sgd_", "aten::_fused_adam_", "aten::_fused_
 class MemoryEstimate:
     """Bytes at the moment when most is held, by category."""
 
-    parameter_bytes: int  # weights, buffers and, where one is kept, their moving average
-    gradient_bytes: int  # of the parameters
-    optimizer_bytes: int  # its state
-    activation_bytes: int  # of the forward pass, the images included
-    temporary_bytes: int  # of the backward pass and of the optimizer's step
-    scratch_bytes: int  # inside operations, not in tensors
-    unmeasured_operations: int = 0  # whose scratch memory could not be measured and is not included
+    parameter_bytes: int = 0  # weights, buffers and, where one is kept, their moving average
+    gradient_bytes: int = 0  # of the parameters
+    optimizer_bytes: int = 0  # its state
+    activation_bytes: int = 0  # of the forward pass, the images included
+    temporary_bytes: int = 0  # of the backward pass and of the optimizer's step
+    scratch_bytes: int = 0  # inside operations, not in tensors
 
     @property
     def peak_memory_bytes(self) -> int:
         """What a trial of the configuration would record: the sum of all."""
-        return sum(value for name, value in asdict(self).items() if name.endswith("_bytes"))
+        return sum(vars(self).values())
 
 
 def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: DataFacts | None = None) -> MemoryEstimate:
@@ -79,7 +80,9 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: Dat
         raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
     check_precision(config.precision, device_type)
     facts = facts or find_facts(config.data)
-    sizes, ready = find_micro_sizes(config, facts.num_train), _is_ready(config, facts)
+    ready = _is_ready(config, facts)
+    # batch normalization requires two samples or more on each rank
+    sizes = tuple(find_micro_sizes(config, facts.num_train, least) for least in (1, 2 * config.distributed.world_size))
     estimate = _trace_step(_essence(config), facts.shape, sizes, ready, device_type, torch.get_num_threads())
     if device_type == "cpu":
         return estimate
@@ -112,21 +115,171 @@ def _library_bytes() -> int:
     return 32 * 2**20 if capability >= (9, 0) else 2 * 4 * 2**20 + 8 * 16 * 2**10
 
 
-# ---------------------------------------------------------------------- what a step holds, operation by operation
+# ---------------------------------------------------------------------- what an operation holds inside, on a CPU
+
+# A library such as oneDNN copies arguments into layouts of its own, sums 16-bit gradients in 32 bits and gives each
+# thread a buffer. What it does depends on the processor's instruction set, the number of threads, the number format
+# and the layout, and not on the values of tensors, so an operation is run once on zeros. A large one is run with two
+# smaller batches and extrapolated by a straight line, because a copy either grows with the batch or does not depend on
+# it. Matrices of a product are copied block by block, so its batches are doubled until blocks have their full size.
+_LARGE_BYTES = 2**22  # of the arguments; from here on smaller batches are run
+_LARGE_HALF_BYTES = 2**19  # of 16-bit floats that many processors have no fast instructions for
+_HUGE_BYTES = 2**30  # of the arguments; an operation is not run with more
+_BLOCK_BYTES = 2**22  # for each thread: a block fits a cache, so what is larger is a copy of the whole
+_FLAT_SHARE = 1 / 64  # of the bytes by which the arguments grow; scratch memory that grows less does not grow
+_KEPT_OPERATIONS = 2**12  # measurements: a step has about a hundred different operations
+_WITH_BATCH = {"aten::convolution": (0,), "aten::convolution_backward": (0, 1)}  # of others any argument may have one
+_LEFT_FACTOR = {"aten::mm": 0, "aten::addmm": 1}  # the argument of matrix products
 
 
-class HeldBytes(NamedTuple):
-    """Bytes that are held at one moment, by category."""
+@dataclass(frozen=True)
+class TensorLayout:
+    """A tensor without its values."""
 
-    parameter_bytes: int  # weights and buffers
-    gradient_bytes: int
-    optimizer_bytes: int  # state and, while the optimizer steps, its temporaries
-    activation_bytes: int
-    temporary_bytes: int  # of the backward pass
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
 
     @property
-    def total(self) -> int:
-        return sum(self)
+    def num_bytes(self) -> int:
+        """Bytes of all its elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def make_zeros(self) -> Tensor:
+        """A tensor of this layout."""
+        is_empty = 0 in self.shape
+        length = 0 if is_empty else 1 + sum((n - 1) * step for n, step in zip(self.shape, self.stride, strict=True))
+        return torch.zeros(length, dtype=self.dtype).as_strided(self.shape, self.stride)
+
+    def resize(self, axis: int, length: int) -> "TensorLayout":
+        """The layout with ``length`` elements along ``axis``, in the same order of memory."""
+        before = self.shape[axis]
+        stride = tuple(step * length // before if step > self.stride[axis] else step for step in self.stride)
+        return replace(self, shape=(*self.shape[:axis], length, *self.shape[axis + 1 :]), stride=stride)
+
+
+class Operation(NamedTuple):
+    """A call of one of torch's operators: tensors as layouts, lists as tuples."""
+
+    function: Any  # an overload, as torch.ops.aten.mm.default
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the tensors among its arguments."""
+        return sum(item.num_bytes for item in self.arguments if isinstance(item, TensorLayout))
+
+
+def find_operation(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Operation | None:
+    """The call as an :class:`Operation`; None for one that computes nothing new: views, changes in place, foreign
+    operators, and operators on lists of tensors."""
+    is_new = function.namespace == "aten" and not function.is_view and not function._schema.is_mutable
+    if not is_new or not any(isinstance(item, Tensor) and item.ndim for item in arguments):
+        return None
+    frozen = [_freeze(value) for value in arguments]
+    if function.name() == "aten::native_batch_norm_backward" and isinstance(frozen[2], TensorLayout):
+        # The fake forward pass gives the saved statistics the format of the images, the real one uses the weights'.
+        frozen[5:7] = [replace(statistics, dtype=frozen[2].dtype) for statistics in frozen[5:7]]
+    return Operation(function, tuple(frozen), tuple((name, _freeze(value)) for name, value in sorted(keywords.items())))
+
+
+def measure_scratch(operation: Operation) -> int | None:
+    """The most bytes that the CPU allocator holds during ``operation`` beyond its arguments and results; None where it
+    cannot be run on zeros, or only with arguments of more than 1 GiB."""
+    return _measure(operation, torch.get_num_threads())
+
+
+@lru_cache(maxsize=_KEPT_OPERATIONS)
+def _measure(operation: Operation, num_threads: int) -> int | None:
+    axes = _find_batch_axes(operation)
+    length, longer = _axis_length(operation, axes), _choose_length(operation, axes, num_threads)
+    largest = _largest_length(operation, axes)
+    while 2 <= longer < length:
+        shorter = longer // 2
+        small, large = (_resize(operation, axes, size) for size in (shorter, longer))
+        low, high = _run(small), _run(large)
+        if low is None or high is None:
+            break
+        is_flat = abs(high - low) <= _FLAT_SHARE * (large.num_bytes - small.num_bytes)
+        is_whole = operation.function.name() not in _LEFT_FACTOR or high >= num_threads * _BLOCK_BYTES
+        if is_flat or is_whole or largest < min(2 * longer, length):
+            return max(0, high + (high - low) * (length - longer) // (longer - shorter))
+        longer *= 2
+    return _run(operation)
+
+
+def _choose_length(operation: Operation, axes: Sequence[tuple[int, int]], num_threads: int) -> int:
+    is_half = any(isinstance(item, TensorLayout) and item.dtype == torch.float16 for item in operation.arguments)
+    limit = min(_LARGE_BYTES, _LARGE_HALF_BYTES) if is_half else _LARGE_BYTES
+    small = _axis_length(operation, axes) * limit // max(1, operation.num_bytes)
+    # The size of a copy may depend on whether the batch is smaller than the number of threads.
+    return min(max(small, 2 * num_threads), _largest_length(operation, axes))
+
+
+def _largest_length(operation: Operation, axes: Sequence[tuple[int, int]]) -> int:
+    """The longest batch, of at most the operation's own length, with which it may be run."""
+    length = _axis_length(operation, axes)
+    if operation.num_bytes <= _HUGE_BYTES or not length:
+        return length
+    fixed = _resize(operation, axes, 0).num_bytes
+    return (_HUGE_BYTES - fixed) * length // (operation.num_bytes - fixed)
+
+
+def _find_batch_axes(operation: Operation) -> list[tuple[int, int]]:
+    """Argument and axis of all that grows with the batch; of a matrix product rows or inner axis, the longer one."""
+    name, layouts = operation.function.name(), operation.arguments
+    if name in _LEFT_FACTOR:
+        left = _LEFT_FACTOR[name]
+        rows, inner = layouts[left].shape
+        return [(left, 0)] if rows >= inner else [(left, 1), (left + 1, 0)]
+    batched = {
+        index: layouts[index]
+        for index in _WITH_BATCH.get(name, range(len(layouts)))
+        if isinstance(layouts[index], TensorLayout) and len(layouts[index].shape) > 1
+    }
+    if not batched:
+        return []
+    largest = max(batched.values(), key=lambda layout: layout.num_bytes)
+    return [(index, 0) for index, layout in batched.items() if layout.shape[0] == largest.shape[0]]
+
+
+def _axis_length(operation: Operation, axes: Sequence[tuple[int, int]]) -> int:
+    return int(operation.arguments[axes[0][0]].shape[axes[0][1]]) if axes else 0
+
+
+def _resize(operation: Operation, axes: Sequence[tuple[int, int]], length: int) -> Operation:
+    arguments = list(operation.arguments)
+    for index, axis in axes:
+        arguments[index] = arguments[index].resize(axis, length)
+    return operation._replace(arguments=tuple(arguments))
+
+
+def _run(operation: Operation) -> int | None:
+    if operation.num_bytes > _HUGE_BYTES:
+        return None
+    arguments = [_thaw(value) for value in operation.arguments]
+    keywords = {name: _thaw(value) for name, value in operation.keywords}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            changes = record_allocations(lambda: operation.function(*arguments, **keywords))
+    except Exception:  # each operator raises its own error for zeros or a smaller batch
+        return None
+    held = list(accumulate(changes, initial=0))
+    return max(held) - held[-1]
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return TensorLayout(tuple(value.shape), value.stride(), value.dtype)
+    return tuple(map(_freeze, value)) if isinstance(value, list | tuple) else value
+
+
+def _thaw(value: Any) -> Any:
+    return value.make_zeros() if isinstance(value, TensorLayout) else value
+
+
+# ---------------------------------------------------------------------- what a step holds, operation by operation
 
 
 @contextmanager
@@ -176,7 +329,7 @@ class StepTracker(TorchDispatchMode):
         super().__init__()
         self._tracker = _Tracker()
         self._tracker.track_external(model, optimizer, *uncounted)
-        self.worst: dict[Operation | None, HeldBytes] = {}
+        self.worst: dict[Operation | None, MemoryEstimate] = {}
 
     def __enter__(self) -> Self:
         self._tracker.__enter__()
@@ -193,7 +346,7 @@ class StepTracker(TorchDispatchMode):
         del types
         result = func(*args, **(kwargs or {}))
         held, operation = self._read_held(), find_operation(func, args, kwargs or {})
-        if operation not in self.worst or held.total > self.worst[operation].total:
+        if operation not in self.worst or held.peak_memory_bytes > self.worst[operation].peak_memory_bytes:
             self.worst[operation] = held
         return result
 
@@ -201,36 +354,32 @@ class StepTracker(TorchDispatchMode):
         """To be called before each; otherwise the tracker treats the model's second call as an error."""
         self._tracker.reset_mod_stats()
 
-    def _read_held(self) -> HeldBytes:
-        # Only the CPU's fake tensors are tracked, and none are left at the very beginning and end.
+    def _read_held(self) -> MemoryEstimate:
+        # While the optimizer steps, its temporaries are counted with its state. Only the CPU's fake tensors are
+        # tracked, and none are left at the very beginning and end.
         (snapshot,) = self._tracker.get_tracker_snapshot().values() or ({},)
         held = {getattr(key, "value", key): num_bytes for key, num_bytes in snapshot.items()}
-        buffers, *others = (held.get(name, 0) for name in ("Buffer", "Gradient", "Optstate", "Activation", "Temp"))
-        return HeldBytes(held.get("Parameter", 0) + buffers, *others)
+        return MemoryEstimate(
+            parameter_bytes=held.get("Parameter", 0) + held.get("Buffer", 0),
+            gradient_bytes=held.get("Gradient", 0),
+            optimizer_bytes=held.get("Optstate", 0),
+            activation_bytes=held.get("Activation", 0),
+            temporary_bytes=held.get("Temp", 0),
+        )
 
 
 # ---------------------------------------------------------------------- the step, equal to a trial's warm-up step
 
 
-class MicroSizes(NamedTuple):
-    """Samples of the step's one or two micro batches, on the rank that has most."""
-
-    plain: tuple[int, ...]
-    with_statistics: tuple[int, ...]  # batch normalization requires two samples or more
-
-
-def find_micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
-    """The micro batches of the largest step of a training, of which a warm-up step has two."""
+def find_micro_sizes(config: TrialConfig, num_train: int, least: int = 1) -> tuple[int, ...]:
+    """Samples of the first one or two micro batches of the largest step of a training, of which a warm-up step has two,
+    on the rank that has most; none of fewer than ``least`` on all ranks."""
     ranks, is_auto = config.distributed.world_size, config.batch.is_auto
     micro = 1 if is_auto else config.micro_batch * ranks
     largest = BatchSchedule(config.batch, config.global_batch_size, micro).largest
-
-    def of_window(least: int) -> tuple[int, ...]:
-        samples = min(num_train, largest + least)  # later samples change nothing
-        window = cut_windows(0, samples, lambda _windows, _samples: largest, samples if is_auto else micro, least)[0]
-        return tuple(-(-(part.stop - part.start) // ranks) for part in window.slices[:2])
-
-    return MicroSizes(of_window(1), of_window(2 * ranks))
+    samples = min(num_train, largest + least)  # later samples change nothing
+    window = cut_windows(0, samples, lambda _windows, _samples: largest, samples if is_auto else micro, least)[0]
+    return tuple(-(-(part.stop - part.start) // ranks) for part in window.slices[:2])
 
 
 def _is_ready(config: TrialConfig, facts: DataFacts) -> bool:
@@ -252,9 +401,15 @@ def _essence(config: TrialConfig) -> TrialConfig:
 
 @lru_cache(maxsize=_KEPT)
 def _trace_step(
-    config: TrialConfig, shape: ImageShape, sizes: MicroSizes, is_ready: bool, device_type: str, num_threads: int
+    config: TrialConfig,
+    shape: ImageShape,
+    sizes: tuple[tuple[int, ...], ...],
+    is_ready: bool,
+    device_type: str,
+    num_threads: int,
 ) -> MemoryEstimate:
-    """What one step of ``config`` holds at most; for a GPU without the scratch memory of operations."""
+    """What one step of ``config`` holds at most, with the micro batches ``sizes`` without and with batch normalization;
+    for a GPU without the scratch memory of operations."""
     del num_threads  # scratch memory depends on it
     with use_fake_tensors():
         step = _make_step(config, shape)
@@ -264,43 +419,43 @@ def _trace_step(
             _widen_norms(step.model)
         with _explain_values(f"optimizer {config.optimizer.name}"):
             state_bytes = _fill_state(step)
-        counts = sizes.with_statistics if find_batch_norms(step.model) else sizes.plain
+        counts = sizes[bool(find_batch_norms(step.model))]
         ready = tuple(_ready_images(config, shape, size) for size in counts) if is_ready else ()
         tracker = StepTracker(step.model, step.optimizer, ready)
-        step = replace(step, forward=_announce_calls(step.model, tracker))
+        model = step.model
+
+        def forward(images: Tensor) -> Tensor:
+            # A micro batch begins here, not where it is made: with several ranks the next one is made before.
+            tracker.begin_micro_batch()
+            return cast(Tensor, model(images))
+
+        step = replace(step, forward=forward)
         with _explain_values(f"model {config.model.name}"), tracker:
             step(_batches(config, shape, counts, ready), sum(counts))
         # The moving average of the weights changes nothing else, so it is not traced.
         has_average = bool(config.regularization.ema_decay)
-        average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()]) if has_average else 0
-    held, scratch_bytes, num_unmeasured = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
-    # During the optimizer's step the tracker counts its temporaries with its state.
+        average_bytes = _bytes([*model.parameters(), *model.buffers()]) if has_average else 0
+    held = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
     passing = max(0, held.optimizer_bytes - state_bytes)
-    return MemoryEstimate(
+    return replace(
+        held,
         parameter_bytes=held.parameter_bytes + average_bytes,
-        gradient_bytes=held.gradient_bytes,
         optimizer_bytes=held.optimizer_bytes - passing,
-        activation_bytes=held.activation_bytes,
         temporary_bytes=held.temporary_bytes + passing,
-        scratch_bytes=scratch_bytes,
-        unmeasured_operations=num_unmeasured,
     )
 
 
-def _find_worst(worst: Mapping[Operation | None, HeldBytes], *, has_scratch: bool) -> tuple[HeldBytes, int, int]:
-    """What is held when most is, the scratch memory of that moment, and how many operations that could hold more were
-    not measured."""
-    best, best_scratch, num_unmeasured = HeldBytes(0, 0, 0, 0, 0), 0, 0
-    for operation, held in sorted(worst.items(), key=lambda item: -item[1].total):
+def _find_worst(worst: Mapping[Operation | None, MemoryEstimate], *, has_scratch: bool) -> MemoryEstimate:
+    """What is held when most is, with the scratch memory of that moment."""
+    best = MemoryEstimate()
+    for operation, held in sorted(worst.items(), key=lambda item: -item[1].peak_memory_bytes):
         # operations that cannot become the peak are not measured
         most = _MOST_SCRATCH * operation.num_bytes if operation is not None and has_scratch else 0
-        if held.total + most > best.total + best_scratch:
-            measured = measure_scratch(operation) if operation is not None and has_scratch else 0
-            num_unmeasured += measured is None
-            scratch = measured or 0
-            if held.total + scratch > best.total + best_scratch:
-                best, best_scratch = held, scratch
-    return best, best_scratch, num_unmeasured
+        if held.peak_memory_bytes + most > best.peak_memory_bytes:
+            scratch = measure_scratch(operation) if operation is not None and has_scratch else 0
+            with_scratch = replace(held, scratch_bytes=scratch or 0)
+            best = max(best, with_scratch, key=lambda each: each.peak_memory_bytes)
+    return best
 
 
 @contextmanager
@@ -376,15 +531,6 @@ def _fill_state(step: Step) -> int:
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _announce_calls(model: nn.Module, tracker: StepTracker) -> Callable[[Tensor], Tensor]:
-    # A micro batch begins with the call, not where it is made: with several ranks the next one is made before.
-    def forward(images: Tensor) -> Tensor:
-        tracker.begin_micro_batch()
-        return cast(Tensor, model(images))
-
-    return forward
 
 
 def _batches(

@@ -1,9 +1,9 @@
-"""Searches the largest micro batch that fits and where throughput stops growing, and describes what accumulation costs.
+"""Searches the largest micro batch that fits and where throughput stops growing.
 
 Only sizes that were run count.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -15,7 +15,6 @@ from sweep.records.records import ProbeRecord
 _FIRST = 8
 _RESOLUTION = 0.05  # of the size: how exactly the largest that fits is found
 _TOO_LARGE = frozenset({"out_of_memory", "not_fitting"})
-_NO_MORE = 1.05  # times the time or memory: no difference that matters
 
 
 class ProbeFailedError(RuntimeError):
@@ -25,10 +24,9 @@ class ProbeFailedError(RuntimeError):
 @final
 @dataclass(frozen=True)
 class MicroBatchSearch:
-    """The probes of a search by micro batch; ``most`` is the largest size that it could have tried."""
+    """The probes of a search by micro batch."""
 
     tried: dict[int, ProbeRecord]
-    most: int
 
     @property
     def fitting(self) -> list[int]:
@@ -55,11 +53,9 @@ class MicroBatchSearch:
         return sizes[find_throughput_knee(np.array(sizes, dtype=np.float64), np.array(list(rates.values())))]
 
 
-def search_micro_batch(
-    try_size: Callable[[int], ProbeRecord], most: int, first: int = _FIRST, resolution: float = _RESOLUTION
-) -> MicroBatchSearch:
-    """Doubles from ``first`` until a size does not fit or is ``most``, then halves the gap until it is smaller than
-    ``resolution`` of the size (0: until there is none). Where ``first`` does not fit it is halved until one does.
+def search_micro_batch(try_size: Callable[[int], ProbeRecord], most: int) -> MicroBatchSearch:
+    """Doubles from 8 until a size does not fit or is ``most``, then halves the gap until it is smaller than 5 % of the
+    size. Where 8 does not fit it is halved until one does.
 
     Raises:
         ProbeFailedError: a probe failed for another reason than memory.
@@ -72,11 +68,11 @@ def search_micro_batch(
             raise ProbeFailedError(f"the probe of micro batch {size} ended as {probe.outcome}: {probe.error or ''}")
         return probe.is_complete
 
-    low, high = _bracket(fits, most, min(first, most))
-    while high - low > max(1.0, resolution * low):
+    low, high = _bracket(fits, most, min(_FIRST, most))
+    while high - low > max(1.0, _RESOLUTION * low):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return MicroBatchSearch(tried, most)
+    return MicroBatchSearch(tried)
 
 
 def _bracket(fits: Callable[[int], bool], most: int, size: int) -> tuple[int, int]:
@@ -102,29 +98,6 @@ class SplitStep:
     micro_batch: int
     global_batch_seconds: float
     peak_memory_bytes: int
-
-
-def describe_accumulation(splits: Sequence[SplitStep], search: MicroBatchSearch) -> str:
-    """Where accumulation is worth it and where not, in one sentence; empty where less than two ``splits`` of one
-    effective batch were timed."""
-    if len(splits) < 2:
-        return ""
-    whole, split = splits[0], splits[-1]
-    seconds = split.global_batch_seconds / whole.global_batch_seconds
-    memory = split.peak_memory_bytes / whole.peak_memory_bytes
-    costs = (
-        f"{whole.micro_batch * whole.accumulation} samples as {split.accumulation} micro batches of "
-        f"{split.micro_batch} take {seconds:.2f} times the time and {memory:.2f} times the memory of one"
-    )
-    worth = "not necessary, because all training images fit at once"
-    if search.is_limited_by_memory:
-        worth = f"worth it for effective batches above {search.largest} samples, which do not fit at once"
-    otherwise = "otherwise it saves memory and takes no more time"
-    if memory * _NO_MORE > 1:
-        otherwise = "it saves no memory otherwise"
-    elif seconds > _NO_MORE:
-        otherwise = "otherwise only where memory counts for more than time"
-    return f"{costs}: {worth}; {otherwise}."
 
 
 def measure_bytes_per_sample(peaks: dict[int, int]) -> float | None:

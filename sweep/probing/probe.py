@@ -3,29 +3,30 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, count, islice
 from statistics import median
 
 import torch
 
 from sweep.config.errors import InputError
-from sweep.measurement.clock import Ledger, StepWindow, list_times
-from sweep.measurement.device import describe_environment, name_device_class, time_calls
-from sweep.measurement.quality import find_timing_flags, measure_time_error
-from sweep.records.messages import Ending, Message, Outcome, ProbeTask
+from sweep.measurement.clock import Ledger
+from sweep.measurement.device import time_calls
+from sweep.measurement.quality import StepWindow, find_timing_flags, measure_time_error
+from sweep.records.messages import Message, ProbeTask
 from sweep.records.quality import MIN_WINDOWS, TIME_DOUBTS
 from sweep.training.constants import WINDOW_SECONDS
 from sweep.training.data.windows import Window
 from sweep.training.evaluation import evaluate_model
+from sweep.training.finish import describe_ending
 from sweep.training.models.build import num_parameters
-from sweep.training.outcomes import classify_error, explain_error, find_cause
 from sweep.training.setup import LossMeter, TrainingSetup, TrialState, prepare_training
 from sweep.training.step import set_lr
 from sweep.training.trial import announce_gpus, choose_device, count_window_steps
 from sweep.training.warmup import warm_up_trial
 
 _NUM_WINDOWS = 12  # of timed steps, approximately
-_SLOW_STEP_SECONDS = 10.0  # for such a step a single window is timed
+_ONE_WINDOW_SECONDS = 10.0  # for such a step a single window is timed
 _MAX_ROUNDS = 4  # of a timing whose mean is uncertain
 _SIDE_SECONDS = 0.1  # for each of: the update alone, the data loader alone, the evaluation
 
@@ -39,28 +40,14 @@ def run_probe(task: ProbeTask) -> Iterator[Message]:
     and the sizes of the splits.
     """
     state = TrialState()
-    outcome: Outcome = "complete"
-    error_text = cause = ""
     try:
         _choose_device(task, state)
         yield from announce_gpus(state.device)
         _measure(task, state)
+        ending = describe_ending(state, None)
     except Exception as error:
-        outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
-    try:
-        name, environment = name_device_class(state.device), describe_environment(state.device)
-    except RuntimeError:  # a GPU that failed cannot be queried
-        name, environment = str(state.device), {}
-    yield Ending(
-        outcome=outcome,
-        measurements=_figures(state),
-        device=name,
-        environment=environment,
-        quality_flags=state.flags,
-        training_spans=tuple(state.ledger.spans),  # for a monitor
-        error=error_text,
-        cause=cause,
-    )
+        ending = describe_ending(state, error)
+    yield replace(ending, measurements=_figures(state, ending.measurements), quality_flags=state.flags)
 
 
 def _choose_device(task: ProbeTask, state: TrialState) -> None:
@@ -104,14 +91,14 @@ def _time_until_certain(setup: TrainingSetup, state: TrialState, seconds: float,
         latest = [list(chain.from_iterable(rounds[first:])) for first in range(len(rounds))]
         state.ledger.windows = min(latest, key=_time_error)
         full = state.ledger.full_windows
-        state.flags = find_timing_flags(*list_times(full), sum(window.num_steps for window in full))
+        state.flags = find_timing_flags(full, sum(window.num_steps for window in full))
         if TIME_DOUBTS.isdisjoint(state.flags):
             return
 
 
 def _time_error(windows: list[StepWindow]) -> float:
     full = [window for window in windows if window.is_full] or windows
-    error = measure_time_error(*list_times(full))
+    error = measure_time_error(full)
     return math.inf if error is None else error
 
 
@@ -129,7 +116,7 @@ def _time_steps(setup: TrainingSetup, state: TrialState, seconds: float, step_se
 
 def _is_enough(ledger: Ledger, elapsed_seconds: float, seconds: float) -> bool:
     full = [window for window in ledger.windows if window.is_full] or ledger.windows[MIN_WINDOWS:]
-    if full and full[-1].seconds / full[-1].num_steps > _SLOW_STEP_SECONDS:
+    if full and full[-1].step_seconds > _ONE_WINDOW_SECONDS:
         return True
     return elapsed_seconds >= seconds and len(full) >= MIN_WINDOWS
 
@@ -178,10 +165,9 @@ def _images_per_second(counts: Iterator[int], synchronize: Callable[[], None], f
     return images / (time.perf_counter() - began)
 
 
-def _figures(state: TrialState) -> dict[str, float | int]:
+def _figures(state: TrialState, measurements: dict[str, float | int]) -> dict[str, float | int]:
     windows = state.ledger.full_windows
     steps = sum(window.num_steps for window in windows)
-    measurements = state.measurements()
     if windows:
         measurements |= {"num_windows": len(windows), "num_steps": steps}
         measurements["step_seconds_mean"] = sum(window.seconds for window in windows) / steps

@@ -6,22 +6,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
+import pandas as pd
 
-from sweep.analysis.costs import (
-    FREE_KEYS,
-    LEARNED_SCHEDULES,
-    SWITCHES,
-    ClockedTrials,
-    estimate_times,
-    list_references,
-    predict_alone,
-    scale_with_time,
-)
+from sweep.analysis.costs import clock_trials, estimate_times, list_references, predict_alone, scale_with_time
 from sweep.config.errors import InputError, StoreError
 from sweep.config.metrics import METRICS
 from sweep.config.sections import DataSection
@@ -31,8 +23,15 @@ from sweep.config.trial import TrialConfig
 from sweep.probing.shape import Shape, derive_shape, make_probed_config, make_shape_key
 from sweep.records.inputs import PROBE, digest_code
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
-from sweep.records.quality import LOADS_BESIDE, SLOWED_BY_OTHERS, find_time_doubts
-from sweep.records.records import MEMORY_PARTS, ProbeRecord, TrialRecord, make_forecast_record, make_probe_record
+from sweep.records.quality import LOADS_BESIDE, find_time_doubts, has_undisturbed_windows
+from sweep.records.records import (
+    CONFIG_PREFIX,
+    MEMORY_PARTS,
+    ProbeRecord,
+    TrialRecord,
+    make_forecast_record,
+    make_probe_record,
+)
 from sweep.records.store import ProbeBook, open_book
 from sweep.training.data.sources import find_facts
 
@@ -53,7 +52,9 @@ def estimate_record_times(
     """``records`` of one study with the training times to use. A time that cannot be used for certain stays as
     measured, with its standard error in ``errors``."""
     rows = [row for row, record in enumerate(records) if record.outcome == "complete"]
-    times = estimate_times(_clock([records[row] for row in rows], spec), list_references(probes))
+    # Within a study only the keys of its space vary.
+    clocked = clock_trials(_frame([records[row] for row in rows], spec.space))
+    times = estimate_times(clocked, list_references(probes))
     estimated = list(records)
     for row, seconds, error in zip(rows, times.seconds.tolist(), times.errors.tolist(), strict=True):
         record = records[row]
@@ -69,69 +70,42 @@ def estimate_record_times(
 
 def is_disturbed(record: TrialRecord) -> bool:
     """Whether the measured training time of ``record`` may not be the one to use."""
-    return bool(find_time_doubts(record.quality_flags) or LOADS_BESIDE & set(record.quality_flags))
+    return bool(find_time_doubts(record.quality_flags) or not LOADS_BESIDE.isdisjoint(record.quality_flags))
 
 
-def _requires_reference(record: TrialRecord) -> bool:
-    """Whether a solo probe of its shape can change the training time to use of ``record``."""
-    flags = set(record.quality_flags)
-    doubts = find_time_doubts(flags)
-    has_windows = doubts == {SLOWED_BY_OTHERS} and "slowdown_by_others" in record.measurements
-    return bool(doubts and not has_windows) or bool(not doubts and LOADS_BESIDE & flags)
-
-
-def _clock(records: Sequence[TrialRecord], spec: StudySpec | None = None) -> ClockedTrials:
-    varies = any(
-        record.values.get("budget.target_accuracy") is not None
-        or record.values.get("batch.schedule") in LEARNED_SCHEDULES
-        for record in records
-    )
-    # Within a study only the keys of its space vary.
-    keys = [key for key in spec.space if varies or key not in FREE_KEYS] if spec else []
-    switches = frozenset() if varies else SWITCHES
-    costs = [tuple(bool(r.values[key]) if key in switches else r.values[key] for key in keys) for r in records]
-    numbers: dict[tuple[object, ...], int] = {}
-    names = ("train_seconds", "slowdown_by_others", "step_time_error", "num_steps", "images_per_second")
-    columns = np.array([[r.measurements.get(name, np.nan) for name in names] for r in records], dtype=np.float64)
-    seconds, slowdown, errors, num_steps, rates = columns.reshape(-1, len(names)).T
-    return ClockedTrials(
-        seconds=seconds,
-        slowdown=slowdown,
-        errors=errors,
-        num_steps=num_steps,
-        num_images=rates * seconds,
-        groups=np.array([numbers.setdefault(cost, len(numbers)) for cost in costs], dtype=np.int64),
-        devices=np.array([record.device for record in records], dtype=object),
-        shapes=np.array([record.shape_digest for record in records], dtype=object),
-        flags=np.array([",".join(record.quality_flags) for record in records], dtype=object),
-        is_fixed=np.array([record.values.get("budget.seconds") is not None for record in records], dtype=np.bool_),
-        varies=varies,
-    )
+def _frame(records: Sequence[TrialRecord], keys: Iterable[str] = ()) -> pd.DataFrame:
+    """What the times of ``records`` depend on, with the configuration ``keys``, in the form of the analysis."""
+    keys = (*keys, "budget.seconds", "budget.target_accuracy", "batch.schedule")
+    rows = []
+    for record in records:
+        row: dict[str, Any] = {f"{CONFIG_PREFIX}{key}": record.values.get(key) for key in keys}
+        row |= record.measurements | {"device": record.device, "shape_digest": record.shape_digest}
+        rows.append(row | {"quality_flags": ",".join(record.quality_flags)})
+    return pd.DataFrame(rows)
 
 
 # ---------------------------------------------------------------------- probes and estimates
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeSettings:
-    """The settings of all probes. ``device`` is the name in a task, ``device_class`` that in the records."""
-
-    device: str
-    device_class: str
-    plugin: str | None = None
-    memory_limit_bytes: int | None = None
-
-
 @final
 class Prober:
-    """Looks shapes up in ``book``, which all studies of a root share, and has ``run_query`` probe the others."""
+    """Looks shapes up in ``book``, which all studies of a root share, and has ``run_query`` probe the others.
+    ``device`` is its name in a task, ``device_class`` that in the records."""
 
     def __init__(
-        self, run_query: Callable[[Task], Ending], settings: ProbeSettings, book: ProbeBook | None = None
+        self,
+        run_query: Callable[[Task], Ending],
+        book: ProbeBook | None = None,
+        *,
+        device: str,
+        device_class: str,
+        plugin: str | None = None,
+        memory_limit_bytes: int | None = None,
     ) -> None:
-        self._run_query, self._settings, self._book = run_query, settings, book
-        self._code = digest_code(settings.plugin, PROBE)
-        recorded = book.of_device(settings.device_class) if book else []
+        self._run_query, self._book, self._device_class = run_query, book, device_class
+        self._device, self._plugin, self._limit_bytes = device, plugin, memory_limit_bytes
+        self._code = digest_code(plugin, PROBE)
+        recorded = book.of_device(device_class) if book else []
         self._probes = {probe.shape_key: probe for probe in recorded}
         self._has_warned = False
         self._facts: dict[DataSection, DataFacts | None] = {}
@@ -160,10 +134,10 @@ class Prober:
                 self._book.keep(record, ending.environment)
             except StoreError as error:
                 _log.warning("a probe was not recorded: %s", error)
-        limit_bytes = self._settings.memory_limit_bytes
-        if limit_bytes is None or not record.is_complete or (record.peak_memory_bytes or 0) <= limit_bytes:
+        limit = self._limit_bytes
+        if limit is None or not record.is_complete or (record.peak_memory_bytes or 0) <= limit:
             return record
-        reason = f"a peak of {record.peak_memory_bytes} bytes, above the limit of {limit_bytes}"
+        reason = f"a peak of {record.peak_memory_bytes} bytes, above the limit of {limit}"
         return replace(record, outcome="not_fitting", error=reason)
 
     def time_steps(self, config: TrialConfig, timed_seconds: float) -> Ending:
@@ -173,8 +147,8 @@ class Prober:
     def estimate_peak_memory_bytes(self, config: TrialConfig) -> int | None:
         """The estimated peak of a training step of ``config``, which also bounds the peak of an evaluation; None where
         it cannot be estimated."""
-        device, plugin, facts = self._settings.device, self._settings.plugin, self.find_data_facts(config)
-        task = EstimateTask(number=0, config=config, device=device, plugin=plugin, facts=facts)
+        facts = self.find_data_facts(config)
+        task = EstimateTask(number=0, config=config, device=self._device, plugin=self._plugin, facts=facts)
         ending = self._run_query(task)
         if ending.outcome != "complete":
             if not self._has_warned:
@@ -183,10 +157,8 @@ class Prober:
             self._has_warned = True
             return None
         shape = derive_shape(config)
-        key, device_class = self._key(shape), self._settings.device_class
-        self.estimates[key] = make_forecast_record(
-            key, device_class, shape.text, config.micro_batch, ending.measurements
-        )
+        key, micro = self._key(shape), config.micro_batch
+        self.estimates[key] = make_forecast_record(key, self._device_class, shape.text, micro, ending.measurements)
         return int(ending.measurements["peak_memory_bytes"])
 
     def estimate_memory_parts(self, config: TrialConfig) -> dict[str, int]:
@@ -212,9 +184,9 @@ class Prober:
         task = ProbeTask(
             number=0,
             config=config,
-            device=self._settings.device,
-            plugin=self._settings.plugin,
-            memory_limit_bytes=self._settings.memory_limit_bytes,
+            device=self._device,
+            plugin=self._plugin,
+            memory_limit_bytes=self._limit_bytes,
             timed_seconds=timed_seconds,
         )
         ending = self._run_query(task)
@@ -247,12 +219,17 @@ class SoloProbes:
         self._trial_seconds += float(record.measurements.get("total_seconds", 0.0))
         config, shape = record.config, record.shape_digest
         is_comparable = record.outcome == "complete" and record.device == self._device_class and shape
-        if not is_comparable or config.budget.seconds is not None or not _requires_reference(record):
+        # whether a solo probe of its shape can change the training time to use
+        is_open = is_disturbed(record) and not has_undisturbed_windows(record.quality_flags, record.measurements)
+        if not is_comparable or config.budget.seconds is not None or not is_open:
             return
         self._prober.find(config)  # it then counts as used
         is_affordable = self._probe_seconds + _USUAL_SECONDS <= _MAX_SHARE * self._trial_seconds
         may_probe = self._can_probe and is_idle and is_affordable and self._num_tries[shape] < _MAX_TRIES
-        if may_probe and not np.isfinite(predict_alone(_clock([record]), list_references(self.list_used())))[0]:
+        if (
+            may_probe
+            and not np.isfinite(predict_alone(clock_trials(_frame([record])), list_references(self.list_used())))[0]
+        ):
             self._num_tries[shape] += 1
             began = time.monotonic()
             self._prober.probe(config, _TIMED_SECONDS)

@@ -101,20 +101,10 @@ def make_probed_config(config: TrialConfig) -> TrialConfig:
 
 
 def make_shape_key(shape: Shape, code_digest: str) -> str:
-    """64 hexadecimal digits: equal keys on one device class mean that another probe would measure the same.
-
-    The key covers the shape, the training code by its digest, and torch's version. Facts that equal those of the
-    default configuration are left out, so that a key stays valid when a field is added.
-    """
-    defaults = dict(_default_facts())
-    facts = {key: value for key, value in shape.facts if key not in defaults or value != defaults[key]}
-    content = {"shape": facts, "code": code_digest, "torch": _version("torch")}
+    """64 hexadecimal digits: equal keys on one device class mean that another probe would measure the same. The key
+    covers the shape, the training code by its digest, and torch's version."""
+    content = {"shape": dict(shape.facts), "code": code_digest, "torch": _version("torch")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def _default_facts() -> tuple[tuple[str, Scalar], ...]:
-    return derive_shape(TrialConfig()).facts
 
 
 def count_resident_bytes(config: TrialConfig, facts: DataFacts, num_held_out: int, free_bytes: int) -> int:

@@ -5,8 +5,8 @@ information: on the configuration, the spread of the steps or the machine. :mod:
 doubtful time is worth.
 """
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 MIN_STEPS = 20
 MIN_WINDOWS = 3
@@ -43,8 +43,6 @@ _FLAGS = {
         "the device's memory was so full that the allocator had to release its cache"),
     "other_process": _Flag("another process on the device", "another process was on the device"),
     "throttled": _Flag("device throttled", "the device slowed down because of heat or lack of power"),
-    "clock_drift": _Flag("device clock changed",
-        "the device's clock changed, or was far below its maximum without a reason that the device reports"),
     PROCESSOR_WAIT: _Flag("waited for processors",
         f"it waited for a processor for over {MUCH:.0%} of the time, in nearly every timed window"),
     BUSY_HOST: _Flag("other programs used the cores", f"other programs used {MUCH:.0%} of the cores, or more"),
@@ -61,7 +59,7 @@ MEANINGS = {name: flag.meaning for name, flag in _FLAGS.items()}
 # A time that was measured with one of these is not used as it is.
 TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED})
 # Another load ran beside the trial: its time is compared with a solo probe.
-LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", BUSY_HOST})
+LOADS_BESIDE = frozenset({"other_process", "throttled", BUSY_HOST})
 # A probe with one of these, or with a doubt, is no reference: a steady load leaves its time certain, and too long.
 SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
 
@@ -69,6 +67,11 @@ SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
 def find_time_doubts(flags: Collection[str]) -> frozenset[str]:
     """The doubts about a measured time among ``flags``. A flag of another version counts as one."""
     return frozenset(flag for flag in flags if flag and (flag in TIME_DOUBTS or flag not in MEANINGS))
+
+
+def has_undisturbed_windows(flags: Collection[str], measurements: Mapping[str, Any]) -> bool:
+    """Whether the only doubt about a measured time is that other processes slowed it, by how much is on record."""
+    return find_time_doubts(flags) == {SLOWED_BY_OTHERS} and "slowdown_by_others" in measurements
 
 
 def name_flags(flags: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, final
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.records.messages import Ending
-from sweep.records.quality import SLOWED_BY_OTHERS, find_time_doubts
+from sweep.records.quality import find_time_doubts, has_undisturbed_windows
 from sweep.records.records import ReusableTrial
 from sweep.records.store import Store, open_store
 
@@ -71,9 +71,8 @@ def keep_portable(ending: Ending, machine: Mapping[str, Any], *, is_timed: bool 
     (``is_timed``), nothing else does, because a slower training takes fewer steps.
     """
     is_same = _is_same_machine(ending, machine)
-    doubts = find_time_doubts(ending.quality_flags)
-    has_windows = doubts == {SLOWED_BY_OTHERS} and "slowdown_by_others" in ending.measurements
-    if is_same and (not doubts or (has_windows and not is_timed)):
+    has_windows = has_undisturbed_windows(ending.quality_flags, ending.measurements)
+    if is_same and (not find_time_doubts(ending.quality_flags) or (has_windows and not is_timed)):
         return ending
     kept = {
         name: value

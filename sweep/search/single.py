@@ -18,11 +18,10 @@ from sweep.probing.micro_batch_search import (
     MicroBatchSearch,
     ProbeFailedError,
     SplitStep,
-    describe_accumulation,
     measure_bytes_per_sample,
     search_micro_batch,
 )
-from sweep.probing.prober import Prober, ProbeSettings, open_shared_book
+from sweep.probing.prober import Prober, open_shared_book
 from sweep.probing.shape import derive_shape, replace_micro_batch
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.records import ProbeRecord
@@ -60,11 +59,6 @@ class ProbeReport:
         """The micro batches that were tried, ascending, with their probes."""
         return sorted(self.search.tried.items(), key=lambda each: each[0]) if self.search else []
 
-    @property
-    def accumulation_text(self) -> str:
-        """From which batch size on accumulation is worth it; empty if it was not timed."""
-        return describe_accumulation(self.splits, self.search) if self.search else ""
-
     def document(self) -> dict[str, Any]:
         """As ``sweep cost --measure --json`` prints it."""
         search = self.search
@@ -76,7 +70,6 @@ class ProbeReport:
             "is_limited_by_memory": search.is_limited_by_memory if search else None,
             "knee_micro_batch": search.knee if search else None,
             "accumulation": [vars(split) for split in self.splits],
-            "accumulation_text": self.accumulation_text,
             "steps_per_epoch": self.steps_per_epoch,
             "bytes_per_sample": self.bytes_per_sample,
         }
@@ -104,13 +97,15 @@ def open_prober(options: Options, limit_bytes: int | None) -> Iterator[tuple[Pro
         executor = stack.enter_context(QueryableExecutor(make_executor(options.executor, root=options.root)))
         machine = executor.describe()
         limit = limit_bytes or measure_room(machine).limit_bytes
-        settings = ProbeSettings(
+        prober = Prober(
+            executor.run_query,
+            stack.enter_context(open_shared_book(options.root)),
             device=options.executor.device,
             device_class=str(machine["device"]),
             plugin=options.plugin,
             memory_limit_bytes=limit,
         )
-        yield Prober(executor.run_query, settings, stack.enter_context(open_shared_book(options.root))), limit
+        yield prober, limit
 
 
 def probe_one(prober: Prober, config: TrialConfig, limit_bytes: int) -> ProbeReport:

@@ -22,7 +22,7 @@ from sweep.config.trial import TrialConfig
 from sweep.executors.base import QueryableExecutor
 from sweep.probing.cost_model import CostModel
 from sweep.probing.gate import MemoryGate, find_largest_micro, measure_room
-from sweep.probing.prober import Prober, ProbeSettings
+from sweep.probing.prober import Prober
 from sweep.probing.shape import Shape, count_resident_bytes, derive_shape
 from sweep.records.messages import NOT_COUNTED
 from sweep.records.records import ProbeRecord, TrialRecord
@@ -333,7 +333,7 @@ def _probe_sample(
 
 
 def _allowed_seconds(sample: Sequence[TrialConfig], work: RemainingWork, cost_model: CostModel) -> float:
-    predicted = [seconds for config in sample if (seconds := cost_model.predict_seconds(config)) is not None]
+    predicted = [cost.seconds for config in sample if (cost := cost_model.predict(config)) is not None]
     if not predicted:
         return 0.0
     total = float(np.mean(predicted)) * (work.num_trials + work.most_confirm) / work.slots
@@ -399,10 +399,14 @@ class Forecaster:
         self.device_class = str(self.machine["device"])
         self.memory_room = measure_room(self.machine)
         limit_bytes = self.memory_room.limit_bytes
-        settings = ProbeSettings(
-            device=device, device_class=self.device_class, plugin=plugin, memory_limit_bytes=limit_bytes
+        self.prober = Prober(
+            executor.run_query,
+            book,
+            device=device,
+            device_class=self.device_class,
+            plugin=plugin,
+            memory_limit_bytes=limit_bytes,
         )
-        self.prober = Prober(executor.run_query, settings, book)
         self.cost_model = CostModel(self.prober.list_valid())
         resident = self._count_resident_bytes if self.machine.get("device_memory_bytes") else lambda _config: 0
         self.memory_gate = MemoryGate(limit_bytes, self._predict_bytes, find_largest_micro(spec), resident)

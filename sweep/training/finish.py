@@ -9,7 +9,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,7 +19,6 @@ from sweep.config.tables import OPTIMIZERS
 from sweep.config.trial import TrialConfig
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import describe_environment, name_device_class, time_calls
-from sweep.measurement.host_memory import name_storage
 from sweep.measurement.memory import release_memory
 from sweep.records.messages import Ending, Outcome, TrialTask
 from sweep.records.quality import ALLOCATOR_RETRIES
@@ -31,7 +29,7 @@ from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTL
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.evaluation import averaged_model, evaluate_model
-from sweep.training.outcomes import DivergedError, TargetMissedError
+from sweep.training.outcomes import DivergedError, TargetMissedError, classify_error, explain_error, find_cause
 from sweep.training.setup import TrainingSetup, TrialState
 from sweep.training.sharpness import measure_sharpness
 from sweep.training.step import set_lr
@@ -150,12 +148,12 @@ def _describe_model(setup: TrainingSetup) -> ModelFacts:
     )
 
 
-def describe_ending(task: TrialTask, state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:
-    """The ending of a trial: everything that was measured until then."""
+def describe_ending(state: TrialState, error: Exception | None, ranks: int = 1) -> Ending:
+    """The ending of a trial, or of a probe: everything that was measured until then, and what ``error`` means."""
+    outcome: Outcome = classify_error(error) if error else "complete"
     try:
         name = name_device_class(state.device, ranks)
-        storage = name_storage(Path(task.config.data.root))
-        environment = {**describe_environment(state.device), "device": name, "data_storage": storage}
+        environment = {**describe_environment(state.device), "device": name}
     except RuntimeError:  # a GPU that failed cannot be queried
         name, environment = str(state.device), {}
     return Ending(
@@ -164,7 +162,8 @@ def describe_ending(task: TrialTask, state: TrialState, outcome: Outcome, error:
         device=name,
         environment=environment,
         quality_flags=state.quality_flags(),
-        error=error,
+        error=explain_error(error) if error else "",
+        cause=find_cause(error) if error else "",
         bottleneck=state.bottleneck,
         correct_images=state.correct_images if outcome == "complete" else "",
         training_spans=tuple(state.ledger.spans),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sweep.config.errors import InputError
 from sweep.config.scaling import scale_ema_decay
 from sweep.config.trial import TrialConfig
-from sweep.measurement.clock import PHASES, Ledger, list_times
+from sweep.measurement.clock import PHASES, Ledger
 from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
 from sweep.measurement.quality import find_timing_flags, measure_slowdown, measure_time_error
 from sweep.records.messages import Evaluation, ExpectedData
@@ -333,7 +333,7 @@ class TrialState:
         if not even:
             return self.flags
         num_steps = sum(window.num_steps for window in self.ledger.windows)
-        timing = find_timing_flags(*list_times(even), num_steps)
+        timing = find_timing_flags(even, num_steps)
         return tuple(dict.fromkeys((*self.flags, *timing)))
 
     def measurements(self) -> dict[str, float | int]:
@@ -346,8 +346,8 @@ class TrialState:
             values["data_wait_seconds"] = ledger.seconds["data_wait"]
             values["images_per_second"] = ledger.images_per_second
             values["step_seconds_median"] = ledger.step_seconds()
-            times = list_times(ledger.even_windows)
-            errors = {"step_time_error": measure_time_error(*times), "slowdown_by_others": measure_slowdown(*times)}
+            even = ledger.even_windows
+            errors = {"step_time_error": measure_time_error(even), "slowdown_by_others": measure_slowdown(even)}
             values |= {name: math.nan if value is None else value for name, value in errors.items()}
         values |= {"num_steps": self.num_steps, "num_epochs": self.epoch, "total_seconds": ledger.total_seconds}
         return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from sweep.measurement.device import (
     resolve_device,
 )
 from sweep.measurement.memory import read_memory, reset_peak
-from sweep.records.messages import Evaluation, Heartbeat, Message, Outcome, Progress, Task, TrialTask
+from sweep.records.messages import Evaluation, Heartbeat, Message, Progress, Task, TrialTask
 from sweep.records.quality import ALLOCATOR_RETRIES
 from sweep.training.auto_micro import step_within_memory
 from sweep.training.budget import EvaluationSchedule, TrainingPoint
@@ -28,7 +27,7 @@ from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.finish import describe_correct, describe_ending, evaluate_images, finish_trial, list_recipe_facts
 from sweep.training.models.build import num_parameters
-from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
+from sweep.training.outcomes import PreemptedError
 from sweep.training.processes import PROGRESS_SECONDS, load_plugin
 from sweep.training.schedules import RateSchedule
 from sweep.training.setup import LossMeter, TrainingSetup, TrialState, prepare_training
@@ -48,8 +47,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     Where the configuration requires several ranks, each of them calls this function with its ``world``
     (:func:`sweep.training.ranks.launch_trial`).
     """
-    state, error_text, cause = TrialState(), "", ""
-    outcome: Outcome = "complete"
+    state = TrialState()
     threads_before = torch.get_num_threads()
     try:
         try:
@@ -58,9 +56,9 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
             setup = _set_up_trial(task, state, world)
             yield from _train(task, setup, state, world)
             finish_trial(task, setup, state)
+            ending = describe_ending(state, None, world.size)
         except Exception as error:
-            outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
-        ending = replace(describe_ending(task, state, outcome, error_text, world.size), cause=cause)
+            ending = describe_ending(state, error, world.size)
     finally:
         torch.set_num_threads(threads_before)
     yield ending
@@ -205,7 +203,7 @@ def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tenso
 def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
     is_due = setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0
     if is_due and setup.step.noise:
-        setup.schedule.follow_noise(setup.step.noise.is_at_least)
+        setup.schedule.follow_noise(setup.step.noise.read().is_at_least)
 
 
 def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
@@ -254,14 +252,10 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
 
 def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
     """Notes the noise scales, without those of an earlier evaluation; returns the one of the last steps."""
-    noise = setup.step.noise
-    if noise is None:
+    if setup.step.noise is None:
         return None
-    values = {
-        "noise_scale": noise.value(),
-        "noise_scale_run": noise.run_value(),
-        "num_noise_steps": noise.num_measured(),
-    }
+    scale = setup.step.noise.read()
+    values = {"noise_scale": scale.value, "noise_scale_run": scale.run_value, "num_noise_steps": scale.num_steps}
     others = {name: value for name, value in state.facts.items() if name not in values}
     state.facts = others | {name: value for name, value in values.items() if value is not None}
     return values["noise_scale"]

@@ -5,19 +5,18 @@ from typing import Any
 
 
 class NVMLError(Exception):
-    """What every question but for the number is answered by."""
+    pass
 
 
 def nvmlInit() -> None:  # noqa: N802
-    """There is a driver."""
+    pass
 
 
 def nvmlShutdown() -> None:  # noqa: N802
-    """It may go."""
+    pass
 
 
 def nvmlDeviceGetCount() -> int:  # noqa: N802
-    """Four."""
     return 4
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_factory import make_config, train
 
-from sweep.config.trial import build_config
-from sweep.records.messages import Ending, TrialTask
-from sweep.training.trial import run_trial
+from sweep.records.messages import Ending
 
 pytestmark = [
     pytest.mark.gpu,
@@ -19,11 +18,7 @@ pytestmark = [
 def run(weights: Path, **values: object) -> Ending:
     settings = {"data.name": "synthetic", "data.subset": 1000, "budget.steps": 5, "precision.dtype": "fp64"}
     settings |= {"schedule.warmup": 0.0, "optimizer.lr": 0.05}
-    settings |= {key.replace("__", "."): value for key, value in values.items()}
-    task = TrialTask(number=0, config=build_config(settings, "test"), device="cuda", weights_path=str(weights))
-    *_, ending = run_trial(task)
-    assert isinstance(ending, Ending)
-    return ending
+    return train(make_config(settings, **values), device="cuda", weights_path=str(weights))[1]
 
 
 @pytest.mark.parametrize(("model", "norm"), [("resnet8", "group"), ("resnet8", "sync"), ("vit_micro", "layer")])

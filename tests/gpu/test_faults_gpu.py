@@ -5,23 +5,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from training_factory import make_config
 
-from sweep.config.trial import TrialConfig, build_config
+from sweep.config.trial import TrialConfig
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
 from sweep.search.single import train_trial
 from sweep.training.processes import load_plugin
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device was found"),
-]
+pytestmark = pytest.mark.gpu
 PLUGIN = Path(__file__).parent / "faulty_plugin.py"
 
 
 def config(**values: object) -> TrialConfig:
     settings = {"data.name": "synthetic", "data.subset": 2048, "budget.epochs": 2.0, "optimizer.lr": 0.02}
-    return build_config(settings | {key.replace("__", "."): value for key, value in values.items()}, "test")
+    return make_config(settings, **values)
 
 
 @pytest.fixture
@@ -39,13 +37,10 @@ def ending_of(executor: ProcessExecutor, number: int, chosen: TrialConfig) -> En
                 return message
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ({"data__name": "wrong_labels", "data__subset": None}, "device-side assert"),
-        ({"model__name": "stray"}, "illegal memory access"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "words"), [
+    ({"data__name": "wrong_labels", "data__subset": None}, "device-side assert"),
+    ({"model__name": "stray"}, "illegal memory access"),
+])  # fmt: skip
 def test_the_trial_after_a_fault_of_the_device_is_fine(
     executor: ProcessExecutor, fault: dict[str, object], words: str
 ) -> None:

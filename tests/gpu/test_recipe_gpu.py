@@ -1,60 +1,45 @@
-"""The recipe on a GPU: graphs, optimizers, checkpointing, augmentation where the CPU goes another way."""
+"""Trials on a GPU: precisions, graphs, optimizers, checkpointing, augmentation where the CPU goes another way."""
 
 import numpy as np
 import pytest
 import torch
+from training_factory import make_config, train, train_whole
 
-from sweep.config.trial import build_config
-from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.records.messages import Ending, Evaluation
 from sweep.training.data.augment import OPERATIONS, draw_boxes, resize_boxes
 from sweep.training.optimizers import OPTIMIZERS
 from sweep.training.setup import TrialState, prepare_training
 from sweep.training.step import set_lr
-from sweep.training.trial import run_trial
 from sweep.training.warmup import warm_up_trial
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device was found"),
-]
+pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
-
-
-def task(**values: object) -> TrialTask:
-    settings = {"data.name": "synthetic", "data.subset": 1000, "budget.epochs": 2.0, "optimizer.lr": 0.05}
-    settings |= {key.replace("__", "."): value for key, value in values.items()}
-    return TrialTask(number=0, config=build_config(settings, "test"), device="cuda")
+SETTINGS = {"data.name": "synthetic", "data.subset": 1000, "budget.epochs": 2.0, "optimizer.lr": 0.05}
 
 
 def run(**values: object) -> tuple[list[Evaluation], Ending]:
-    *messages, ending = run_trial(task(**values))
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
-    return [message for message in messages if isinstance(message, Evaluation)], ending
+    return train_whole(make_config(SETTINGS, **values), device="cuda")
 
 
 def losses(**values: object) -> list[float]:
     return [evaluation.train_loss for evaluation in run(**values)[0]]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"batch__accumulation": 3},  # a ragged last window and a ragged last micro batch
-        {"precision__dtype": "bf16", "precision__channels_last": True},
-        {"precision__dtype": "fp16", "regularization__grad_clip": 1.0},
-        {"model__name": "vit_micro", "optimizer__name": "adamw", "optimizer__lr": 1e-3},
-        {"regularization__mixup": 0.2, "data__augment": "crop_flip", "regularization__ema_decay": 0.9},
-    ],
-)
+@pytest.mark.parametrize("settings", [
+    {},
+    {"batch__accumulation": 3},  # a ragged last window and a ragged last micro batch
+    {"precision__dtype": "bf16", "precision__channels_last": True},
+    {"precision__dtype": "fp16", "regularization__grad_clip": 1.0},
+    {"model__name": "vit_micro", "optimizer__name": "adamw", "optimizer__lr": 1e-3},
+    {"regularization__mixup": 0.2, "data__augment": "crop_flip", "regularization__ema_decay": 0.9},
+])  # fmt: skip
 def test_graphs_train_the_same(settings: dict[str, object]) -> None:
     plain, graphed = losses(**settings), losses(**settings, precision__cuda_graphs=True)
     assert graphed == pytest.approx(plain, rel=0.02)
 
 
 def test_graphs_draw_new_random_numbers_at_each_step() -> None:
-    config = task(model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True).config
+    config = make_config(SETTINGS, model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True)
     setup = prepare_training(config, CUDA)
     warm_up_trial(setup, TrialState().ledger)
     set_lr(setup.step.optimizer, 0.0)
@@ -112,3 +97,45 @@ def test_resized_crops_are_those_of_the_cpu_to_the_last_bit(side: int) -> None:
     images = torch.randint(0, 256, (64, side, side, 3), dtype=torch.uint8)
     boxes = torch.from_numpy(draw_boxes(np.random.default_rng(0), 64, side))
     assert torch.equal(resize_boxes(images.cuda(), boxes.cuda()).cpu(), resize_boxes(images, boxes))
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "tf32", "bf16", "fp16", "fp64"])
+@pytest.mark.parametrize("model", ["resnet8", "vit_micro"])
+def test_precisions_learn(model: str, dtype: str) -> None:
+    evaluations, ending = run(model__name=model, precision__dtype=dtype, data__augment="crop_flip")
+    assert evaluations[-1].val_loss < evaluations[0].val_loss
+    assert ending.device == torch.cuda.get_device_name()
+    assert ending.environment["driver"]
+
+
+def test_peak_memory_grows_with_the_micro_batch_and_leaves_the_data_out() -> None:
+    peaks = [run(batch__micro=size, budget__epochs=1.0)[1].measurements["peak_memory_bytes"] for size in (64, 256)]
+    assert 2.0 < peaks[1] / peaks[0] < 4.5
+    more_data = run(batch__micro=64, budget__epochs=1.0, data__subset=8192)[1].measurements["peak_memory_bytes"]
+    assert more_data == pytest.approx(peaks[0], rel=0.05)
+
+
+def test_out_of_memory_is_an_outcome() -> None:
+    torch.cuda.set_per_process_memory_fraction(0.002)
+    try:
+        _, ending = train(make_config(SETTINGS, batch__micro=1000, model__name="resnet50", data__image_size=64), "cuda")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert ending.outcome == "out_of_memory"
+    assert ending.measurements["num_parameters"] > 0
+
+
+def test_streamed_data_train_like_resident_ones() -> None:
+    resident, _ = run(data__augment="crop_flip")
+    streamed, _ = run(data__augment="crop_flip", data__placement="host", data__workers=2)
+    assert streamed[0].train_loss == pytest.approx(resident[0].train_loss, rel=0.02)
+
+
+def test_step_time_includes_what_the_device_does() -> None:
+    _, ending = run(model__name="resnet18", batch__micro=512, budget__epochs=4.0, data__subset=2048)
+    measured = ending.measurements
+    assert measured["step_seconds_median"] * measured["num_steps"] == pytest.approx(measured["train_seconds"], rel=0.3)
+
+
+def test_unknown_gpu_is_a_clean_error() -> None:
+    assert train(make_config(), "cuda:99")[1].error.startswith("device 'cuda:99'")

@@ -25,7 +25,7 @@ from sweep.search.tuner import Stopped, TrialEnded
 from sweep.training.data import image_folder as folder
 from sweep.training.data import sources
 from sweep.training.data.images import ArrayImages, Source
-from sweep.training.data.sources import check_data, expect_data, load_splits, make_expected_data
+from sweep.training.data.sources import expect_data, load_splits, look_at_data, make_expected_data
 
 TRIALS = {"model.name": "resnet8", "budget.epochs": 1, "schedule.warmup": 0.0}
 
@@ -100,7 +100,7 @@ def test_a_replaced_image_is_noticed_although_the_numbers_are_the_same(images: P
 
 def test_a_trial_that_checks_its_folder_scans_it_once(images: Path, scans: list[Path]) -> None:
     config = build_config({"data.name": "imagefolder", "data.root": str(images)}, "test")
-    expected = make_expected_data(check_data(config))
+    expected = make_expected_data(look_at_data(config.data))
     scans.clear()
     assert len(load_splits(config.data, expected).train) == 28
     assert scans == [images]
@@ -116,7 +116,7 @@ def test_the_expected_images_are_the_same_for_every_section_of_a_folder(
     images: Path, subset: int | None, size: int | None
 ) -> None:
     spec = make_study(images)
-    expected = make_expected_data(check_data(spec.config({"optimizer.lr": 0.01})))
+    expected = make_expected_data(look_at_data(spec.config({"optimizer.lr": 0.01}).data))
     values = {"data.subset": subset, "data.image_size": size, "data.placement": "host"}
     settings = {key: value for key, value in values.items() if value is not None}
     load_splits(build_config(spec.base | settings, "test").data, expected)
@@ -169,7 +169,7 @@ def pixels(monkeypatch: pytest.MonkeyPatch) -> Pixels:
 
 def test_a_small_set_in_memory_is_compared_by_its_pixels(pixels: Pixels) -> None:
     config = build_config({"data.name": "mine"}, "test")
-    expected = make_expected_data(check_data(config))
+    expected = make_expected_data(look_at_data(config.data))
     assert expected is not None
     assert expected.num_images == 40
     load_splits(config.data, expected)
@@ -180,7 +180,7 @@ def test_a_small_set_in_memory_is_compared_by_its_pixels(pixels: Pixels) -> None
 
 def test_a_large_set_in_memory_is_not_digested_in_every_trial(pixels: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
     config = build_config({"data.name": "mine"}, "test")
-    expected = make_expected_data(check_data(config))
+    expected = make_expected_data(look_at_data(config.data))
     monkeypatch.setattr(sources, "_MAX_DIGESTED_BYTES", 30 * 64 - 1)
     pixels.num_test_reads = 0
     pixels.value = 1
@@ -192,7 +192,7 @@ def test_a_set_with_a_digest_of_its_own_is_compared_by_that(pixels: Pixels, monk
     version = ["one"]
     monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=pixels.load, digest=lambda _section: version[0]))
     config = build_config({"data.name": "mine"}, "test")
-    expected = make_expected_data(check_data(config))
+    expected = make_expected_data(look_at_data(config.data))
     pixels.value = 1  # its author says that the images are equal
     load_splits(config.data, expected)
     version[0] = "two"
@@ -204,7 +204,7 @@ def test_other_pixels_for_another_section_are_no_change(pixels: Pixels) -> None:
     del pixels
     space = {"data.image_size": {"choice": [8, 4]}}
     spec = make_study(Path(), base={"data.name": "mine", "batch.micro": 16, **TRIALS}, space=space)
-    expect = expect_data(spec, check_data(spec.config({"data.image_size": 8})))
+    expect = expect_data(spec, look_at_data(spec.config({"data.image_size": 8}).data))
     small, large = (spec.config({"data.image_size": size}) for size in (4, 8))
     assert expect(small) is None
     assert expect(large) is not None

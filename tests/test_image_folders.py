@@ -17,7 +17,7 @@ from sweep.config.errors import InputError
 from sweep.config.trial import TrialConfig, build_config
 from sweep.records.inputs import DataSummary
 from sweep.training.data import folders as inspection
-from sweep.training.data.sources import check_data, find_facts, load_splits
+from sweep.training.data.sources import find_facts, load_splits, look_at_data
 
 FLAT = list_images({"a": 20, "b": 20})
 SPLIT = list_images({"train/a": 10, "train/b": 10, "val/a": 3, "val/b": 3, "test/a": 2, "test/b": 2})
@@ -35,7 +35,7 @@ def config(root: Path, **values: Any) -> TrialConfig:
 
 
 def look(root: Path, **values: Any) -> DataSummary:
-    return check_data(config(root, **values))
+    return look_at_data(config(root, **values).data)
 
 
 def counts(found: DataSummary) -> tuple[int | None, ...]:

@@ -12,7 +12,7 @@ from sweep.config.errors import InputError
 from sweep.config.sections import ModelSection
 from sweep.config.tables import ImageShape
 from sweep.config.trial import build_config
-from sweep.training.data.sources import check_data, make_inputs_digest
+from sweep.training.data.sources import check_inputs, make_inputs_digest
 from sweep.training.models.build import build_model
 
 TEN, THREE = ImageShape(1, 8, 10), ImageShape(1, 8, 3)
@@ -105,7 +105,7 @@ def test_damaged_files_and_what_is_no_state_dict_are_refused(tmp_path: Path) -> 
 def test_a_missing_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
     config = build_config({"model.weights": str(tmp_path / "none.pt")}, "test")
     with pytest.raises(InputError, match=r"model\.weights = .*none.pt' is not a file"):
-        check_data(config)
+        check_inputs([config])
 
 
 def test_the_digest_follows_the_content_of_the_weights(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from sweep.cli.check import format_data
 from sweep.config.errors import show_name
 from sweep.config.trial import build_config
 from sweep.records.inputs import DataSummary, Ignored
-from sweep.training.data.sources import check_data
+from sweep.training.data.sources import look_at_data
 
 NO_FIGURES = ReportFigures(answer=Absent("", ""), figures=[], absent=[])
 
@@ -137,7 +137,7 @@ def test_class_names_that_are_no_text(tmp_path: Path, monkeypatch: pytest.Monkey
     Path(odd.decode(errors="surrogateescape")).mkdir()
     for number in range(10):
         Path((odd + b"/%d.png" % number).decode(errors="surrogateescape")).write_bytes(make_image("rgb", 100 + number))
-    data = check_data(build_config({"data.name": "imagefolder", "data.root": str(root)}, "test"))
+    data = look_at_data(build_config({"data.name": "imagefolder", "data.root": str(root)}, "test").data)
     assert (data.num_train, list(data.classes)) == (14, ["o\udcffdd", "plain"])
     assert r"o\udcffdd" in section_of(data)
     words = [sys.executable, "-m", "sweep.cli", "check", "imagefolder", "--set", f"data.root={root}"]
@@ -152,7 +152,7 @@ def test_of_very_many_sizes_the_most_frequent_are_on_record(tmp_path: Path, monk
     files |= list_images({"a/more": 7, "b/more": 7})
     root = write_files(tmp_path / "images", files)
     values = {"data.name": "imagefolder", "data.root": str(root), "data.image_size": 8}
-    data = check_data(build_config(values, "test"))
+    data = look_at_data(build_config(values, "test").data)
     assert len(data.sizes) == 101
     assert data.sizes["8 x 8"] == 16
     assert data.sizes["others"] == 10  # 105 sizes, of which 5 with 2 images each are not named

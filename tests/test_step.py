@@ -4,9 +4,8 @@ import copy
 
 import pytest
 import torch
-from training_factory import CPU, make_batch, make_config, make_step
+from training_factory import make_batch, make_config, make_step
 
-from sweep.config.errors import InputError
 from sweep.config.scaling import scale_lr
 from sweep.config.tables import ImageShape
 from sweep.config.trial import TrialConfig
@@ -14,7 +13,6 @@ from sweep.training.data.windows import cut_epoch
 from sweep.training.evaluation import evaluate_model
 from sweep.training.models.build import build_model
 from sweep.training.optimizers import OPTIMIZERS, build_optimizer
-from sweep.training.precision import make_precision
 
 SHAPE = ImageShape(1, 8, 10)
 
@@ -88,11 +86,6 @@ def test_precisions_agree_with_fp32(dtype: str, tolerance: float) -> None:
     losses = [[each([make_batch()], 64).item() for _ in range(3)] for each in (reference, step)]
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[1] != losses[0]
-
-
-def test_tf32_wants_a_gpu() -> None:
-    with pytest.raises(InputError, match="tf32"):
-        make_precision(make_config(precision__dtype="tf32").precision, CPU)
 
 
 def test_channels_last_changes_the_layout_and_not_the_loss() -> None:

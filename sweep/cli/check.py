@@ -173,10 +173,10 @@ def _find_place(study: str, root: Path) -> str | None:
 
 
 def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
-    from sweep.training.data.sources import check_study_data  # with NumPy and Pillow
+    from sweep.training.data.sources import check_inputs  # with NumPy and Pillow
 
     with show_inspection() as show:
-        data = check_study_data(spec, show)
+        data = check_inputs(spec.corners.of("data", "model"), on_progress=show)  # of any device
     advice = [*find_pitfalls(spec), *_advise_on_objectives(spec), *find_data_pitfalls(spec, data.num_train)]
     frames = None
     if (root / spec.name / "study.sqlite").exists():

@@ -160,7 +160,7 @@ def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | Non
     from sweep.records.frames import TRIAL_COLUMNS
     from sweep.records.inputs import environment_digest
     from sweep.search.tuner import KeyMaker
-    from sweep.training.data.sources import check_data
+    from sweep.training.data.sources import look_at_data
 
     known = {
         "study": study,
@@ -173,7 +173,7 @@ def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | Non
         **ending.measurements,
         "device": ending.device,
         "environment_digest": environment_digest(ending.environment) if ending.environment else None,
-        "trial_key": KeyMaker(plugin, check_data(config).digest)(config),
+        "trial_key": KeyMaker(plugin, look_at_data(config.data).digest)(config),
         "reused_from": "",
         "quality_flags": ",".join(ending.quality_flags),
         "bottleneck": ending.bottleneck or None,

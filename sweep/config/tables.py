@@ -91,13 +91,11 @@ class DatasetEntry:
 _DATA = "sweep.training.data"
 
 
-def _published(
-    name: str, shape: ImageShape, num_train: int, published: Published, find_facts: Reference | None = None
-) -> DatasetEntry:
+def _published(name: str, shape: ImageShape, num_train: int, published: Published) -> DatasetEntry:
     return DatasetEntry(
         load=f"{_DATA}.published:load_{name}",
         facts=DataFacts(shape, num_train),
-        find_facts=find_facts or f"{_DATA}.published:find_published_facts",
+        find_facts=f"{_DATA}.published:find_published_facts",
         summarize=f"{_DATA}.published:summarize_published",
         depends_on_root=False,
         published=published,
@@ -135,10 +133,8 @@ DATASETS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
         load=f"{_DATA}.published:load_digits", facts=DataFacts(ImageShape(1, 8, 10), 1300), depends_on_root=False
     ),
-    "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST, f"{_DATA}.published:find_idx_facts"),
-    "fashion_mnist": _published(
-        "fashion_mnist", ImageShape(1, 28, 10), 54_000, _FASHION_MNIST, f"{_DATA}.published:find_idx_facts"
-    ),
+    "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST),
+    "fashion_mnist": _published("fashion_mnist", ImageShape(1, 28, 10), 54_000, _FASHION_MNIST),
     "cifar10": _published("cifar10", ImageShape(3, 32, 10), 45_000, _CIFAR10),
     "cifar100": _published("cifar100", ImageShape(3, 32, 100), 45_000, _CIFAR100),
     "imagefolder": DatasetEntry(

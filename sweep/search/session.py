@@ -1,6 +1,7 @@
 """A session opens a study - its folder, lock, store and executor - and runs it or forecasts what is left of it."""
 
 import contextlib
+import itertools
 import math
 import shlex
 import time
@@ -53,7 +54,7 @@ from sweep.search.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.study_forecast import Forecast, Forecaster
 from sweep.search.tuner import Event, KeyMaker, TrialEnded, TrialReused, Tuner
 from sweep.training.data.folders import OnProgress
-from sweep.training.data.sources import check_data, check_norm, check_precision, expect_data
+from sweep.training.data.sources import check_inputs, expect_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,35 +115,15 @@ def _check_run(
     check_objectives(spec, options.executor)
     if options.executor.is_packed:
         check_device_sharing(spec)
-    return check_inputs(spec, device_type(options.executor), on_progress, may_download=may_download)
-
-
-def check_inputs(
-    spec: StudySpec, device_type: str, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
-    """Checks every precision and the data set of the study on a ``device_type`` (cpu, cuda); what the set holds.
-
-    Raises:
-        InputError: data is missing or empty, or the device type does not have a precision or a norm.
-    """
-    for config in spec.corners.of("precision"):
-        check_precision(config.precision, device_type)
-    checked: dict[object, DataSummary] = {}
-    for config in spec.corners.of("data", "model", "distributed"):
-        check_norm(config, device_type)
-        inputs = (config.data, config.model.weights)
-        if inputs not in checked:
-            checked[inputs] = check_data(config, on_progress=on_progress, may_download=may_download)
-    return next(iter(checked.values()))  # the images are the same for all configurations of a study
+    corners = itertools.chain(spec.corners.of("precision"), spec.corners.of("data", "model", "distributed"))
+    return check_inputs(corners, device_type(options.executor), on_progress, may_download=may_download)
 
 
 def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
     """Checks whether ``config`` alone can run, as :func:`_check_run` does; what its data set holds."""
     check_executor(executor)
     check_ranks(executor, config.distributed.world_size)
-    check_precision(config.precision, device_type(executor))
-    check_norm(config, device_type(executor))
-    return check_data(config, may_download=True)
+    return check_inputs([config], device_type(executor), may_download=True)
 
 
 # ---------------------------------------------------------------------- the records of a study

@@ -33,7 +33,7 @@ from sweep.training.data.feeders import (
     shard_images,
 )
 from sweep.training.data.images import Images, Splits
-from sweep.training.data.sources import load_splits
+from sweep.training.data.sources import check_device, load_splits
 from sweep.training.evaluation import PREDICTORS, EvalBatch, Predict, count_most_images, predict_once
 from sweep.training.models.build import build_model
 from sweep.training.models.resnets import find_batch_norms
@@ -98,6 +98,7 @@ def prepare_training(
         InputError: data, model or precision are not available, or the images are others than ``expected_data``.
     """
     config = config.apply_rules()
+    check_device(config, device.type)
     precision = make_precision(config.precision, device)
     splits = world.load_in_turn(lambda: load_splits(config.data, expected_data))
     normalize = _measure_normalization(splits.train, precision.weights, device, config.precision.channels_last)

@@ -30,8 +30,8 @@ from sweep.training.data.folders import (
     load_or_decode,
     scan_folder,
 )
-from sweep.training.data.images import ArrayImages, Images, Indices, Pixels, Source, check_subset, count_train
-from sweep.training.data.sources import count_classes, describe_held_out, list_ignored, share_of
+from sweep.training.data.images import ArrayImages, Images, Indices, Pixels, Source, hold_out
+from sweep.training.data.sources import summarize_splits
 from sweep.training.processes import SUPERVISOR_LINK
 
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
@@ -120,9 +120,10 @@ def load_imagefolder(section: DataSection) -> Source:
 def find_folder_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images."""
     folder = _open_folder(section)
-    return DataFacts(
-        ImageShape(3, _find_side(folder, section), len(folder.layout.classes)), _count_train(folder.layout, section)
-    )
+    splits = folder.layout.splits
+    held_out = hold_out(splits["train"].labels, section, has_validation="val" in splits, has_test="test" in splits)
+    shape = ImageShape(3, _find_side(folder, section), len(folder.layout.classes))
+    return DataFacts(shape, len(held_out.train))
 
 
 def _digest(folder: _ImageFolder) -> str:
@@ -144,26 +145,16 @@ def summarize_folder(
             ``data.subset``.
     """
     folder = _open_folder(section, on_progress)
-    layout, used = folder.layout, folder.used
+    layout = folder.layout
     _find_side(folder, section)
-    check_subset(section, _count_train(layout, section))
-    labels = {split: listing.labels for split, listing in layout.splits.items()}
-    split_labels = share_of(labels, section)
-    ignored = layout.ignored
-    if section.subset is not None and (left_out := _count_train(layout, section) - section.subset):
-        ignored = ignored | {f"left out by data.subset = {section.subset}": [""] * left_out}
-    return DataSummary(
-        name=section.name,
-        root=section.root,
-        num_train=len(split_labels["train"]),
-        num_val=len(split_labels["val"]),
-        num_test=len(split_labels["test"]),
-        num_ignored=sum(map(len, ignored.values())),
-        classes=count_classes(split_labels, layout.classes),
-        held_out=describe_held_out({split: f"{listing.folder}/" for split, listing in layout.splits.items()}, section),
-        sizes=_count_sizes(used),
-        modes=dict(Counter(image.mode for image in used).most_common()),
-        ignored=list_ignored(ignored),
+    return summarize_splits(
+        section,
+        {split: listing.labels for split, listing in layout.splits.items()},
+        layout.classes,
+        {split: f"{listing.folder}/" for split, listing in layout.splits.items()},
+        ignored=layout.ignored,
+        sizes=_count_sizes(folder.used),
+        modes=dict(Counter(image.mode for image in folder.used).most_common()),
         notes=tuple(_find_notes(folder)),
         digest=_digest(folder),
     )
@@ -205,11 +196,6 @@ def _find_lossy_files(folder: _ImageFolder) -> list[str]:
     }
     counts = Counter(trait for facts in folder.used for trait in facts.traits)
     return [f"{format_count(counts[trait], 'image')} {text}" for text, trait in traits.items() if counts[trait]]
-
-
-def _count_train(layout: FolderLayout, section: DataSection) -> int:
-    has_validation, has_test = "val" in layout.splits, "test" in layout.splits
-    return count_train(layout.splits["train"].labels, section, has_validation=has_validation, has_test=has_test)
 
 
 def _find_side(folder: _ImageFolder, section: DataSection) -> int:

@@ -221,20 +221,18 @@ class OptimizerEntry:
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
     "sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", usual_lr=0.1, has_betas=False),
-    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:momentum", lr_rule="linear", usual_lr=0.1, has_betas=False),
-    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:nesterov", lr_rule="linear", usual_lr=0.1, has_betas=False),
-    "rmsprop": OptimizerEntry(build=f"{_OPTIMIZERS}:rmsprop", beta2=0.99, decays_by_lr=False),
+    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", usual_lr=0.1, has_betas=False),
+    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", usual_lr=0.1, has_betas=False),
+    "rmsprop": OptimizerEntry(build=f"{_OPTIMIZERS}:RmsProp", beta2=0.99, decays_by_lr=False),
     "adam": OptimizerEntry(build=f"{_OPTIMIZERS}:adam", usual_lr=1e-3, decays_by_lr=False),
-    "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adamw", usual_lr=1e-3),
+    "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adam", usual_lr=1e-3),
     "lars": OptimizerEntry(
-        build=f"{_OPTIMIZERS}:lars", lr_rule="linear", groups="layers", has_betas=False, decays_by_lr=False
+        build=f"{_OPTIMIZERS}:Lars", lr_rule="linear", groups="layers", has_betas=False, decays_by_lr=False
     ),
-    "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:lamb", eps=1e-6, groups="layers", decays_by_lr=False),
-    "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:muon", groups="matrices", momentum=0.95),  # as Jordan
-    "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:schedule_free", usual_lr=1e-3, averages_weights=True),
-    "schedule_free_sgd": OptimizerEntry(
-        build=f"{_OPTIMIZERS}:schedule_free_sgd", lr_rule="linear", averages_weights=True
-    ),
+    "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:Lamb", eps=1e-6, groups="layers", decays_by_lr=False),
+    "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:Muon", groups="matrices", momentum=0.95),  # as Jordan
+    "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:ScheduleFree", usual_lr=1e-3, averages_weights=True),
+    "schedule_free_sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:ScheduleFree", lr_rule="linear", averages_weights=True),
 }
 
 

@@ -44,8 +44,6 @@ _MODEL_KEY = "batch_sweep"  # of a saved model's facts in the metadata of its fi
 
 
 class Stateful(Protocol):
-    """A part of a checkpoint: a model, an optimizer, a clock."""
-
     def state_dict(self) -> Mapping[str, Any]: ...
 
     def load_state_dict(self, state: Any) -> Any: ...
@@ -213,7 +211,6 @@ class RandomState:
     world: World = SOLO
 
     def state_dict(self) -> dict[str, Any]:
-        """The states, as numbers, texts and tensors only."""
         numpy_state: Any = np.random.get_state(legacy=False)
         state: dict[str, Any] = {
             "python": random.getstate(),
@@ -225,7 +222,6 @@ class RandomState:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores the generators: the next draws are those that followed ``state``."""
         random.setstate(state["python"])
         inner = state["numpy"]["state"]
         key = np.array(inner["key"], dtype=np.uint32)
@@ -238,8 +234,6 @@ class RandomState:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What the weights alone do not tell."""
-
     model: ModelSection
     shape: ImageShape
     class_names: tuple[str, ...]  # in the order of the logits

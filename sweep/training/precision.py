@@ -36,7 +36,6 @@ class LossScaler(torch.amp.GradScaler):
 
     @property
     def num_skipped(self) -> int:
-        """Steps skipped so far; waits for the device."""
         return int(self._skipped)
 
     def state_dict(self) -> dict[str, Any]:
@@ -65,7 +64,6 @@ class Precision:
 
     @property
     def num_skipped_steps(self) -> int:
-        """Optimizer steps that the loss scaler skipped; 0 where there is none."""
         return self.scaler.num_skipped if self.scaler else 0
 
 
@@ -101,7 +99,6 @@ def place_model(model: nn.Module, section: PrecisionSection, precision: Precisio
 
 
 def arrange_model(model: nn.Module, section: PrecisionSection) -> nn.Module:
-    """``model`` in the precision's memory format, with checkpointing if configured."""
     if section.channels_last:
         for parameter in model.parameters():
             if parameter.ndim == 4:

@@ -27,7 +27,6 @@ from sweep.training.data.feeders import (
     BatchPlanner,
     Feeder,
     ShardedFeeder,
-    check_shards,
     make_feeder,
     make_plain_batches,
     shard_images,
@@ -50,8 +49,6 @@ _LEAST_STATISTICS = 3  # images of a batch, so that none has a single one, which
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """A trial that is ready to train."""
-
     config: TrialConfig  # with what its rules give
     splits: Splits
     model: nn.Module
@@ -107,7 +104,9 @@ def prepare_training(
         feeder = ShardedFeeder(feeder, world)
     torch.manual_seed(config.seed)
     model = build_model(config.model, splits.shape)
-    model = world.synchronize_norms(model) if config.model.norm == "sync" else model
+    if config.model.norm == "sync" and world.size > 1:
+        convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm  # torch leaves it untyped
+        model = convert(model)
     model = place_model(model, config.precision, precision, device)
     num_samples, global_batch = len(splits.train), config.global_batch_size
     step = _make_step(config, model, normalize, precision, world, device)
@@ -119,7 +118,6 @@ def prepare_training(
     planner = BatchPlanner(feeder, num_samples, largest_micro, least)
     windows = planner.windows_of_epoch(global_batch)
     world.check_agreement(f"{config.model_dump_json()} {num_samples}")
-    check_shards(windows, world)
     eval_batch = EvalBatch(min(largest_micro // world.size, count_eval_images(splits, world)))
 
     def sized_batches_of(images: Images) -> Callable[[int], Iterable[Batch]]:
@@ -266,7 +264,6 @@ class LossMeter:
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """The sum since the last evaluation. No window may be open."""
         return {"loss": self._world.mean(self._loss), "samples": self._samples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -298,7 +295,6 @@ class TrialState:
 
     @property
     def epoch(self) -> float:
-        """Passes over the training split, with fractions."""
         return self.samples / self.num_train if self.num_train else 0.0
 
     def read_clock(self) -> TrainingPoint:

@@ -25,7 +25,6 @@ from sweep.training.data.folders import (
     Resize,
     arrange_folder,
     decode_image,
-    explain_empty_classes,
     inspect_files,
     load_or_decode,
     scan_folder,
@@ -49,7 +48,6 @@ class _ImageFolder(NamedTuple):
 
     @property
     def used(self) -> list[ImageFacts]:
-        """The facts of the images in splits."""
         return [self.facts[file.path] for listing in self.layout.splits.values() for file in listing.files]
 
 
@@ -58,19 +56,26 @@ def _open_folder(section: DataSection, on_progress: OnProgress | None = None) ->
 
     Raises:
         InputError: the layout cannot be used, a class has no image, or images cannot be decoded and
-            ``data.on_bad_image`` is refuse; both together where both are the case.
+            ``data.on_bad_image`` is refuse.
     """
     root = Path(section.root)
     layout = arrange_folder(scan_folder(root))
     files = [file for listing in layout.splits.values() for file in listing.files]
     facts = inspect_files(root, files, on_progress)
     bad = {path: image.error for path, image in facts.items() if image.error}
-    complaints = [explain_empty_classes(root, layout)]
     if bad and section.on_bad_image == "refuse":
-        complaints.append(_explain_bad_images(section, bad, len(files)))
-    if any(complaints):
-        raise InputError("\n".join(filter(None, complaints)))
-    return _ImageFolder(root, _leave_out(layout, bad), facts)
+        raise InputError(_explain_bad_images(section, bad, len(files)))
+    if bad:
+        is_good = {split: [file.path not in bad for file in each.files] for split, each in layout.splits.items()}
+        splits = {split: each.pick(np.flatnonzero(is_good[split])) for split, each in layout.splits.items()}
+        layout = layout._replace(splits=splits, ignored=layout.ignored | {_BAD: sorted(bad)})
+    counts = np.bincount(layout.splits["train"].labels, minlength=len(layout.classes))
+    if empty := [f"{name}/" for name, count in zip(layout.classes, counts, strict=True) if not count]:
+        raise InputError(
+            f"{root / layout.splits['train'].folder}: {', '.join(empty)} {'has' if len(empty) == 1 else 'have'} no "
+            "images that can be used and would count as a class; add images, or move it out of data.root."
+        )
+    return _ImageFolder(root, layout, facts)
 
 
 def _explain_bad_images(section: DataSection, bad: dict[str, str], num_files: int) -> str:
@@ -80,21 +85,6 @@ def _explain_bad_images(section: DataSection, bad: dict[str, str], num_files: in
         f"data.root = {section.root!r}: {len(bad)} of {num_files} images cannot be used:\n" + "\n".join(lines) +
         "\nRepair or remove them, or set data.on_bad_image = 'skip' to train without them."
     )  # fmt: skip
-
-
-def _leave_out(layout: FolderLayout, bad: dict[str, str]) -> FolderLayout:
-    if not bad:
-        return layout
-    splits = {
-        split: listing.pick(np.flatnonzero([file.path not in bad for file in listing.files]))
-        for split, listing in layout.splits.items()
-    }
-    for split, listing in splits.items():
-        left = np.bincount(listing.labels, minlength=len(layout.classes))
-        had = np.bincount(layout.splits[split].labels, minlength=len(layout.classes))
-        if emptied := [name for name, now, then in zip(layout.classes, left, had, strict=True) if then and not now]:
-            raise InputError(f"{split}: no image of {', '.join(emptied)} can be decoded; repair or remove the class.")
-    return FolderLayout(splits=splits, classes=layout.classes, ignored=layout.ignored | {_BAD: sorted(bad)})
 
 
 def load_imagefolder(section: DataSection) -> Source:
@@ -118,7 +108,6 @@ def load_imagefolder(section: DataSection) -> Source:
 
 
 def find_folder_facts(section: DataSection) -> DataFacts:
-    """Shape and number of the training images."""
     folder = _open_folder(section)
     splits = folder.layout.splits
     held_out = hold_out(splits["train"].labels, section, has_validation="val" in splits, has_test="test" in splits)
@@ -169,7 +158,9 @@ def _count_sizes(images: Sequence[ImageFacts]) -> dict[str, int]:
 
 
 def _find_notes(folder: _ImageFolder) -> list[str]:
-    splits, notes = folder.layout.splits, _find_lossy_files(folder)
+    splits = folder.layout.splits
+    lost = Counter(text for facts in folder.used for text in facts.lost)
+    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())]
     in_train = {folder.facts[file.path].digest for file in splits["train"].files}
     for split in ("val", "test"):
         if split not in splits:
@@ -186,16 +177,6 @@ def _find_notes(folder: _ImageFolder) -> list[str]:
             "has too, so that an image can be in the training split and in a held-out one"
         )
     return notes
-
-
-def _find_lossy_files(folder: _ImageFolder) -> list[str]:
-    traits = {
-        "of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark": "I",
-        "with an EXIF rotation, which is not applied": "rotated",
-        "of several frames, of which the first is used": "frames",
-    }
-    counts = Counter(trait for facts in folder.used for trait in facts.traits)
-    return [f"{format_count(counts[trait], 'image')} {text}" for text, trait in traits.items() if counts[trait]]
 
 
 def _find_side(folder: _ImageFolder, section: DataSection) -> int:

@@ -40,9 +40,15 @@ def _load_published(dataset: str, num_classes: int, section: DataSection) -> Sou
     read: Callable[..., Any] = getattr(datasets, dataset)
     try:
         with _download_timeout():
-            train = _to_images(read(section.root, train=True, download=not is_unpacked(section)))
+            train = _to_images(read(section.root, train=True, download=not _is_unpacked(section)))
     except (OSError, RuntimeError) as error:
-        raise InputError(f"{_describe_missing(section)} ({type(error).__name__}: {error})") from error
+        published, root = _get_published(section), Path(section.root).absolute()
+        raise InputError(
+            f"data {section.name} is not under data.root = {section.root!r} and could not be downloaded. "
+            f"Put {', '.join(published.files)} into {root / published.folder}, or {', '.join(published.archives)} into "
+            f"{root}, from {published.address}, or set data.root to the folder that holds them. "
+            f"({type(error).__name__}: {error})"
+        ) from error
 
     def read_test() -> ArrayImages:
         return _to_images(read(section.root, train=False, download=False))
@@ -80,79 +86,52 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
         InputError: too large a ``data.subset``, or the files cannot be downloaded.
     """
     facts = find_published_facts(section)
-    if not is_unpacked(section) and not may_download:
+    if not _is_unpacked(section) and not may_download:
         check_subset(section, facts.num_train)
         return DataSummary(
             name=section.name,
             num_train=section.subset or facts.num_train,
             notes=("not counted, because it is not unpacked under data.root yet; the first run does that",),
         )
-    if not is_unpacked(section):
+    if not _is_unpacked(section):
         summarize_source(section)  # downloads and unpacks it
-    folder = _find_folder(section)
-    stamps = []
-    for name in _get_published_files(section).files:
-        status = (folder / name).stat()
-        stamps.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    content = json.dumps([str(folder.absolute()), section.subset, section.validation_share, stamps])
+    files = _list_files(section)
+    stats = [path.stat() for path in files]
+    stamps = [(status.st_size, status.st_mtime_ns, status.st_ctime_ns) for status in stats]
+    content = json.dumps([*(str(path.absolute()) for path in files), section.subset, section.validation_share, stamps])
+
+    def summarize() -> dict[str, Any]:
+        (summary, _), digest = summarize_source(section), hashlib.blake2b(digest_size=16)
+        for path in files:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return dataclasses.replace(summary, digest=digest.hexdigest()).document()
+
     key = hashlib.sha256(content.encode()).hexdigest()
-    document = load_document(f"{key}.data.json", lambda: _summarize_files(section).document())
-    return DataSummary.from_document(document)
-
-
-def _summarize_files(section: DataSection) -> DataSummary:
-    (summary, _), digest = summarize_source(section), hashlib.blake2b(digest_size=16)
-    for name in _get_published_files(section).files:
-        with (_find_folder(section) / name).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    # the rounding of the hold-out by class depends on the share, the sum does not
-    num_images = (summary.num_train or 0) + (summary.num_val or 0) + summary.num_ignored
-    _, num_published = _count_published(section)
-    if num_images != num_published:
-        note = (
-            f"these are not the published files: {num_images:,} images for training and validation instead of "
-            f"{num_published:,}"
-        )
-        summary = dataclasses.replace(summary, notes=(*summary.notes, note))
-    return dataclasses.replace(summary, digest=digest.hexdigest())
+    return DataSummary.from_document(load_document(f"{key}.data.json", summarize))
 
 
 def find_published_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images of a published set, as long as its classes are of equal size."""
-    facts, num_published = _count_published(section)
+    facts = DATASETS[section.name].facts
+    assert facts is not None, section.name
+    num_published = round(facts.num_train / (1 - HELD_OUT_BESIDE_TEST))
     return facts._replace(num_train=round(num_published * (1 - find_validation_share(section, has_test=True))))
 
 
-def _count_published(section: DataSection) -> tuple[DataFacts, int]:
-    # the facts in the table, and the number of images that are not for test
-    facts = DATASETS[section.name].facts
-    assert facts is not None, section.name
-    return facts, round(facts.num_train / (1 - HELD_OUT_BESIDE_TEST))
+def _is_unpacked(section: DataSection) -> bool:
+    return all(path.is_file() for path in _list_files(section))
 
 
-def _find_folder(section: DataSection) -> Path:
-    return Path(section.root) / _get_published_files(section).folder
+def _list_files(section: DataSection) -> list[Path]:
+    published = _get_published(section)
+    return [Path(section.root) / published.folder / name for name in published.files]
 
 
-def is_unpacked(section: DataSection) -> bool:
-    """Whether the files that torchvision reads are all there."""
-    published = _get_published_files(section)
-    return all((Path(section.root) / published.folder / name).is_file() for name in published.files)
-
-
-def _get_published_files(section: DataSection) -> Published:
+def _get_published(section: DataSection) -> Published:
     published = DATASETS[section.name].published
     assert published is not None, section.name
     return published
-
-
-def _describe_missing(section: DataSection) -> str:
-    published, root = _get_published_files(section), Path(section.root).absolute()
-    return (
-        f"data {section.name} is not under data.root = {section.root!r} and could not be downloaded. "
-        f"Put {', '.join(published.files)} into {root / published.folder}, or {', '.join(published.archives)} into "
-        f"{root}, from {published.address}, or set data.root to the folder that holds them."
-    )
 
 
 class Digits(NamedTuple):

@@ -242,7 +242,14 @@ def summarize_splits(
         num_ignored=sum(map(len, paths.values())),
         classes=classes,
         held_out=_describe_held_out(origins, section),
-        ignored=_list_ignored(paths),
+        ignored=tuple(
+            Ignored(
+                reason=reason,
+                num_files=len(files),
+                examples=tuple(path for path in sorted(files)[:_MAX_EXAMPLES] if path),
+            )
+            for reason, files in sorted(paths.items(), key=lambda item: -len(item[1]))
+        ),
         **others,
     )
 
@@ -259,15 +266,6 @@ def _describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
             whole = "the rest" if split == "val" and "test" not in origins else train
             texts.append(f"{word}: {100 * shares[split]:.0f} % of {whole}, held out by class, the same for every trial")
     return "; ".join(texts)
-
-
-def _list_ignored(ignored: Mapping[str, Sequence[str]]) -> tuple[Ignored, ...]:
-    """The files of each reason, most first, with some of their paths."""
-    most_first = sorted(ignored.items(), key=lambda item: -len(item[1]))
-    examples = {reason: tuple(path for path in sorted(paths)[:_MAX_EXAMPLES] if path) for reason, paths in most_first}
-    return tuple(
-        Ignored(reason=reason, num_files=len(paths), examples=examples[reason]) for reason, paths in most_first
-    )
 
 
 def _find_absent_classes(summary: DataSummary) -> list[str]:
@@ -316,7 +314,6 @@ def _load_source(section: DataSection) -> Source:
 
 
 def _read_parts(source: Source, name: str) -> dict[str, Images]:
-    """The images of each split that ``source`` has of its own: train, val, test, which is checked here."""
     parts = {"train": source.train}
     if source.validation is not None:
         parts["val"] = source.validation
@@ -409,31 +406,26 @@ def _check_unchanged(source: Source, section: DataSection, expected: ExpectedDat
     Raises:
         InputError: the images have changed.
     """
-    digest = _find_digest_of_trial(source, section)
+    entry, digest = DATASETS[section.name], ""
+    if source.find_digest is not None:
+        digest = source.find_digest()
+    elif entry.digest is not None:
+        digest = _digest_entry(section)
+    elif entry.summarize is None and _is_small(source.train, source.validation):
+        parts = _read_parts(source, section.name)
+        digest = _digest_pixels(parts) if _is_small(*parts.values()) else ""
     if not digest or digest == expected.digest:
         return
     remedy = "restore them"
-    if DATASETS[section.name].summarize is None:
+    if entry.summarize is None:
         remedy = "let the load function return the same at every call, by a generator with a seed"
-    where = f" in {section.root!r}" if DATASETS[section.name].depends_on_root else ""
+    where = f" in {section.root!r}" if entry.depends_on_root else ""
     num_images = sum(map(len, _read_parts(source, section.name).values()))
     raise InputError(
         f"data {section.name}{where}: its images have changed since they were counted: "
         f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {digest[:12]}); "
         f"trials of one study must read the same images: {remedy}, or give the study a new name."
     )
-
-
-def _find_digest_of_trial(source: Source, section: DataSection) -> str:
-    entry = DATASETS[section.name]
-    if source.find_digest is not None:
-        return source.find_digest()
-    if entry.digest is not None:
-        return _digest_entry(section)
-    if entry.summarize is not None or not _is_small(source.train, source.validation):
-        return ""
-    parts = _read_parts(source, section.name)
-    return _digest_pixels(parts) if _is_small(*parts.values()) else ""
 
 
 def _is_small(*parts: Images | None) -> bool:
@@ -443,7 +435,6 @@ def _is_small(*parts: Images | None) -> bool:
 
 
 def _digest_entry(section: DataSection) -> str:
-    """The digest that the set's entry gives; empty where it gives none."""
     given = DATASETS[section.name].digest
     if given is None:
         return ""

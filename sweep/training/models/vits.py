@@ -49,7 +49,7 @@ def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: Imag
     if shape.channels != 3:  # torchvision fixes three channels; the initialization is the same
         model.conv_proj = nn.Conv2d(shape.channels, width, kernel_size=patch_size, stride=patch_size)
         nn.init.trunc_normal_(model.conv_proj.weight, std=math.sqrt(1 / (shape.channels * patch_size**2)))
-        nn.init.zeros_(model.conv_proj.bias)
+        nn.init.zeros_(model.conv_proj.get_parameter("bias"))
     return model
 
 

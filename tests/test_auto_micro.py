@@ -10,9 +10,7 @@ import training_factory
 from torch import Tensor, nn
 from training_factory import CPU
 
-from sweep.config.errors import InputError
 from sweep.config.tables import MODELS, ModelEntry, resolve
-from sweep.config.trial import build_config
 from sweep.measurement.gradient_noise import NoiseMeter
 from sweep.measurement.memory import MemoryUse
 from sweep.records.messages import Ending
@@ -139,26 +137,6 @@ def test_not_even_one_sample_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> N
     assert "Tried to allocate" in ending.error
 
 
-def test_a_growing_batch_keeps_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_capacity(monkeypatch, lambda _call: 50)
-    settings = {"batch__schedule": "stepwise", "batch__schedule_factor": 8.0, "batch__global": 64, "budget__epochs": 4}
-    found, ending = train(batch__micro="auto", **settings)
-    given, _ = train(batch__micro=32, **settings)
-    assert ending.measurements["micro_batch_size"] == 32
-    for one, other in zip(found, given, strict=True):
-        assert one == pytest.approx(other, rel=0, abs=1e-10)
-
-
-@pytest.mark.parametrize(("values", "message"), [
-    ({"batch.micro": "auto"}, "requires batch.global"),
-    ({"batch.micro": "auto", "batch.accumulation": 2}, "requires batch.global"),
-    ({"batch.micro": "large", "batch.global": 64}, "batch.micro"),
-])  # fmt: skip
-def test_impossible_ones_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        build_config(values, "test")
-
-
 class Device:
     """A device of 1,000 bytes that holds 100 and takes 5 for each sample."""
 
@@ -172,12 +150,6 @@ class Device:
 
     def share(self) -> float:
         return self.read().peak_bytes / 1000
-
-
-def test_a_use_within_the_band_changes_nothing() -> None:
-    device = Device(128)  # 740 of 1,000
-    assert [device.auto_micro.update(at_epoch_end=end) for end in (True, False, True)] == [False] * 3
-    assert device.auto_micro.micro == 128
 
 
 def test_above_the_band_it_shrinks_into_it_at_the_end_of_an_epoch_only() -> None:
@@ -203,16 +175,6 @@ def test_below_the_band_it_grows_into_it_but_never_to_what_did_not_fit() -> None
     again = Device(256)
     again.auto_micro.load_state_dict(device.auto_micro.state_dict())
     assert again.auto_micro.state_dict() == device.auto_micro.state_dict()
-
-
-def test_one_is_as_small_as_it_gets() -> None:
-    device = Device(2)
-    device.sample_bytes = 500.0
-    assert device.auto_micro.update(at_epoch_end=True)
-    assert device.auto_micro.micro == 1
-    assert not device.auto_micro.update(at_epoch_end=True)
-    with pytest.raises(torch.OutOfMemoryError, match="because"):
-        device.auto_micro.shrink("because")
 
 
 def test_an_allocator_that_keeps_trying_again_halves_it() -> None:

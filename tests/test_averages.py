@@ -1,4 +1,4 @@
-"""Which weights are evaluated and saved: the moving average, the schedule-free average, the trained ones."""
+"""Evaluations: which weights are evaluated and saved, by which views of an image, how many images at once."""
 
 import copy
 from pathlib import Path
@@ -12,10 +12,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training_factory import CPU, make_batch, make_config, make_step, train_whole
 
 from sweep.config.trial import TrialConfig
-from sweep.training.evaluation import averaged_model, evaluate_model
-from sweep.training.setup import TrialState, prepare_training
+from sweep.training.evaluation import (
+    PREDICTORS,
+    EvalFit,
+    averaged_model,
+    count_most_images,
+    evaluate_model,
+    fit_eval_batch,
+    predict_mirrored,
+    predict_once,
+)
+from sweep.training.finish import evaluate_images
+from sweep.training.setup import prepare_training
 from sweep.training.step import Step
-from sweep.training.warmup import warm_up_trial
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -44,14 +53,6 @@ def test_ema_has_its_closed_form_and_counts_optimizer_steps() -> None:
         if value.is_floating_point():
             assert torch.allclose(averages[name], value, rtol=1e-12), name
     assert not torch.allclose(averages["0.weight"], step.model.state_dict()["0.weight"])
-
-
-def test_ema_is_what_is_evaluated() -> None:
-    step = make_step(make_config(regularization__ema_decay=0.9))
-    for index in range(4):
-        step([make_batch(seed=index)], 64)
-    plain = evaluate_model(step.model, step, [make_batch(seed=2)])
-    assert accuracy_of(step) == evaluate_model(step.ema.model, step, [make_batch(seed=2)]) != plain
 
 
 @pytest.mark.parametrize("settings", [{}, {"regularization__ema_decay": 0.9}, {"optimizer__name": "schedule_free"}])
@@ -120,37 +121,6 @@ def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: d
     assert found == pytest.approx((evaluations[-1].val_loss, evaluations[-1].val_accuracy), rel=1e-5)
 
 
-@pytest.mark.parametrize("settings", [{"regularization__ema_decay": 0.9}, {"optimizer__name": "schedule_free"}])
-def test_rehearsal_leaves_averages_as_they_were(settings: dict[str, object]) -> None:
-    setup = prepare_training(configure(**settings), CPU)
-    before = tensors(setup.model)
-    warm_up_trial(setup, TrialState().ledger)
-    assert setup.step.ema is None or setup.step.ema.num_updates == 0
-    with averaged_model(setup.step, setup.train_batches) as model:
-        names = [name for name, _ in model.named_parameters()]
-        assert all(torch.equal(model.get_parameter(name), before[name]) for name in names)
-    assert not setup.step.optimizer.state
-
-
-def test_steps_that_the_loss_scaler_skips_are_counted() -> None:
-    step = make_step(make_config(precision__dtype="fp16"))
-    scaler = step.precision.scaler
-    for index in range(3):
-        step([make_batch(seed=index)], 64)
-    assert step.precision.num_skipped_steps == 0
-    for parameter in step.model.parameters():
-        parameter.grad = torch.full_like(parameter, torch.inf)
-    before = tensors(step.model)
-    step.update()
-    assert step.precision.num_skipped_steps == 1
-    assert all(torch.equal(parameter, before[name]) for name, parameter in step.model.named_parameters())
-    state = scaler.state_dict()
-    step.update()
-    scaler.load_state_dict(state)
-    assert scaler.num_skipped == 1
-    assert make_step(make_config()).precision.num_skipped_steps == 0
-
-
 class HostReads(TorchDispatchMode):
     """Counts how often the host waits for a value of a tensor."""
 
@@ -189,3 +159,70 @@ def test_the_average_stands_still_where_the_loss_scaler_skips_a_step() -> None:
             assert torch.allclose(average, found, rtol=1e-5, atol=1e-7)
     assert (step.ema.num_updates, step.ema.state_dict()["num_updates"]) == (4, 4)
     assert step.precision.num_skipped_steps == 2
+
+
+def test_the_logits_of_an_image_and_its_mirror_image_are_averaged() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2 * 3 * 4, 5)).double()
+    images = torch.randn(6, 2, 3, 4, dtype=torch.float64)
+    mirrored = torch.stack([images[..., column] for column in (3, 2, 1, 0)], dim=-1)
+    expected = (model(images) + model(mirrored)) / 2
+    torch.testing.assert_close(predict_mirrored(model, images), expected, rtol=0, atol=1e-15)
+    assert (predict_once(model, images) - expected).abs().max() > 0.01
+    torch.testing.assert_close(predict_mirrored(model, mirrored), expected, rtol=0, atol=1e-15)
+
+
+def test_a_trial_is_judged_by_both_views_and_trained_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    defaults = {"data.subset": 300, "budget.epochs": 2.0, "optimizer.lr": 0.05}
+    plain, _ = train_whole(make_config(defaults))
+    config = make_config(defaults, evaluation__tta="flip")
+    seen, ending = train_whole(config, weights_path=str(path), read_test=True)
+    assert [each.train_loss for each in seen] == [each.train_loss for each in plain]
+    assert [each.val_loss for each in seen] != [each.val_loss for each in plain]
+    setup = prepare_training(config, CPU)
+    setup.model.load_state_dict(load_file(path))
+    assert setup.predict is PREDICTORS["flip"]
+    found = evaluate_images(setup, setup.batches_of(setup.splits.validation))
+    assert found == pytest.approx((seen[-1].val_loss, seen[-1].val_accuracy), rel=1e-5)
+    for split, name in ((setup.train_batches, "train"), (setup.batches_of(setup.splits.read_test()), "test")):
+        assert evaluate_images(setup, split)[1] == pytest.approx(ending.measurements[f"{name}_accuracy"], rel=1e-5)
+
+
+class Measured:
+    """Peaks of 100 bytes and 10 for each image, and more from ``steep`` images on; remembers the sizes."""
+
+    def __init__(self, steep: int = 10**6) -> None:
+        self.sizes: list[int] = []
+        self._steep = steep
+
+    def __call__(self, size: int) -> int:
+        self.sizes.append(size)
+        return 100 + 10 * size + (1000 if size >= self._steep else 0)
+
+
+def fit(micro: int, limit: int, expected: EvalFit, sizes: list[int], most: int = 1024, steep: int = 10**6) -> None:
+    measured = Measured(steep)
+    assert fit_eval_batch(measured, micro, most, 100, limit) == expected
+    assert measured.sizes == sizes
+
+
+def test_the_batch_is_the_largest_that_fits_into_the_memory_of_a_step() -> None:
+    fit(8, 100 + 10 * 83, EvalFit(80, 900), [8, 80])  # in whole micro batches
+
+
+def test_no_batch_is_larger_than_the_images_or_than_what_is_fast() -> None:
+    assert fit_eval_batch(Measured(), 8, 50, 100, 10**9) == EvalFit(50, 600)
+    fit(64, 10**9, EvalFit(50, 600), [50], most=50)
+    assert [count_most_images(10**6, side) for side in (32, 224, 10**4)] == [1024, 167, 1]
+    assert count_most_images(0, 32) == 1
+
+
+def test_a_size_that_requires_more_than_was_predicted_is_halved() -> None:
+    fit(8, 100 + 10 * 83, EvalFit(20, 300), [8, 80, 40, 20], steep=30)
+    assert fit_eval_batch(Measured(steep=9), 8, 1024, 100, 100 + 10 * 20) == EvalFit(8, 180)
+
+
+def test_a_micro_batch_that_does_not_fit_is_halved_down_to_one_image() -> None:
+    fit(8, 125, EvalFit(2, 120), [8, 4, 2])
+    assert fit_eval_batch(Measured(), 8, 1024, 100, 90) == EvalFit(1, 110)  # more than a step: told, not hidden

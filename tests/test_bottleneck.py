@@ -123,7 +123,7 @@ def test_looking_changes_no_measurement_and_may_fail(eager: pytest.MonkeyPatch, 
     def fail(*_arguments: object) -> None:
         raise torch.OutOfMemoryError("no room for a second batch")
 
-    eager.setattr(finish, "_time_in_turn", fail)
+    eager.setattr(finish, "_time_cached_steps", fail)
     failed = train(budget__steps=25, batch__micro=16)
     assert (failed.outcome, failed.bottleneck) == ("complete", "")
     assert "no room" in caplog.text

@@ -1,21 +1,28 @@
-"""Which validation images a trial got right: measured once, carried, stored, and read for given trials."""
+"""What is kept of a trial besides its numbers: the images that it got right, and what trials of a study read."""
 
 import base64
+import json
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from records_factory import add_trials, make_config, make_ending, make_store
+from sqlalchemy import text
 
+from sweep.cli.check import check_trials
+from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError
 from sweep.config.trial import build_config
 from sweep.records.files import export_frames, import_records
+from sweep.records.inputs import DataSummary, Ignored, StudyInputs
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, TrialTask, decode_message, encode_message
 from sweep.records.records import MAX_IMAGES, decode_correct, encode_correct
-from sweep.records.store import open_store
+from sweep.records.store import Store, open_store
 from sweep.training.finish import describe_correct
 from sweep.training.ranks import run_ranks
 from sweep.training.trial import run_trial
@@ -139,3 +146,89 @@ def test_damaged_images_are_refused_where_they_are_read(tmp_path: Path) -> None:
         frames.find_correct("s", [0])
     with pytest.raises(InputError, match="correct_images"):
         load_frames(tmp_path, correct_images=True)
+
+
+DATA = DataSummary(
+    name="imagefolder", root="-photos", num_train=14, num_val=3, num_test=3, num_ignored=7,
+    classes={"o\udcffdd": {"train": 7, "val": 2, "test": 1}, '=cmd|"b",\n': {"train": 7, "val": 1, "test": 2}},
+    held_out="validation: valid/", sizes={"8 x 8": 19, "9 x 8": 1}, modes={"RGB": 20},
+    ignored=(Ignored(reason="hidden", num_files=7, examples=("a/.0.png", "b/.1.png")),),
+    notes=("1 image is a copy",), digest="0123456789abcdef" * 2,
+)  # fmt: skip
+ORIGIN = StudyOrigin(
+    argument="my s.toml", changes={"optimizer.lr": 0.1}, plugin="plugins/mine.py", options=("--on", "ray.toml")
+)
+INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
+FORMATS = ("parquet", "csv")
+
+
+def fill(store: Store, inputs: StudyInputs = INPUTS) -> None:
+    add_trials(store, ["complete"])
+    store.record_inputs("s", inputs)
+
+
+def export(place: Path, format: str, inputs: StudyInputs = INPUTS) -> Path:
+    with closing(make_store(place / "a" / "study.sqlite")) as store:
+        fill(store, inputs)
+    export_frames(load_frames(place / "a", evaluations=True, correct_images=True), place / "out", format)
+    return place / "out"
+
+
+def change_export(folder: Path, format: str, inputs: str | None) -> None:
+    """Gives the one study of an export other ``inputs``; None removes the column, as exports of before have none."""
+    path = folder / f"studies.{format}"
+    studies = pd.read_parquet(path) if format == "parquet" else pd.read_csv(path, dtype=str, keep_default_na=False)
+    studies = studies.drop(columns="inputs") if inputs is None else studies.assign(inputs=[inputs])
+    if format == "parquet":
+        studies.to_parquet(path, index=False)
+    else:
+        studies.to_csv(path, index=False)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_exports_and_imports_keep_what_trials_read(tmp_path: Path, format: str) -> None:
+    folder = export(tmp_path, format)
+    assert load_frames(folder).data == DATA
+    with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
+        import_records(folder, copy)
+        assert copy.load_inputs("s") == INPUTS
+    frames = load_frames(tmp_path / "b")
+    assert frames.data == DATA
+    assert frames.inputs == {"s": INPUTS}
+    assert list(frames.data.classes) == list(DATA.classes)  # their order is that of the labels
+
+
+def test_the_doctor_of_a_study_names_what_to_know_of_its_data(tmp_path: Path) -> None:
+    with closing(make_store(tmp_path / "study.sqlite")) as store:
+        fill(store)
+    counted, note = (check for check in check_trials(load_frames(tmp_path)) if check.name == "data")
+    assert (counted.status, "14 training, 3 validation and 3 test images" in counted.found) == ("ok", True)
+    assert (note.status, note.found) == ("note", "1 image is a copy")
+
+
+DAMAGED = {
+    "no JSON": "{", "no object": "[1]",
+    "a count that is none": json.dumps({"data": {"name": "x", "num_train": "<b>many</b>"}}),
+    "a class that is none": json.dumps({"data": {"name": "x", "classes": {"a": 3}}}),
+    "a plug-in that is none": json.dumps({"plugin": ["mine.py"]}),
+    "a name that is none": json.dumps({"data": {"name": {"a": "b"}}}), "too deep": '{"data":' * 90_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
+    folder = export(tmp_path, "parquet")
+    change_export(folder, "parquet", DAMAGED[damage])
+    with pytest.raises(InputError, match=r"out.*damaged"):
+        load_frames(folder)
+    with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
+        with pytest.raises(InputError, match=r"out.*damaged"):
+            import_records(folder, copy)
+        assert copy.study_names() == []
+    with closing(open_store(tmp_path / "a" / "study.sqlite")) as store:
+        with store.database.transaction() as connection:
+            connection.execute(text("UPDATE sweep_studies SET inputs = :inputs"), {"inputs": DAMAGED[damage]})
+        with pytest.raises(InputError, match=r"study\.sqlite.*damaged"):
+            store.load_inputs("s")
+    with pytest.raises(InputError, match=r"a: .*damaged"):
+        load_frames(tmp_path / "a")

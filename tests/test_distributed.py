@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sweep.config.errors import InputError
 from sweep.config.trial import build_config
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import (
@@ -35,7 +34,7 @@ from sweep.records.messages import (
 from sweep.training.data.feeders import shard_window
 from sweep.training.data.windows import cut_epoch
 from sweep.training.processes import load_plugin
-from sweep.training.ranks import RankDied, RankMessage, _Reports, run_ranks
+from sweep.training.ranks import RankReport, _Reports, run_ranks
 from sweep.training.trial import run_trial
 from sweep.training.world import World
 
@@ -94,24 +93,6 @@ def test_the_ranks_share_every_window(size: int, num_samples: int) -> None:
             counts = [part.stop - part.start for part in parts]
             assert max(counts) - min(counts) <= 1
             assert max(counts) <= micro
-
-
-def test_the_ranks_share_a_global_batch_and_are_refused_what_one_alone_can_do() -> None:
-    for batch, expected in (({"batch__accumulation": 4}, 128), ({"batch__global": 100}, 100)):
-        config = task(batch__micro=16, **batch).config
-        assert (config.global_batch_size, config.num_accumulation) == (expected, 4)
-    with pytest.raises(InputError, match=r"batch.micro = 'auto' cannot be had with distributed.world_size above 1"):
-        task(batch__micro="auto", batch__global=100)
-
-
-def test_alone_nothing_changes() -> None:
-    alone, value = World(), torch.tensor([1.0, 2.0])
-    assert alone.sum(value) is value
-    assert alone.mean(value) is value
-    assert (alone.reduce_max(1.5), alone.broadcast_first(2.5), alone.rank_seed(3)) == (1.5, 2.5, 3)
-    draws = [torch.rand(8, generator=torch.Generator().manual_seed(World(rank, 4).rank_seed(3))) for rank in range(4)]
-    assert len({tuple(draw.tolist()) for draw in draws}) == 4
-    assert World(0, 4).rank_seed(3) == 3
 
 
 def test_gradients_travel_once_in_a_window() -> None:
@@ -290,8 +271,8 @@ def test_a_trial_in_this_process_has_ranks_too() -> None:
     await_dead(list(ranks))
 
 
-def ending(rank: int, outcome: Outcome = "crashed", error: str = "") -> RankMessage:
-    return RankMessage(rank, encode_message(Ending(outcome=outcome, error=error)).decode())
+def ending(rank: int, outcome: Outcome = "crashed", error: str = "") -> RankReport:
+    return RankReport(rank, encode_message(Ending(outcome=outcome, error=error)).decode())
 
 
 @pytest.mark.parametrize(
@@ -299,14 +280,14 @@ def ending(rank: int, outcome: Outcome = "crashed", error: str = "") -> RankMess
     [
         ([], "crashed", "the ranks ended without a result"),
         ([ending(0, "complete")], "complete", ""),
-        ([ending(0, "complete"), RankDied(1, -6)], "complete", ""),
+        ([ending(0, "complete"), RankReport(1, exit_code=-6)], "complete", ""),
         # the neighbor of a killed rank loses its connection, and may report that before the agent sees the death
-        ([ending(0, error="connection closed"), RankDied(1, -11)], "crashed", "rank 1: killed by SIGSEGV"),
+        ([ending(0, error="connection closed"), RankReport(1, exit_code=-11)], "crashed", "rank 1: killed by SIGSEGV"),
         ([ending(1, "out_of_memory", "no room"), ending(0, error="closed")], "out_of_memory", "rank 1: no room"),
-        ([RankDied(1, 3)], "crashed", "rank 1: exit code 3 without a result"),
+        ([RankReport(1, exit_code=3)], "crashed", "rank 1: exit code 3 without a result"),
     ],
 )
-def test_the_cause_is_told_from_its_consequences(news: list[RankMessage | RankDied], outcome: str, error: str) -> None:
+def test_the_cause_is_told_from_its_consequences(news: list[RankReport], outcome: str, error: str) -> None:
     reports = _Reports(num_ranks=2)
     for each in news:
         assert reports.add(each) is None

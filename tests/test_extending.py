@@ -24,7 +24,7 @@ from sweep.config.trial import build_config, config_keys, keys_of_cost
 from sweep.probing.memory import estimate_memory
 from sweep.probing.probe import run_probe
 from sweep.records.messages import Ending, ProbeTask, TrialTask
-from sweep.training.data.sources import check_data, find_facts, load_splits
+from sweep.training.data.sources import find_facts, load_splits, look_at_data
 from sweep.training.models import resnets as norms
 from sweep.training.models.build import build_model, find_residual_blocks, find_stages
 from sweep.training.trial import run_trial
@@ -82,7 +82,7 @@ def test_a_data_set_is_counted_as_it_is_loaded(name: str, tmp_path: Path) -> Non
         if DATASETS[name].depends_on_root:
             pytest.skip("requires files under data.root")
         raise
-    summary = check_data(config)
+    summary = look_at_data(config.data)
     assert not DATASETS[name].depends_on_root, (
         f"data {name}: it loads without files, so give depends_on_root=False in sweep/config/tables.py"
     )

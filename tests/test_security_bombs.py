@@ -3,7 +3,6 @@
 Where a bound needs more than a machine for tests has, the bound is lowered and not the rule.
 """
 
-import json
 import os
 import shutil
 import zlib
@@ -146,12 +145,12 @@ def _text_bomb(path: Path) -> None:
 PICTURES: list[tuple[Callable[[Path], None], str]] = [
     (lambda path: _png(path, 60_000, 60_000), "more than 134217728 pixels"),
     (lambda path: _png(path, 12_000, 12_000), "more than 134217728 pixels"),
-    (lambda path: _png(path, 300, 300), "cannot be decoded"),
-    (_text_bomb, "no readable image|cannot be decoded"),
+    (lambda path: _png(path, 300, 300), "no readable image"),
+    (_text_bomb, "no readable image"),
     (lambda path: path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"), "no readable"),
     (lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\xff" * 500), "no readable image"),
     (lambda path: path.write_bytes(b""), "no readable image"),
-    (lambda path: path.write_bytes(b"II*\0" + b"\xff" * 60), "no readable image|cannot be decoded"),
+    (lambda path: path.write_bytes(b"II*\0" + b"\xff" * 60), "no readable image"),
 ]  # fmt: skip
 
 
@@ -167,5 +166,4 @@ def test_a_picture_that_is_none_or_too_large_is_refused(case: int, tmp_path: Pat
 
 
 def test_formats_that_start_programs_are_not_read() -> None:
-    assert set(decoding._FORMATS).isdisjoint({"EPS", "WMF", "MPEG", "FITS", "HDF5", "GRIB", "BUFR"})
-    assert json.dumps(sorted(decoding._FORMATS)) == '["BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP"]'
+    assert set(decoding._FORMATS) == {"BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP"}

@@ -1,20 +1,20 @@
-"""One optimizer step: accumulation is exact, schedules and rules have their closed forms, precisions compute."""
+"""One optimizer step: accumulation is exact, precisions compute, and each shape has one compiled graph."""
 
 import copy
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from training_factory import CPU, make_batch, make_config, make_step
+from torch import Tensor, fx
+from training_factory import make_batch, make_config, make_step, train_whole
 
-from sweep.config.errors import InputError
-from sweep.config.scaling import scale_lr
 from sweep.config.tables import ImageShape
 from sweep.config.trial import TrialConfig
 from sweep.training.data.windows import cut_epoch
 from sweep.training.evaluation import evaluate_model
-from sweep.training.models.build import build_model
-from sweep.training.optimizers import OPTIMIZERS, build_optimizer
-from sweep.training.precision import make_precision
+from sweep.training.optimizers import OPTIMIZERS
 
 SHAPE = ImageShape(1, 8, 10)
 
@@ -68,31 +68,12 @@ def test_optimizers_lower_the_loss(name: str) -> None:
     assert losses[-1] < 0.9 * losses[0]
 
 
-@pytest.mark.parametrize(("rule", "factor", "smaller"), [("none", 1.0, 1.0), ("linear", 4.0, 0.25), ("sqrt", 2.0, 0.5)])
-def test_lr_rules_count_accumulation_in(rule: str, factor: float, smaller: float) -> None:
-    given = {"optimizer__lr": 0.3, "rules__lr": rule}
-    four_times = make_config(rules__reference_batch=32, batch__micro=32, batch__accumulation=4, **given)
-    a_quarter = make_config(rules__reference_batch=256, **given)
-    for settings, expected in ((four_times, factor), (a_quarter, smaller)):
-        rate = scale_lr(settings.optimizer, settings.rules, settings.global_batch_size)
-        assert rate == pytest.approx(0.3 * expected)
-        for name in OPTIMIZERS:
-            named = settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update={"name": name})})
-            optimizer = build_optimizer(named, build_model(settings.model, SHAPE))
-            assert optimizer.defaults["lr"] == optimizer.param_groups[0]["lr"] == rate
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp64", 1e-5), ("bf16", 0.05), ("fp16", 0.01)])
 def test_precisions_agree_with_fp32(dtype: str, tolerance: float) -> None:
     reference, step = (make_step(make_config(precision__dtype=name, model__norm="group")) for name in ("fp32", dtype))
     losses = [[each([make_batch()], 64).item() for _ in range(3)] for each in (reference, step)]
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[1] != losses[0]
-
-
-def test_tf32_wants_a_gpu() -> None:
-    with pytest.raises(InputError, match="tf32"):
-        make_precision(make_config(precision__dtype="tf32").precision, CPU)
 
 
 def test_channels_last_changes_the_layout_and_not_the_loss() -> None:
@@ -112,3 +93,30 @@ def test_evaluation_counts_ragged_batches_by_sample_and_changes_nothing() -> Non
     assert parts == pytest.approx(whole, rel=1e-5)
     assert step.model.training
     assert all(torch.equal(state[name], tensor) for name, tensor in step.model.state_dict().items())
+
+
+def test_each_size_of_micro_batch_has_a_static_graph_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: dict[int, list[int]] = defaultdict(list)  # sizes of the images by graph, in the order of the calls
+    symbolic: list[bool] = []
+    compile_with = torch.compile
+
+    def count(graph: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        number = len(symbolic)
+        symbolic.append(any(isinstance(each, torch.SymInt) for each in inputs))
+
+        def call(*given: Any) -> Any:
+            tensors = (each for each in given if isinstance(each, Tensor) and each.ndim == 4)
+            batches[number].append(next(len(each) for each in tensors if not each.requires_grad))  # not a weight
+            return graph(*given)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", lambda model, **options: compile_with(model, backend=count, **options))
+    torch.compiler.reset()
+    values = {"precision.compile": True, "data.subset": 150, "batch.micro": 64, "budget.epochs": 3.0}
+    train_whole(make_config(values))
+    assert not any(symbolic)
+    taken = {number: set(sizes) for number, sizes in batches.items()}
+    assert all(len(sizes) == 1 for sizes in taken.values()), taken
+    assert sum(sizes.count(64) for sizes in batches.values()) >= 6  # 64, 64, 22 in each of three epochs
+    assert sum(sizes.count(22) for sizes in batches.values()) >= 3

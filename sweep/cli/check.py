@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from sweep.records.frames import Frames
 
+
 _INDENT = "    "
 _LEAST_WIDTH = 20
 _TEMPLATE = "template"
@@ -167,10 +168,10 @@ def check(
 
 
 def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
-    from sweep.training.data.sources import check_study_data  # with NumPy and Pillow
+    from sweep.training.data.sources import check_inputs  # with NumPy and Pillow
 
     with show_inspection() as show:
-        data = check_study_data(spec, show)
+        data = check_inputs(spec.corners.of("data", "model"), on_progress=show)  # of any device
     advice = [*find_pitfalls(spec, data.num_train), *_advise_on_machine(spec)]
     frames = None
     if (root / spec.name / "study.sqlite").exists():

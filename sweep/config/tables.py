@@ -91,13 +91,11 @@ class DatasetEntry:
 _DATA = "sweep.training.data"
 
 
-def _published(
-    name: str, shape: ImageShape, num_train: int, published: Published, find_facts: Reference | None = None
-) -> DatasetEntry:
+def _published(name: str, shape: ImageShape, num_train: int, published: Published) -> DatasetEntry:
     return DatasetEntry(
         load=f"{_DATA}.published:load_{name}",
         facts=DataFacts(shape, num_train),
-        find_facts=find_facts or f"{_DATA}.published:find_published_facts",
+        find_facts=f"{_DATA}.published:find_published_facts",
         summarize=f"{_DATA}.published:summarize_published",
         depends_on_root=False,
         published=published,
@@ -135,10 +133,8 @@ DATASETS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
         load=f"{_DATA}.published:load_digits", facts=DataFacts(ImageShape(1, 8, 10), 1300), depends_on_root=False
     ),
-    "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST, f"{_DATA}.published:find_idx_facts"),
-    "fashion_mnist": _published(
-        "fashion_mnist", ImageShape(1, 28, 10), 54_000, _FASHION_MNIST, f"{_DATA}.published:find_idx_facts"
-    ),
+    "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST),
+    "fashion_mnist": _published("fashion_mnist", ImageShape(1, 28, 10), 54_000, _FASHION_MNIST),
     "cifar10": _published("cifar10", ImageShape(3, 32, 10), 45_000, _CIFAR10),
     "cifar100": _published("cifar100", ImageShape(3, 32, 100), 45_000, _CIFAR100),
     "imagefolder": DatasetEntry(
@@ -224,20 +220,18 @@ class OptimizerEntry:
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
     "sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", has_betas=False),
-    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:momentum", lr_rule="linear", has_betas=False),
-    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:nesterov", lr_rule="linear", has_betas=False),
-    "rmsprop": OptimizerEntry(build=f"{_OPTIMIZERS}:rmsprop", beta2=0.99, decays_by_lr=False),
+    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", has_betas=False),
+    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", has_betas=False),
+    "rmsprop": OptimizerEntry(build=f"{_OPTIMIZERS}:RmsProp", beta2=0.99, decays_by_lr=False),
     "adam": OptimizerEntry(build=f"{_OPTIMIZERS}:adam", decays_by_lr=False),
-    "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adamw"),
+    "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adam"),
     "lars": OptimizerEntry(
-        build=f"{_OPTIMIZERS}:lars", lr_rule="linear", groups="layers", has_betas=False, decays_by_lr=False
+        build=f"{_OPTIMIZERS}:Lars", lr_rule="linear", groups="layers", has_betas=False, decays_by_lr=False
     ),
-    "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:lamb", eps=1e-6, groups="layers", decays_by_lr=False),
-    "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:muon", groups="matrices", momentum=0.95),  # as Jordan
-    "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:schedule_free", averages_weights=True),
-    "schedule_free_sgd": OptimizerEntry(
-        build=f"{_OPTIMIZERS}:schedule_free_sgd", lr_rule="linear", averages_weights=True
-    ),
+    "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:Lamb", eps=1e-6, groups="layers", decays_by_lr=False),
+    "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:Muon", groups="matrices", momentum=0.95),  # as Jordan
+    "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:ScheduleFree", averages_weights=True),
+    "schedule_free_sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:ScheduleFree", lr_rule="linear", averages_weights=True),
 }
 
 

@@ -30,7 +30,7 @@ from sweep.records.messages import Ending, EstimateTask, Message
 from sweep.training.budget import BatchSchedule
 from sweep.training.constants import READY_PIXELS
 from sweep.training.data.feeders import Batch
-from sweep.training.data.sources import check_precision, find_facts
+from sweep.training.data.sources import check_device, find_facts
 from sweep.training.data.windows import cut_windows
 from sweep.training.models.build import build_model
 from sweep.training.models.resnets import find_batch_norms
@@ -78,7 +78,7 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: Dat
     """
     if device_type not in _DEVICE_TYPES:
         raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
-    check_precision(config.precision, device_type)
+    check_device(config, device_type)
     facts = facts or find_facts(config.data)
     ready = _is_ready(config, facts)
     # batch normalization requires two samples or more on each rank

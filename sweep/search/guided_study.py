@@ -33,7 +33,7 @@ from sweep.search.ask import (
 from sweep.search.session import Options, open_session
 from sweep.search.study_forecast import Forecast, Forecaster
 from sweep.training.data.folders import OnProgress
-from sweep.training.data.sources import check_study_data, find_facts
+from sweep.training.data.sources import find_facts, look_at_data
 
 _USUAL_SIDE = 32  # pixels that images of several sizes are brought to
 # A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
@@ -96,8 +96,8 @@ def _look(
 ) -> tuple[Facts, DataSummary]:
     base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(changes)
     spec = build_study({"name": task.name, "base": base}, "the data set")
-    data = check_study_data(spec, on_progress)
-    declared = find_facts(spec.config({}).data)
+    section = spec.config({}).data
+    data, declared = look_at_data(section, on_progress), find_facts(section)
     num_train = declared.num_train if data.num_train is None else data.num_train
     num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, if it is not there yet
     return replace(facts, side=declared.shape.side, num_train=num_train, num_validation=num_validation), data

@@ -1,6 +1,7 @@
 """A session opens a study - its folder, lock, store and executor - and runs it or forecasts what is left of it."""
 
 import contextlib
+import itertools
 import math
 import shlex
 import sys
@@ -47,7 +48,7 @@ from sweep.search.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.study_forecast import Forecast, Forecaster
 from sweep.search.tuner import Event, KeyMaker, TrialEnded, TrialReused, Tuner
 from sweep.training.data.folders import OnProgress
-from sweep.training.data.sources import check_data, check_norm, check_precision, check_study_data, expect_data
+from sweep.training.data.sources import check_device, check_inputs, expect_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ def _check_run(
         known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
         raise InputError(f"--store {hide_credentials(options.store)}: not a database URL; give one like {known}.")
     check_devices(spec, options.executor)
-    return check_study_data(spec, on_progress, may_download=may_download)
+    return check_inputs(spec.corners.of("data", "model"), on_progress=on_progress, may_download=may_download)
 
 
 def check_devices(spec: StudySpec, settings: ExecutorSettings) -> None:
@@ -107,24 +108,15 @@ def check_devices(spec: StudySpec, settings: ExecutorSettings) -> None:
     check_objectives(spec, settings)
     if settings.is_packed:
         check_device_sharing(spec)
-    check_numerics(spec, device_type(settings))
-
-
-def check_numerics(spec: StudySpec, device_type: str) -> None:
-    """Raises ``InputError`` where a ``device_type`` (cpu, cuda) lacks a precision or a norm of the study."""
-    for config in spec.corners.of("precision"):
-        check_precision(config.precision, device_type)
-    for config in spec.corners.of("model", "distributed"):
-        check_norm(config, device_type)
+    for config in itertools.chain(spec.corners.of("precision"), spec.corners.of("model", "distributed")):
+        check_device(config, device_type(settings))
 
 
 def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
     """Checks whether ``config`` alone can run, as :func:`_check_run` does; what its data set holds."""
     check_executor(executor)
     check_ranks(executor, config.distributed.world_size)
-    check_precision(config.precision, device_type(executor))
-    check_norm(config, device_type(executor))
-    return check_data(config, may_download=True)
+    return check_inputs([config], device_type(executor), may_download=True)
 
 
 # ---------------------------------------------------------------------- the records of a study

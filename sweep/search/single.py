@@ -26,7 +26,7 @@ from sweep.probing.shape import derive_shape, replace_micro_batch
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.records import ProbeRecord
 from sweep.search.session import Options, check_config
-from sweep.training.data.sources import find_facts, make_expected_data
+from sweep.training.data.sources import make_expected_data
 from sweep.training.processes import SUPERVISOR_LINK
 
 _ACCUMULATIONS = (1, 2, 4, 8)
@@ -191,10 +191,7 @@ def train_trial(
     if save is not None:
         _check_writable(save)  # before the training rather than after it
     limit_spinning()
-    from sweep.training.models.build import check_model  # imports torch, which takes seconds
     from sweep.training.ranks import launch_trial
-
-    check_model(config.model, find_facts(config.data).shape)
 
     weights_path = str(save) if save is not None else None
     task = TrialTask(

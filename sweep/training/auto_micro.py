@@ -61,8 +61,10 @@ class AutoMicro:
         if use is None:
             return False
         self._peak_bytes = max(self._peak_bytes, use.peak_bytes)
-        if self._is_thrashing(use) and self.micro > 1:
-            self._largest_known = 0
+        has_new, self._num_retries = use.num_retries > self._num_retries, use.num_retries
+        self._windows_with_retries = self._windows_with_retries + 1 if has_new else 0
+        if self._windows_with_retries >= _THRASHING_WINDOWS and self.micro > 1:
+            self._windows_with_retries = self._largest_known = 0
             self.shrink("the allocator repeatedly retries")
             return True
         return at_epoch_end and self._adapt(use)
@@ -73,15 +75,6 @@ class AutoMicro:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.micro, self._largest_known = state["micro"], state["largest_known"]
         self._too_large = state["too_large"]
-
-    def _is_thrashing(self, use: MemoryUse) -> bool:
-        has_new = use.num_retries > self._num_retries
-        self._num_retries = use.num_retries
-        self._windows_with_retries = self._windows_with_retries + 1 if has_new else 0
-        if self._windows_with_retries < _THRASHING_WINDOWS:
-            return False
-        self._windows_with_retries = 0
-        return True
 
     def _adapt(self, use: MemoryUse) -> bool:
         low, high = _BAND

@@ -13,15 +13,9 @@ from sweep.training.schedules import Span
 
 
 class TrainingPoint(NamedTuple):
-    """A point in a training: what it has taken so far."""
-
     steps: int
     samples: int
     seconds: float  # of training
-
-    def ahead(self, steps: int, samples: int) -> "TrainingPoint":
-        """The point after so many more ``steps`` and ``samples``, at the same time."""
-        return TrainingPoint(self.steps + steps, self.samples + samples, self.seconds)
 
 
 @final
@@ -48,18 +42,12 @@ class Budget:
             samples = section.samples or ceil(count_budget_epochs(section) * num_samples - 1e-6)
             self._unit, self._total = "samples", float(max(samples, 1))
 
-    @property
-    def is_of_time(self) -> bool:
-        """Whether it depends on how fast the training is."""
-        return self._unit == "seconds"
-
     def expect_step_seconds(self, seconds: float) -> None:
         """Sets the nominal number of steps of a budget of seconds."""
         if self._unit == "seconds":
             self.num_steps = max(1, ceil(self._total / max(seconds, 1e-9)))
 
     def share(self, point: TrainingPoint) -> float:
-        """The spent share, from 0 to 1."""
         return min(self._spent(point) / self._total, 1.0)
 
     def is_spent(self, point: TrainingPoint) -> bool:
@@ -73,7 +61,6 @@ class Budget:
 
     @property
     def span(self) -> Span:
-        """The length of the training in the units of :meth:`position`."""
         return Span(self.num_steps, self._steps_per_epoch, self._num_samples)
 
     def expected_steps(self, point: TrainingPoint) -> int:
@@ -160,13 +147,7 @@ class BatchSchedule:
 
     @property
     def is_growing(self) -> bool:
-        """Whether the global batch is not constant."""
         return self._section.schedule != "constant" and self._section.schedule_factor > 1.0
-
-    @property
-    def is_known_ahead(self) -> bool:
-        """Whether the size depends on the share of the budget alone."""
-        return self._section.schedule in _GROWTHS
 
     @property
     def largest(self) -> int:

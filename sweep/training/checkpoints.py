@@ -1,12 +1,14 @@
 """Checkpoints of a running trial, and trained models in one file.
 
-Both are safetensors files that are written atomically and read without pickle, which could run code.
+Both are written atomically. Models are safetensors files; checkpoints are read by torch's reader that runs no code.
 """
 
 import hashlib
+import io
 import json
 import logging
 import os
+import pickle
 import random
 import time
 import uuid
@@ -19,7 +21,7 @@ from typing import Any, Literal, Protocol, final
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from sweep.config.errors import InputError
@@ -37,14 +39,11 @@ _log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.05  # of the time that checkpoints may take, about
 _PREEMPTED = 2.0  # as a number beside 0 and 1, which state whether a checkpoint is due, because ranks exchange it
 _NUM_KEPT = 2  # the second to last is used where the last one is torn
-_SUFFIX, _PART = ".safetensors", ".part"
+_SUFFIX, _PART = ".pt", ".part"
 _MODEL_KEY = "batch_sweep"  # of a saved model's facts in the metadata of its file
-_SCALARS = (str, int, float, bool, type(None))
 
 
 class Stateful(Protocol):
-    """A part of a checkpoint: a model, an optimizer, a clock."""
-
     def state_dict(self) -> Mapping[str, Any]: ...
 
     def load_state_dict(self, state: Any) -> Any: ...
@@ -67,8 +66,10 @@ class CheckpointFolder:
         Raises:
             OSError: the disk is full or not available; the earlier checkpoints are unchanged.
         """
-        tensors, text = pack_state({name: part.state_dict() for name, part in parts.items()})
-        content = save(tensors, {"state": text, "fingerprint": self.fingerprint})
+        buffer = io.BytesIO()
+        state = {name: part.state_dict() for name, part in parts.items()}
+        torch.save({"state": state, "fingerprint": self.fingerprint}, buffer)
+        content = buffer.getvalue()
         self.folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
         number = int(files[-1].name[:8]) + 1 if files else 1
@@ -83,7 +84,7 @@ class CheckpointFolder:
         for path in reversed(self._files()):
             try:
                 return self._read(path)
-            except (OSError, ValueError, KeyError, SafetensorError) as error:
+            except (OSError, ValueError, pickle.UnpicklingError) as error:
                 _log.warning("checkpoint %s cannot be used: %s", path.name, error)
         return None
 
@@ -91,11 +92,10 @@ class CheckpointFolder:
         content = path.read_bytes()
         if path.stem.partition("-")[2] != _digest(content):
             raise ValueError("it is torn")
-        length = int.from_bytes(content[:8], "little")  # of the header of a safetensors file, which is JSON
-        about: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
-        if about["fingerprint"] != self.fingerprint:
+        saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if saved["fingerprint"] != self.fingerprint:
             raise ValueError("it was written by another configuration, version or device")
-        state: dict[str, Any] = unpack_state(load(content), about["state"])
+        state: dict[str, Any] = saved["state"]
         return state
 
     def _files(self) -> list[Path]:
@@ -178,7 +178,7 @@ class CheckpointSaver:
             else:
                 for part in self._parts.values():
                     part.state_dict()  # all ranks contribute
-        except (OSError, TypeError, SafetensorError) as error:  # full disk; a plug-in's state that JSON does not have
+        except (OSError, TypeError, pickle.PicklingError) as error:  # full disk; a plug-in's state
             _log.warning("no checkpoint was written: %s", error)
         self._saved_at = time.perf_counter()
         self._cost_seconds = self._saved_at - began
@@ -211,7 +211,6 @@ class RandomState:
     world: World = SOLO
 
     def state_dict(self) -> dict[str, Any]:
-        """The states, as numbers, texts and tensors only."""
         numpy_state: Any = np.random.get_state(legacy=False)
         state: dict[str, Any] = {
             "python": random.getstate(),
@@ -223,7 +222,6 @@ class RandomState:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores the generators: the next draws are those that followed ``state``."""
         random.setstate(state["python"])
         inner = state["numpy"]["state"]
         key = np.array(inner["key"], dtype=np.uint32)
@@ -234,67 +232,8 @@ class RandomState:
             torch.cuda.set_rng_state(state["cuda"][self.world.rank].clone(), self.device)
 
 
-def pack_state(state: Any) -> tuple[dict[str, Tensor], str]:
-    """The tensors of ``state`` by their path in it, on the CPU, and the rest as JSON that refers to them.
-
-    ``state`` is made of dictionaries with scalar keys, lists, tuples, scalars and tensors.
-
-    Raises:
-        TypeError: for anything else, with its path.
-    """
-    tensors: dict[str, Tensor] = {}
-    return tensors, json.dumps(_pack(state, "", tensors))
-
-
-def unpack_state(tensors: dict[str, Tensor], text: str) -> Any:
-    """The inverse of :func:`pack_state`. Raises ``ValueError`` or ``KeyError`` where the two do not match."""
-    return _unpack(json.loads(text), tensors)
-
-
-def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return _pack_tensor(value, path, tensors)
-    if type(value) in _SCALARS:
-        return value
-    if isinstance(value, dict):
-        # as pairs, because JSON would convert numbers among the keys into strings
-        if strange := [key for key in value if type(key) not in _SCALARS]:
-            raise TypeError(f"{path.lstrip('.')}: the key {strange[0]!r} cannot be kept in a checkpoint")
-        return {"dict": [[key, _pack(item, f"{path}.{key}", tensors)] for key, item in value.items()]}
-    if isinstance(value, list | tuple):
-        items = [_pack(item, f"{path}.{index}", tensors) for index, item in enumerate(value)]
-        return {"tuple": items} if isinstance(value, tuple) else items
-    raise TypeError(f"{path.lstrip('.')}: a {type(value).__name__} cannot be kept in a checkpoint")
-
-
-def _pack_tensor(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> Any:
-    name = path.lstrip(".") or "tensor"
-    # a copy, because safetensors refuses tensors that share memory
-    tensors[name] = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-    # with strides, because fused optimizers require the same memory layout of parameter and momentum
-    strides = None if tensor.is_contiguous() else list(torch.empty_like(tensor, device="meta").stride())
-    return {"tensor": name, "strides": strides}
-
-
-def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, list):
-        return [_unpack(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "dict" in value:
-        return {key: _unpack(item, tensors) for key, item in value["dict"]}
-    if "tuple" in value:
-        return tuple(_unpack(item, tensors) for item in value["tuple"])
-    tensor = tensors[value["tensor"]]
-    if value["strides"] is None:
-        return tensor
-    return torch.empty_strided(tensor.shape, value["strides"], dtype=tensor.dtype).copy_(tensor)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What the weights alone do not tell."""
-
     model: ModelSection
     shape: ImageShape
     class_names: tuple[str, ...]  # in the order of the logits

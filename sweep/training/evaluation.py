@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, final
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ _MOST_PIXELS = 2**23  # of a batch, from which larger ones are not faster
 _MOST_IMAGES = 1024
 
 
-@final
 @dataclass
 class EvalBatch:
     """The largest number of images in a batch of an evaluation, so few that it requires no more memory than a training
@@ -27,20 +26,8 @@ class EvalBatch:
 
     size: int
 
-    def halve(self, why: str) -> None:
-        """Halves a size that ran out of memory.
-
-        Raises:
-            torch.OutOfMemoryError: not even one image fits; the message contains ``why``.
-        """
-        if self.size == 1:
-            raise torch.OutOfMemoryError(f"not even one image can be evaluated: {why}")
-        self.size //= 2
-
 
 class EvalFit(NamedTuple):
-    """A size that was tried, and the most bytes that the allocator held meanwhile."""
-
     size: int
     peak_bytes: int
 
@@ -75,7 +62,6 @@ Predict = Callable[[nn.Module, Tensor], Tensor]  # model, normalized images (b, 
 
 
 def predict_once(model: nn.Module, images: Tensor) -> Tensor:
-    """The logits (b, classes) of normalized ``images`` (b, c, s, s)."""
     logits: Tensor = model(images)
     return logits
 
@@ -144,28 +130,22 @@ def averaged_model(step: Step, statistics_batches: Callable[[], Iterable[Batch]]
     norm are measured over ``statistics_batches``, as its authors require: training images without augmentation, in
     batches as large as while it was trained. The model is the same afterwards.
     """
-    if step.ema is None and isinstance(step.optimizer, ScheduleFree):
-        with _average_in_place(step, step.optimizer, statistics_batches):
-            yield step.model
-    else:
+    optimizer = step.optimizer
+    if step.ema is not None or not isinstance(optimizer, ScheduleFree):
         yield step.ema.model if step.ema else step.model
-
-
-@contextmanager
-@torch.no_grad()
-def _average_in_place(
-    step: Step, optimizer: ScheduleFree, statistics_batches: Callable[[], Iterable[Batch]]
-) -> Iterator[None]:
+        return
     tensors = [*step.model.parameters(), *step.model.buffers()]
     before = [tensor.detach().clone(memory_format=torch.preserve_format) for tensor in tensors]
     try:
-        for parameter in step.model.parameters():
-            parameter.copy_(optimizer.average(parameter))
-        _measure_statistics(step, statistics_batches)
-        yield
+        with torch.no_grad():
+            for parameter in step.model.parameters():
+                parameter.copy_(optimizer.average(parameter))
+            _measure_statistics(step, statistics_batches)
+        yield step.model
     finally:
-        for tensor, value in zip(tensors, before, strict=True):
-            tensor.copy_(value)
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                tensor.copy_(value)
 
 
 def _measure_statistics(step: Step, statistics_batches: Callable[[], Iterable[Batch]]) -> None:

@@ -71,14 +71,12 @@ def evaluate_images(
     """
     step = setup.step
     step.clear_gradients()  # those of the last step, so that an evaluation requires no more memory than a step
-    result = catch_out_of_memory(lambda: _evaluate_once(setup, batches_of, correct))
-    while isinstance(result, str):
-        if step.world.size > 1:  # the other ranks have no part in another attempt
+    while isinstance(result := catch_out_of_memory(lambda: _evaluate_once(setup, batches_of, correct)), str):
+        if step.world.size > 1 or setup.eval_batch.size == 1:  # other ranks have no part in another attempt
             raise torch.OutOfMemoryError(result)
         release_memory(step.normalize.mean.device)
-        setup.eval_batch.halve(result)
+        setup.eval_batch.size //= 2
         _log.warning("an evaluation ran out of memory; from now on %d images at once", setup.eval_batch.size)
-        result = catch_out_of_memory(lambda: _evaluate_once(setup, batches_of, correct))
     loss, accuracy = result
     if not math.isfinite(loss):
         raise DivergedError(f"the loss of an evaluation became {loss}")
@@ -119,7 +117,16 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
     if task.weights_path:
         with state.ledger.phase("checkpoint"), averaged_model(setup.step, setup.statistics_batches) as model:
             if setup.step.world.rank == 0:
-                save_model(model, _describe_model(setup), task.weights_path)
+                normalize, data = setup.step.normalize, setup.config.data
+                facts = ModelFacts(
+                    model=setup.config.model,
+                    shape=setup.splits.shape,
+                    class_names=setup.splits.class_names,
+                    mean=normalize.mean.flatten().tolist(),
+                    inverse_deviation=normalize.inverse_deviation.flatten().tolist(),
+                    resize=data.resize if data.image_size is not None else None,
+                )
+                save_model(model, facts, task.weights_path)
     if setup.budget.target_accuracy is not None and "steps_to_target" not in state.facts:
         best = max(evaluation.val_accuracy for evaluation in state.evaluations)
         raise TargetMissedError(
@@ -134,18 +141,6 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
                 _log.warning("sharpness was not measured: %s", error)
     with state.ledger.phase("diagnostics"):
         state.bottleneck = _find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
-
-
-def _describe_model(setup: TrainingSetup) -> ModelFacts:
-    data, normalize = setup.config.data, setup.step.normalize
-    return ModelFacts(
-        model=setup.config.model,
-        shape=setup.splits.shape,
-        class_names=setup.splits.class_names,
-        mean=normalize.mean.flatten().tolist(),
-        inverse_deviation=normalize.inverse_deviation.flatten().tolist(),
-        resize=data.resize if data.image_size is not None else None,
-    )
 
 
 def describe_ending(state: TrialState, error: Exception | None, ranks: int = 1) -> Ending:
@@ -181,19 +176,16 @@ def _find_bottleneck(setup: TrainingSetup, state: TrialState) -> _Bottleneck:
         return ""
     if ALLOCATOR_RETRIES in state.flags:
         return "thrashing"
-    window = setup.planner.windows_of_epoch(state.ledger.usual_samples)[0]
+    window, cached = setup.planner.windows_of_epoch(state.ledger.usual_samples)[0], None
     is_long = _usual_seconds(state.ledger) >= _LONG_SECONDS * len(window.slices)
     try:
-        cached = _time_cached_steps(setup, state.ledger, window, is_long=is_long)
+        cached = None if is_long else _time_cached_steps(setup, state.ledger, window)
     except Exception as error:  # the training itself is complete
         _log.warning("no steps on a cached batch: %s", error)
-        cached = None
     return classify_bottleneck(state.ledger, cached, is_long=is_long)
 
 
 class CachedSteps(NamedTuple):
-    """Steps on a cached batch."""
-
     step_seconds: float
     fixed_share: float | None  # of the step, for any size of the micro batch; None where it was not measured
 
@@ -215,54 +207,39 @@ def find_fixed_share(time_ratio: float, size_ratio: float) -> float:
     return (time_ratio - size_ratio) / (1.0 - size_ratio)
 
 
-def _time_cached_steps(setup: TrainingSetup, ledger: Ledger, window: Window, *, is_long: bool) -> CachedSteps | None:
+def _time_cached_steps(setup: TrainingSetup, ledger: Ledger, window: Window) -> CachedSteps | None:
     # A share of the number of steps, of two sizes in any case, and not of their time: the same short training is
     # then measured always or never.
     share = BOTTLENECK_SHARE * sum(timed.num_steps for timed in ledger.windows) / 2
-    within_limit = BOTTLENECK_SECONDS / (_usual_seconds(ledger) * (1 if is_long else 2))
+    within_limit = BOTTLENECK_SECONDS / (2 * _usual_seconds(ledger))
     num_steps = min(BOTTLENECK_STEPS, int(min(share, within_limit) + 1e-9) - 1)
     if num_steps < _LEAST_STEPS:
         return None
     set_lr(setup.step.optimizer, 0.0)
     setup.feeder.begin_epoch(0, (window,))
-    batch = next(iter(setup.feeder.micro_batches(window)))
-    count = len(window.slices)
-    other = None if is_long else _resize_batch(setup, batch)
-    batches = [batch, other] if other else [batch]
-    times = _time_in_turn(setup, ledger, batches, count, num_steps)
-    scale = window.samples / (len(batch[1]) * count)  # the last micro batch of a window may be smaller
-    if other is None:
-        return CachedSteps(statistics.median(times[0]) * scale, None)
+    images, labels = batch = next(iter(setup.feeder.micro_batches(window)))
+    batches, count, half = [batch], len(window.slices), len(labels) // 2
+    if setup.step.forward is setup.step.model and not setup.step.graphs:  # else another shape would be compiled again
+        if len(labels) < _LEAST_HALVED:
+            batches.append((torch.cat((images, images)), torch.cat((labels, labels))))
+        else:
+            batches.append((images[:half], labels[:half]))
+    num_groups = min(_NUM_GROUPS, num_steps)
+    times: list[list[float]] = [[] for _ in batches]  # of a step, as the mean of each group
+    for group in range(-1, num_groups):  # the first one takes the one-time costs of a new shape
+        for micro, measured in zip(batches, times, strict=True):
+            step = partial(setup.step, [micro] * count, len(micro[1]) * count)
+            seconds = time_calls(step, 1 if group < 0 else num_steps // num_groups, ledger.synchronize)
+            if group >= 0:
+                measured.append(seconds)
+    # the last micro batch of a window may be smaller
+    step_seconds = statistics.median(times[0]) * window.samples / (len(labels) * count)
+    if len(batches) == 1:
+        return CachedSteps(step_seconds, None)
     # minima, because other processes on the machine can only add time
-    share = find_fixed_share(min(times[1]) / min(times[0]), len(other[1]) / len(batch[1]))
-    return CachedSteps(statistics.median(times[0]) * scale, share)
+    fixed = find_fixed_share(min(times[1]) / min(times[0]), len(batches[1][1]) / len(labels))
+    return CachedSteps(step_seconds, fixed)
 
 
 def _usual_seconds(ledger: Ledger) -> float:
-    """Median time of a step of the usual size."""
     return statistics.median(ledger.even_step_seconds())
-
-
-def _resize_batch(setup: TrainingSetup, batch: Batch) -> Batch | None:
-    # half, or twice where a half is too small for batch statistics; None where another shape would be compiled again
-    if setup.step.forward is not setup.step.model or setup.step.graphs:
-        return None
-    images, labels = batch
-    if len(labels) < _LEAST_HALVED:
-        return torch.cat((images, images)), torch.cat((labels, labels))
-    return images[: len(labels) // 2], labels[: len(labels) // 2]
-
-
-def _time_in_turn(
-    setup: TrainingSetup, ledger: Ledger, batches: list[Batch], count: int, num_steps: int
-) -> list[list[float]]:
-    """Seconds of a step of ``count`` times each batch, as the mean of each group of steps; ``num_steps`` in all."""
-    num_groups = min(_NUM_GROUPS, num_steps)
-    seconds: list[list[float]] = [[] for _ in batches]
-    for group in range(-1, num_groups):  # the first one takes the one-time costs of a new shape
-        for batch, measured in zip(batches, seconds, strict=True):
-            step = partial(setup.step, [batch] * count, len(batch[1]) * count)
-            seconds_per_step = time_calls(step, 1 if group < 0 else num_steps // num_groups, ledger.synchronize)
-            if group >= 0:
-                measured.append(seconds_per_step)
-    return seconds

@@ -8,7 +8,6 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal, final
 
 import torch
@@ -22,6 +21,8 @@ from sweep.config.trial import TrialConfig
 
 _Groups = list[dict[str, Any]]
 _Group = Mapping[str, Any]
+_SUMS = frozenset({"num_steps", "weight_sum"})
+_ADAM_STATE = ("num_steps", "exp_avg", "exp_avg_sq")
 # Muon's Newton-Schulz iteration, with Jordan's coefficients.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
@@ -84,18 +85,21 @@ def _find_matrices(model: nn.Module) -> dict[int, int]:
     return {key: count for key, count in counts.items() if key not in left_out}
 
 
-def sgd(groups: _Groups, _section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr, fused=True)
+# What the table names is called with groups, section, learning rate and the constants of Adam.
 
 
-def momentum(groups: _Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, fused=True))
-
-
-def nesterov(groups: _Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    if not section.momentum:
+def sgd(groups: _Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+    if section.name == "sgd":
+        return torch.optim.SGD(groups, lr, fused=True)
+    is_nesterov = section.name == "nesterov"
+    if is_nesterov and not section.momentum:
         raise InputError("optimizer nesterov requires optimizer.momentum above 0.")
-    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, nesterov=True, fused=True))
+    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, nesterov=is_nesterov, fused=True))
+
+
+def adam(groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+    build = torch.optim.AdamW if section.name == "adamw" else torch.optim.Adam
+    return build(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
 
 
 def _begin_at_rest(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -115,42 +119,6 @@ def _begin_at_rest(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return optimizer
 
 
-def rmsprop(groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    # rules.betas does not reach its momentum, which is not one of Adam
-    return RmsProp(groups, lr, adam.beta2, adam.eps, section.momentum)
-
-
-def adam(groups: _Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
-
-
-def adamw(groups: _Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
-
-
-def lars(groups: _Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    return Lars(groups, lr, section.momentum, section.trust_coefficient)
-
-
-def lamb(groups: _Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return Lamb(groups, lr, (adam.beta1, adam.beta2), adam.eps)
-
-
-def muon(groups: _Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return Muon(groups, lr, (adam.beta1, adam.beta2), adam.eps)
-
-
-def schedule_free(
-    groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants, *, adaptive: bool = True
-) -> torch.optim.Optimizer:
-    if not adam.beta1:
-        raise InputError(f"optimizer {section.name} requires a beta1 (optimizer.momentum) above 0.")
-    return ScheduleFree(groups, lr, (adam.beta1, adam.beta2), adam.eps, adaptive=adaptive)
-
-
-schedule_free_sgd = partial(schedule_free, adaptive=False)
-
-
 class ForeachOptimizer(torch.optim.Optimizer, ABC):
     """Steps group by group, over the parameters that have a gradient.
 
@@ -167,12 +135,13 @@ class ForeachOptimizer(torch.optim.Optimizer, ABC):
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:
-                self._make_state(group, parameters)
+                for name in self._state_names(group):  # before the step, which may be lost
+                    (self._sum if name in _SUMS else self._buffers)(parameters, name)
                 self._step_group(group, parameters, [parameter.grad for parameter in parameters])
 
     @abstractmethod
-    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
-        """Makes what the state of ``parameters`` lacks, which is all of it before the first step."""
+    def _state_names(self, group: _Group) -> tuple[str, ...]:
+        """What the state of ``group`` consists of: numbers of the group (``_SUMS``) and a tensor for each parameter."""
 
     @abstractmethod
     def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
@@ -196,10 +165,11 @@ class ForeachOptimizer(torch.optim.Optimizer, ABC):
         torch._foreach_add_(values, before)
 
     def _buffers(self, parameters: list[Tensor], name: str) -> list[Tensor]:
-        """The tensor called ``name`` of each parameter's state, initially zero."""
+        """The tensor called ``name`` of each parameter's state, initially zero; ``z`` begins at the parameter."""
+        make = torch.clone if name == "z" else torch.zeros_like
         for parameter in parameters:
             if name not in self.state[parameter]:
-                self.state[parameter][name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                self.state[parameter][name] = make(parameter, memory_format=torch.preserve_format)
         return [self.state[parameter][name] for parameter in parameters]
 
     def _sum(self, parameters: list[Tensor], name: str) -> Tensor:
@@ -214,11 +184,6 @@ class ForeachOptimizer(torch.optim.Optimizer, ABC):
     def _count_step(self, parameters: list[Tensor]) -> Tensor:
         """The number of this step, from 1: a scalar in 64 bits, in which the powers of betas are exact enough."""
         return self._sum(parameters, "num_steps").add_(1).double()
-
-    def _make_adam_state(self, parameters: list[Tensor]) -> None:
-        self._sum(parameters, "num_steps")
-        self._buffers(parameters, "exp_avg")
-        self._buffers(parameters, "exp_avg_sq")
 
     def _adam_directions(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         """Bias-corrected mean over the root of the bias-corrected mean square, as in Adam (arXiv:1412.6980)."""
@@ -244,13 +209,13 @@ class RmsProp(ForeachOptimizer):
     g <- g + wd w;  v <- alpha v + (1 - alpha) g^2;  u <- m u + g / (sqrt(v) + eps);  w <- w - lr u
     """
 
-    def __init__(self, groups: _Groups, lr: float, alpha: float, eps: float, momentum: float) -> None:
-        super().__init__(groups, {"lr": lr, "alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": 0.0})
+    def __init__(self, groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> None:
+        # rules.betas does not reach its momentum, which is not one of Adam
+        defaults = {"alpha": adam.beta2, "eps": adam.eps, "momentum": section.momentum}
+        super().__init__(groups, {**defaults, "lr": lr, "weight_decay": 0.0})
 
-    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
-        self._buffers(parameters, "square_avg")
-        if group["momentum"]:
-            self._buffers(parameters, "momentum_buffer")
+    def _state_names(self, group: _Group) -> tuple[str, ...]:
+        return ("square_avg", "momentum_buffer") if group["momentum"] else ("square_avg",)
 
     def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         if group["weight_decay"]:
@@ -276,13 +241,13 @@ class Lars(ForeachOptimizer):
     v <- m v + lr * eta |w| / (|g| + wd |w|) * (g + wd w);  w <- w - v
     """
 
-    def __init__(self, groups: _Groups, lr: float, momentum: float, trust_coefficient: float) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "trust_coefficient": trust_coefficient, "weight_decay": 0.0}
-        super().__init__(groups, {**defaults, "adapt": True})
+    def __init__(self, groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> None:
+        del adam
+        defaults = {"momentum": section.momentum, "trust_coefficient": section.trust_coefficient, "adapt": True}
+        super().__init__(groups, {**defaults, "lr": lr, "weight_decay": 0.0})
 
-    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
-        del group
-        self._buffers(parameters, "momentum_buffer")
+    def _state_names(self, _group: _Group) -> tuple[str, ...]:
+        return ("momentum_buffer",)
 
     def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         decay = group["weight_decay"]
@@ -305,12 +270,13 @@ class Lamb(ForeachOptimizer):
     u = Adam's direction + wd w;  w <- w - lr |w| / |u| * u
     """
 
-    def __init__(self, groups: _Groups, lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adapt": True})
+    def __init__(self, groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> None:
+        del section
+        defaults = {"betas": (adam.beta1, adam.beta2), "eps": adam.eps, "adapt": True}
+        super().__init__(groups, {**defaults, "lr": lr, "weight_decay": 0.0})
 
-    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
-        del group
-        self._make_adam_state(parameters)
+    def _state_names(self, _group: _Group) -> tuple[str, ...]:
+        return _ADAM_STATE
 
     def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         updates = self._adam_directions(group, parameters, gradients)
@@ -341,15 +307,13 @@ class Muon(ForeachOptimizer):
     rate and decay.
     """
 
-    def __init__(self, groups: _Groups, lr: float, betas: tuple[float, float], eps: float) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
-        super().__init__(groups, {**defaults, "matrix": False, "num_stacked": 1})
+    def __init__(self, groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> None:
+        del section
+        defaults = {"betas": (adam.beta1, adam.beta2), "eps": adam.eps, "matrix": False, "num_stacked": 1}
+        super().__init__(groups, {**defaults, "lr": lr, "weight_decay": 0.0})
 
-    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
-        if group["matrix"]:
-            self._buffers(parameters, "momentum_buffer")
-        else:
-            self._make_adam_state(parameters)
+    def _state_names(self, group: _Group) -> tuple[str, ...]:
+        return ("momentum_buffer",) if group["matrix"] else _ADAM_STATE
 
     def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
@@ -408,9 +372,12 @@ class ScheduleFree(ForeachOptimizer):
     :meth:`average` gives x, which must be evaluated and saved.
     """
 
-    def __init__(self, groups: _Groups, lr: float, betas: tuple[float, float], eps: float, *, adaptive: bool) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adaptive": adaptive}
-        super().__init__(groups, defaults)
+    def __init__(self, groups: _Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> None:
+        if not adam.beta1:
+            raise InputError(f"optimizer {section.name} requires a beta1 (optimizer.momentum) above 0.")
+        is_adaptive = section.name == "schedule_free"
+        defaults = {"betas": (adam.beta1, adam.beta2), "eps": adam.eps, "adaptive": is_adaptive}
+        super().__init__(groups, {**defaults, "lr": lr, "weight_decay": 0.0})
 
     def average(self, parameter: Tensor) -> Tensor:
         """x of a ``parameter``; the parameter itself before the first step and where it is not trained."""
@@ -419,14 +386,8 @@ class ScheduleFree(ForeachOptimizer):
         beta = self.param_groups[0]["betas"][0]
         return parameter.detach().lerp(self.state[parameter]["z"], 1 - 1 / beta)
 
-    def _make_state(self, group: _Group, parameters: list[Tensor]) -> None:
-        self._sum(parameters, "weight_sum")
-        for parameter in parameters:
-            if "z" not in self.state[parameter]:
-                self.state[parameter]["z"] = parameter.clone(memory_format=torch.preserve_format)
-        if group["adaptive"]:
-            self._sum(parameters, "num_steps")
-            self._buffers(parameters, "exp_avg_sq")
+    def _state_names(self, group: _Group) -> tuple[str, ...]:
+        return ("weight_sum", "z", "num_steps", "exp_avg_sq") if group["adaptive"] else ("weight_sum", "z")
 
     def _update(self, group: _Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         beta = group["betas"][0]

@@ -40,8 +40,6 @@ _MACHINE_TEXTS = {
     COLLECTIVE_FAILED: ("nccl error", "gloo/transport", "gloo::ioexception"),
 }
 
-_SINGLE_VALUE_TEXT = "Expected more than 1 value per channel when training"  # torch's batch norm
-
 
 class DivergedError(Exception):
     """The training loss is not finite."""
@@ -91,11 +89,6 @@ def explain_error(error: Exception) -> str:
     """The message of an anticipated error, else the end of the traceback."""
     if isinstance(error, InputError | DeviceFullError | DivergedError | TargetMissedError | PreemptedError):
         return str(error)
-    if _SINGLE_VALUE_TEXT in str(error):
-        return (
-            "batch normalization requires more than a single sample: set batch.micro to 2 or more, or "
-            "model.norm = 'group'"
-        )
     if classify_error(error) == "out_of_memory":
         notes = getattr(error, "__notes__", [])
         return "\n".join([f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARACTERS], *notes])

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.sections import PrecisionSection
-from sweep.training.data.sources import check_precision
 from sweep.training.models.build import checkpoint_blocks
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -37,7 +36,6 @@ class LossScaler(torch.amp.GradScaler):
 
     @property
     def num_skipped(self) -> int:
-        """Steps skipped so far; waits for the device."""
         return int(self._skipped)
 
     def state_dict(self) -> dict[str, Any]:
@@ -66,7 +64,6 @@ class Precision:
 
     @property
     def num_skipped_steps(self) -> int:
-        """Optimizer steps that the loss scaler skipped; 0 where there is none."""
         return self.scaler.num_skipped if self.scaler else 0
 
 
@@ -74,11 +71,7 @@ def make_precision(section: PrecisionSection, device: torch.device) -> Precision
     """The precision of ``section``; on a GPU also sets whether operations may use TF32.
 
     Weights stay in 32 bits for bf16 and fp16 (autocast), fp16 with a loss scaler.
-
-    Raises:
-        InputError: for tf32 or CUDA graphs without a GPU.
     """
-    check_precision(section, device.type)
     if device.type == "cuda":
         set_tf32(is_allowed=section.dtype == "tf32")  # torch allows it in convolutions by default, also with fp32
     weights = torch.float64 if section.dtype == "fp64" else torch.float32
@@ -106,7 +99,6 @@ def place_model(model: nn.Module, section: PrecisionSection, precision: Precisio
 
 
 def arrange_model(model: nn.Module, section: PrecisionSection) -> nn.Module:
-    """``model`` in the precision's memory format, with checkpointing if configured."""
     if section.channels_last:
         for parameter in model.parameters():
             if parameter.ndim == 4:

@@ -130,7 +130,6 @@ def find_signal_name(exit_code: int | None) -> str:
 
 
 def describe_exit(exit_code: int | None) -> str:
-    """How a process ended that reported no result."""
     name = find_signal_name(exit_code)
     hint = "; the kernel does that when the machine runs out of memory (see `dmesg`), or a user"
     return f"killed by {name}{hint if name == 'SIGKILL' else ''}" if name else f"exit code {exit_code} without a result"
@@ -153,7 +152,6 @@ class _SupervisorLink:
         self.reset()
 
     def reset(self) -> None:
-        """Restores the state of a new process."""
         self._send: Callable[[], None] | None = None
         self._look: Callable[[], bool] | None = None
         self._forward: Callable[[], None] | None = None

@@ -54,22 +54,16 @@ _EXIT_SECONDS = 30.0  # from the first rank's ending to the end of all
 
 
 @dataclass(frozen=True)
-class RankMessage:
-    """An encoded message of a rank."""
+class RankReport:
+    """An encoded message of a rank, or that it ended without reporting; ``exit_code`` is negative if a signal killed
+    it."""
 
     rank: int
-    message: str
+    message: str = ""
+    exit_code: int | None = None
 
 
-@dataclass(frozen=True)
-class RankDied:
-    """A rank ended without reporting; ``exit_code`` is negative if a signal killed it."""
-
-    rank: int
-    exit_code: int
-
-
-_REPORTS = TaggedCodec[RankMessage | RankDied](RankMessage, RankDied)
+_REPORTS = TaggedCodec[RankReport](RankReport)
 
 
 @final
@@ -79,12 +73,12 @@ class _Reports:
 
     num_ranks: int
     endings: dict[int, Ending] = field(default_factory=dict)  # by rank, in the order of their arrival
-    death: RankDied | None = None
+    death: RankReport | None = None
     deadline: float = float("inf")  # on the monotonic clock
 
-    def add(self, report: RankMessage | RankDied) -> Message | None:
+    def add(self, report: RankReport) -> Message | None:
         """Returns the message for the supervisor, if there is one yet."""
-        if isinstance(report, RankDied):
+        if not report.message:
             self.death = report
             return None
         message = decode_message(report.message.encode())
@@ -172,7 +166,6 @@ def _receive(ours: socket.socket, reports: _Reports) -> Iterator[Message]:
 
 
 def _await_closed(ours: socket.socket) -> None:
-    """Returns when no rank holds the other end any more."""
     deadline = time.monotonic() + _EXIT_SECONDS
     with suppress(TimeoutError, ConnectionResetError):
         while (left := deadline - time.monotonic()) > 0:
@@ -241,7 +234,7 @@ def _launch_ranks(task: TrialTask, fd: int) -> None:
         elastic_launch(config, _run_rank)(task, fd, os.getpid())
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        _send_report(fd, RankDied(rank, failure.exitcode))
+        _send_report(fd, RankReport(rank, exit_code=failure.exitcode))
 
 
 def _silence_launcher() -> None:
@@ -331,9 +324,9 @@ def _is_preempted(fd: int) -> bool:
 
 
 def _send_message(fd: int, rank: int, message: Message) -> None:
-    _send_report(fd, RankMessage(rank, encode_message(message).decode()))
+    _send_report(fd, RankReport(rank, encode_message(message).decode()))
 
 
-def _send_report(fd: int, report: RankMessage | RankDied) -> None:
+def _send_report(fd: int, report: RankReport) -> None:
     with suppress(BrokenPipeError), socket.socket(fileno=os.dup(fd)) as channel:
         channel.send(_REPORTS.encode(report))

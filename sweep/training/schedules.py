@@ -74,7 +74,6 @@ class RateSchedule:
             self._milestones = [max(1, span.to_steps(value, unit)) for value in values]
 
     def factor(self, step: float) -> float:
-        """The factor of step ``step``, from 0."""
         drops = self._gamma ** bisect_right(self._milestones, step)
         if step < self.num_warmup_steps:
             return drops * min(1.0, (step + 1) / self.num_warmup_steps)

@@ -27,13 +27,12 @@ from sweep.training.data.feeders import (
     BatchPlanner,
     Feeder,
     ShardedFeeder,
-    check_shards,
     make_feeder,
     make_plain_batches,
     shard_images,
 )
 from sweep.training.data.images import Images, Splits
-from sweep.training.data.sources import load_splits
+from sweep.training.data.sources import check_device, load_splits
 from sweep.training.evaluation import PREDICTORS, EvalBatch, Predict, count_most_images, predict_once
 from sweep.training.models.build import build_model
 from sweep.training.models.resnets import find_batch_norms
@@ -50,8 +49,6 @@ _LEAST_STATISTICS = 3  # images of a batch, so that none has a single one, which
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """A trial that is ready to train."""
-
     config: TrialConfig  # with what its rules give
     splits: Splits
     model: nn.Module
@@ -98,6 +95,7 @@ def prepare_training(
         InputError: data, model or precision are not available, or the images are others than ``expected_data``.
     """
     config = config.apply_rules()
+    check_device(config, device.type)
     precision = make_precision(config.precision, device)
     splits = world.load_in_turn(lambda: load_splits(config.data, expected_data))
     normalize = _measure_normalization(splits.train, precision.weights, device, config.precision.channels_last)
@@ -106,7 +104,9 @@ def prepare_training(
         feeder = ShardedFeeder(feeder, world)
     torch.manual_seed(config.seed)
     model = build_model(config.model, splits.shape)
-    model = world.synchronize_norms(model) if config.model.norm == "sync" else model
+    if config.model.norm == "sync" and world.size > 1:
+        convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm  # torch leaves it untyped
+        model = convert(model)
     model = place_model(model, config.precision, precision, device)
     num_samples, global_batch = len(splits.train), config.global_batch_size
     step = _make_step(config, model, normalize, precision, world, device)
@@ -118,7 +118,6 @@ def prepare_training(
     planner = BatchPlanner(feeder, num_samples, largest_micro, least)
     windows = planner.windows_of_epoch(global_batch)
     world.check_agreement(f"{config.model_dump_json()} {num_samples}")
-    check_shards(windows, world)
     eval_batch = EvalBatch(min(largest_micro // world.size, count_eval_images(splits, world)))
 
     def sized_batches_of(images: Images) -> Callable[[int], Iterable[Batch]]:
@@ -265,7 +264,6 @@ class LossMeter:
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """The sum since the last evaluation. No window may be open."""
         return {"loss": self._world.mean(self._loss), "samples": self._samples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -297,7 +295,6 @@ class TrialState:
 
     @property
     def epoch(self) -> float:
-        """Passes over the training split, with fractions."""
         return self.samples / self.num_train if self.num_train else 0.0
 
     def read_clock(self) -> TrainingPoint:

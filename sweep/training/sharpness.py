@@ -92,7 +92,6 @@ class LossLandscape:
             parameter.data.copy_(value.view_as(parameter))
 
     def loss_and_gradient(self) -> tuple[float, _WeightVector]:
-        """The loss at the present weights, and its gradient."""
         loss, total = torch.zeros((), dtype=torch.float64, device=self._device), self._zeros()
         for share in self._shares():
             total += self._flat(torch.autograd.grad(share, self._parameters, materialize_grads=True))

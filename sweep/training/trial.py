@@ -109,7 +109,12 @@ def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingS
 
 def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> Iterator[Message]:
     """Yields progress and evaluations until the budget is spent or the target accuracy is reached."""
-    window_steps = _warm_up(setup, state)
+    warmup = warm_up_trial(setup, state.ledger)
+    if memory := read_memory(state.device):
+        state.retries_before = memory.num_retries
+    state.facts |= {name: count for name, count in warmup.memory.items() if name in METRICS}
+    setup.budget.expect_step_seconds(warmup.step_seconds)
+    window_steps = count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
     with state.ledger.phase("setup"):
         epochs = setup.budget.expected_epochs(setup.schedule.average() if setup.schedule.is_growing else None)
@@ -134,33 +139,30 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         meter.add(_take_step(setup, state, window), window.samples)
         state.num_steps += 1
         state.samples += window.samples
-        _update_batch_schedule(setup, state)
+        if setup.step.noise and setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0:
+            setup.schedule.follow_noise(setup.step.noise.read().is_at_least)
         is_due = setup.budget.is_spent(state.read_clock()) or eval_schedule.is_passed(before.samples, state.samples)
         if not (is_due or meter.window_steps >= window_steps or _ends_timed_window(setup, window)):
             continue
         meter.close_window(state.ledger, is_full=window.is_whole)
-        _adapt_micro_batch(setup, state)
+        if setup.auto_micro and setup.auto_micro.update(at_epoch_end=setup.planner.at_epoch_end):
+            setup.planner.set_micro(setup.auto_micro.micro)
+            _note_micro_batch(state, setup.auto_micro.micro)
         if setup.budget.is_spent(state.read_clock()) or is_due:
             state.evaluations.append(_evaluate(setup, state, meter, lr, window))
             setup.schedule.follow_loss(state.evaluations[-1].train_loss)
             yield state.evaluations[-1]
-            if _is_target_reached(setup, state):
+            if _is_target_reached(setup, state.facts["val_accuracy"]):
+                state.facts |= {"steps_to_target": state.num_steps, "seconds_to_target": state.ledger.train_seconds}
                 break
-        _save_checkpoint(saver, state)
+        with state.ledger.phase("checkpoint"):
+            is_preempted = saver.save_if_due()
+        if is_preempted:
+            raise PreemptedError(f"stopped on request after step {state.num_steps}")
         if time.perf_counter() - progress_at >= PROGRESS_SECONDS:
             progress_at = time.perf_counter()
             yield _describe_progress(setup, state, state.point)
         _open_window(setup, state)
-
-
-def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
-    # returns the steps of a timed window
-    warmup = warm_up_trial(setup, state.ledger)
-    if memory := read_memory(state.device):
-        state.retries_before = memory.num_retries
-    state.facts |= {name: count for name, count in warmup.memory.items() if name in METRICS}
-    setup.budget.expect_step_seconds(warmup.step_seconds)
-    return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
 
 
 def count_window_steps(step_seconds: float, window_seconds: float) -> int:
@@ -170,7 +172,9 @@ def count_window_steps(step_seconds: float, window_seconds: float) -> int:
 
 def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window]:
     def size_at(windows: int, samples: int) -> int:
-        return setup.schedule.size(setup.budget.share(state.point.ahead(windows, samples)))
+        point = state.point
+        ahead = point._replace(steps=point.steps + windows, samples=point.samples + samples)
+        return setup.schedule.size(setup.budget.share(ahead))
 
     while not setup.budget.is_spent(state.point):
         yield setup.planner.next_window(size_at)
@@ -200,23 +204,10 @@ def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tenso
     return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
 
 
-def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
-    is_due = setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0
-    if is_due and setup.step.noise:
-        setup.schedule.follow_noise(setup.step.noise.read().is_at_least)
-
-
 def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
     """Whether a timed window ends with ``window``: smaller last steps of an epoch are timed apart from whole ones."""
     is_measured = setup.auto_micro is not None and setup.planner.at_epoch_end
     return is_measured or not (window.is_whole and setup.planner.is_next_whole)
-
-
-def _adapt_micro_batch(setup: TrainingSetup, state: TrialState) -> None:
-    """Changes an automatic micro batch where the memory use of the last window requires it."""
-    if setup.auto_micro and setup.auto_micro.update(at_epoch_end=setup.planner.at_epoch_end):
-        setup.planner.set_micro(setup.auto_micro.micro)
-        _note_micro_batch(state, setup.auto_micro.micro)
 
 
 def _note_micro_batch(state: TrialState, micro: int) -> None:
@@ -228,7 +219,7 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
     correct: list[Tensor] = []
     with state.ledger.phase("eval"):
         val_loss, val_accuracy = evaluate_images(setup, setup.validation_batches, correct)
-        if setup.budget.is_spent(state.point) or _is_accurate_enough(setup, val_accuracy):  # no other one follows
+        if setup.budget.is_spent(state.point) or _is_target_reached(setup, val_accuracy):  # no other one follows
             state.correct_images = describe_correct(correct, setup.step.world, len(setup.splits.validation))
     noise_scale = _note_noise(setup, state)
     memory = read_memory(state.device)
@@ -256,28 +247,13 @@ def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
         return None
     scale = setup.step.noise.read()
     values = {"noise_scale": scale.value, "noise_scale_run": scale.run_value, "num_noise_steps": scale.num_steps}
-    others = {name: value for name, value in state.facts.items() if name not in values}
-    state.facts = others | {name: value for name, value in values.items() if value is not None}
+    state.facts = {name: value for name, value in (state.facts | values).items() if value is not None}
     return values["noise_scale"]
 
 
-def _is_target_reached(setup: TrainingSetup, state: TrialState) -> bool:
-    if not _is_accurate_enough(setup, state.facts["val_accuracy"]):
-        return False
-    state.facts |= {"steps_to_target": state.num_steps, "seconds_to_target": state.ledger.train_seconds}
-    return True
-
-
-def _is_accurate_enough(setup: TrainingSetup, accuracy: float) -> bool:
+def _is_target_reached(setup: TrainingSetup, accuracy: float) -> bool:
     target = setup.budget.target_accuracy
     return target is not None and accuracy >= target
-
-
-def _save_checkpoint(saver: CheckpointSaver, state: TrialState) -> None:
-    with state.ledger.phase("checkpoint"):
-        is_preempted = saver.save_if_due()
-    if is_preempted:
-        raise PreemptedError(f"stopped on request after step {state.num_steps}")
 
 
 def _describe_progress(setup: TrainingSetup, state: TrialState, point: TrainingPoint) -> Progress:

@@ -15,8 +15,7 @@ from sweep.measurement.memory import (
     release_memory,
 )
 from sweep.training.auto_micro import catch_out_of_memory
-from sweep.training.budget import BatchSchedule, Budget, TrainingPoint
-from sweep.training.data.feeders import Batch, BatchPlanner
+from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.evaluation import EvalFit, averaged_model, evaluate_model, fit_eval_batch
 from sweep.training.setup import TrainingSetup, count_eval_images, count_statistics_images
@@ -70,8 +69,13 @@ def _warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     restore = _snapshot(setup)
     set_lr(setup.step.optimizer, 0.0)
     windows = setup.planner.windows_of_epoch(setup.schedule.first)
-    later_sizes = _list_last_micro_sizes(setup.planner, setup.schedule, setup.budget)
-    first, *others = _warmup_windows(windows, setup.planner.windows_of_epoch(setup.schedule.largest)[0], later_sizes)
+    # With regard to the peak, two micro batches stand for any larger number. Smaller last micro batches are other
+    # shapes, with one-time costs of their own: cuDNN searches for an algorithm for each.
+    head = setup.planner.windows_of_epoch(setup.schedule.largest)[0].slices[:2]
+    first = Window(head, head[-1].stop)
+    sizes = {micro.stop - micro.start for window in (windows[0], windows[-1]) for micro in window.slices}
+    rest = sizes - {micro.stop - micro.start for micro in head}
+    others = [Window((slice(0, size),), size) for size in sorted(rest)]
     device = setup.step.normalize.mean.device
     # read before the first step, because the workspaces that it allocates belong to the training
     other_bytes = read_allocated_bytes(device) - _held_bytes(setup)
@@ -100,36 +104,6 @@ def _warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         step_seconds=seconds * len(windows[0].slices) / len(first.slices),
         reserved_memory_bytes=max(step_peak.reserved_bytes, reserved_bytes),
     )
-
-
-def _warmup_windows(windows: tuple[Window, ...], largest: Window, later_sizes: frozenset[int]) -> list[Window]:
-    # With regard to the peak, two micro batches stand for any larger number. Smaller last micro batches are other
-    # shapes, with one-time costs of their own: cuDNN searches for an algorithm for each.
-    head = largest.slices[:2]
-    sizes = {micro.stop - micro.start for window in (windows[0], windows[-1]) for micro in window.slices} | later_sizes
-    rest = sizes - {micro.stop - micro.start for micro in head}
-    return [Window(head, head[-1].stop), *(Window((slice(0, size),), size) for size in sorted(rest))]
-
-
-def _list_last_micro_sizes(planner: BatchPlanner, schedule: BatchSchedule, budget: Budget) -> frozenset[int]:
-    """Samples of the last micro batches of the epochs of a training, by going through its windows.
-
-    They differ from epoch to epoch where the first global batch is no multiple of the micro batch and grows. Empty
-    where they do not, and where the growth depends on the training itself or on its time.
-    """
-    is_even = schedule.first % planner.micro == 0
-    if is_even or not schedule.is_growing or not schedule.is_known_ahead or budget.is_of_time:
-        return frozenset()
-    point, taken, sizes = TrainingPoint(0, 0, 0.0), 0, set()
-    while not budget.is_spent(point):
-        samples = schedule.size(budget.share(point))
-        if planner.num_samples - taken < samples + planner.least:  # the last window, maybe with what is left of it
-            window = planner.windows_of_epoch(samples, taken)[0]
-            samples = window.samples
-            sizes |= {micro.stop - micro.start for micro in window.slices}
-        taken = (taken + samples) % planner.num_samples
-        point = point.ahead(1, samples)
-    return frozenset(sizes)
 
 
 def _fit_evaluation(setup: TrainingSetup, step_peak: MemoryPeak, other_bytes: int) -> tuple[EvalFit, int]:
@@ -204,7 +178,10 @@ def _held_bytes(setup: TrainingSetup) -> int:
     averages = setup.step.ema.tensors() if setup.step.ema else []
     tensors = [*setup.model.parameters(), *setup.model.buffers(), *values, *averages]
     held = count_held_bytes(tensor for tensor in tensors if isinstance(tensor, torch.Tensor))
-    return held + setup.step.world.bucket_bytes(setup.model)
+    if setup.step.world.size == 1:
+        return held
+    # the buckets of DistributedDataParallel, with the gradients in them
+    return held + sum(each.numel() * each.element_size() for each in setup.model.parameters() if each.requires_grad)
 
 
 def _snapshot(setup: TrainingSetup) -> Callable[[], None]:

@@ -57,7 +57,6 @@ class World:
         return tuple(bytes(line.tolist()).rstrip(b"\0").decode() for line in self.gather(row))
 
     def reduce_max(self, value: float) -> float:
-        """The largest ``value`` of all ranks."""
         return self._agree_on(value, lambda tensor: dist.all_reduce(tensor, dist.ReduceOp.MAX))
 
     def broadcast_first(self, value: float) -> float:
@@ -81,13 +80,6 @@ class World:
         if self.size > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, 0)
-
-    def synchronize_norms(self, model: nn.Module) -> nn.Module:
-        """``model`` with batch norms that take the statistics of a micro batch over all ranks."""
-        if self.size == 1:
-            return model
-        convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm  # torch leaves it untyped
-        return convert(model)
 
     def wrap_model(self, forward: Forward, device: torch.device) -> Forward:
         """``forward`` with gradients that are averaged over the ranks (DistributedDataParallel).
@@ -114,11 +106,6 @@ class World:
             with forward.no_sync() if isinstance(forward, DistributedDataParallel) and not is_last else nullcontext():
                 yield batch
             batch = following
-
-    def bucket_bytes(self, model: nn.Module) -> int:
-        """Bytes that :meth:`wrap_model` allocates for the reduction; the gradients themselves are in them."""
-        trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
-        return 0 if self.size == 1 else sum(parameter.numel() * parameter.element_size() for parameter in trained)
 
     def check_agreement(self, text: str) -> None:
         """Checks that ``text``, which describes configuration and data, is the same on all ranks.

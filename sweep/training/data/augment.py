@@ -109,7 +109,6 @@ class _MirroredCrops:
         return padded.flatten()
 
     def take(self, rows: Indices, top: Indices, left: Indices, flip: NDArray[np.bool_]) -> Tensor:
-        """The windows, as :data:`_CropFunction`."""
         images = rows + flip * self._count
         columns = np.where(flip, 2 * self._pad - left, left)
         step = self._channels if self._channels_last else 1
@@ -199,14 +198,12 @@ class RandAugment:
         self._strength = config.data.augment_magnitude / _LEVELS
 
     def begin_epoch(self, epoch: int) -> None:
-        """Draws from the trial's seed and the epoch alone."""
         generator = np.random.default_rng((self._config.seed, epoch, _RANDAUGMENT_STREAM))
         shape = (self._config.data.augment_ops, self._num_samples)
         self._operations = generator.integers(0, len(OPERATIONS), shape)
         self._signs = generator.integers(0, 2, shape).astype(np.float32) * 2 - 1
 
     def __call__(self, images: Tensor, where: slice | Indices) -> Tensor:
-        """Transforms the ``images`` (b, s, s, c) uint8 of the positions ``where``."""
         for numbers, signs in zip(self._operations[:, where], self._signs[:, where], strict=True):
             images = apply_operations(images, numbers, signs, self._strength)
         return images
@@ -241,7 +238,6 @@ def _coordinates(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _along_y(operation: _Operation) -> _Operation:
-    """``operation`` with both axes of the images exchanged."""
     return lambda images, sign, strength: operation(images.transpose(1, 2), sign, strength).transpose(1, 2)
 
 
@@ -358,12 +354,10 @@ class ResizedCrop:
         self._side = side
 
     def begin_epoch(self, epoch: int) -> None:
-        """Draws from the trial's seed and the epoch alone."""
         generator = np.random.default_rng((self._seed, epoch, _RESIZED_CROP_STREAM))
         self._boxes = draw_boxes(generator, self._num_samples, self._side)
 
     def __call__(self, images: Tensor, where: slice | Indices) -> Tensor:
-        """Transforms the ``images`` (b, s, s, c) uint8 of the positions ``where``."""
         return resize_boxes(images, send_array(self._boxes[where], images.device))
 
 

@@ -191,7 +191,6 @@ class _SampleTransforms:
         self._mixing = SampleMixer(config, len(images), images.side, num_classes) if is_mixed else None
 
     def begin_epoch(self, epoch: int) -> None:
-        """Draws for all samples."""
         for transform in (self._operations, self._mixing):
             if transform:
                 transform.begin_epoch(epoch)
@@ -318,13 +317,11 @@ class BatchPlanner:
         self.set_micro(micro)
 
     def set_micro(self, micro: int) -> None:
-        """From the next window on, micro batches of at most ``micro``."""
         self.micro = micro
         self._planned.clear()
 
     @property
     def at_epoch_end(self) -> bool:
-        """Whether no sample of this epoch is left."""
         return self._taken == self.num_samples
 
     @property
@@ -333,15 +330,12 @@ class BatchPlanner:
         return not self._planned or self._planned[0].is_whole
 
     def windows_of_epoch(self, global_batch: int, taken: int = 0) -> tuple[Window, ...]:
-        """The windows of an epoch after ``taken`` samples, with a constant ``global_batch``."""
         return self._cut(taken, lambda _windows, _samples: global_batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position in the training."""
         return {"epoch": self._epoch, "taken": self._taken, "micro": self.micro}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from that position."""
         self._epoch, self._taken = state["epoch"], state["taken"]
         self.set_micro(state["micro"])
 
@@ -361,17 +355,6 @@ def shard_window(window: Window, world: World) -> Window:
         first, last = (micro.start + count * rank // world.size for rank in (world.rank, world.rank + 1))
         shares.append(slice(first, last))
     return window._replace(slices=tuple(shares), samples=sum(share.stop - share.start for share in shares))
-
-
-def check_shards(windows: tuple[Window, ...], world: World) -> None:
-    """Checks that the ranks' parts of ``windows`` add up to them.
-
-    Raises:
-        RuntimeError: they do not.
-    """
-    samples = world.sum(torch.tensor([shard_window(window, world).samples for window in windows]))
-    if samples.tolist() != [window.samples for window in windows]:
-        raise RuntimeError("the windows of the ranks do not add up to the global batch")
 
 
 def shard_images(images: Images, world: World) -> Images:

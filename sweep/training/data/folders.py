@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +22,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from sweep.config.errors import InputError
 from sweep.training.data.images import Indices, Pixels
 
-# The cache: files that every process may read and write.
-
 _MIN_CACHED_BYTES, _MAX_CACHED_BYTES = 8 * 2**20, 2 * 2**30  # of pixels; smaller folders are decoded fast enough
-_KEPT_PIXELS, _KEPT_DOCUMENTS, _KEPT_FACTS = 8, 64, 16  # files of each kind
+_NUM_KEPT = 12  # files of each kind
 
 
 def find_cache_folder() -> Path:
@@ -47,7 +45,7 @@ def load_or_decode(key: str, decode: Callable[[], Pixels]) -> Pixels:
     except (OSError, ValueError):
         pixels = decode()
     if _MIN_CACHED_BYTES <= pixels.nbytes <= _MAX_CACHED_BYTES:
-        _write_cached(path, lambda file: np.save(file, pixels, allow_pickle=False), _KEPT_PIXELS)
+        _write_cached(path, lambda file: np.save(file, pixels, allow_pickle=False))
     return pixels
 
 
@@ -58,7 +56,7 @@ def load_document(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, An
     document = _read_document(path)
     if document is None:
         document = make()
-        _write_document(path, document, _KEPT_DOCUMENTS)
+        _write_document(path, document)
     return document
 
 
@@ -71,14 +69,14 @@ def _read_document(path: Path) -> dict[str, Any] | None:
     return document
 
 
-def _write_document(path: Path, document: dict[str, Any], num_kept: int) -> None:
+def _write_document(path: Path, document: dict[str, Any]) -> None:
     content = json.dumps(document, separators=(",", ":")).encode()
-    _write_cached(path, lambda file: file.write(content), num_kept)
+    _write_cached(path, lambda file: file.write(content))
 
 
-def _write_cached(path: Path, write: Callable[[Any], Any], num_kept: int) -> None:
-    """Writes a file of the cache at once, and deletes the oldest of its kind beyond ``num_kept``. Does nothing where
-    the cache cannot be written."""
+def _write_cached(path: Path, write: Callable[[Any], Any]) -> None:
+    """Writes a file of the cache at once, and deletes the oldest of its kind. Does nothing where the cache cannot be
+    written."""
     temporary = path.with_name(f"{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +84,7 @@ def _write_cached(path: Path, write: Callable[[Any], Any], num_kept: int) -> Non
             write(file)
         temporary.replace(path)
         of_a_kind = path.parent.glob(f"*{''.join(path.suffixes)}")
-        for old in sorted(of_a_kind, key=_modified, reverse=True)[num_kept:]:
+        for old in sorted(of_a_kind, key=_modified, reverse=True)[_NUM_KEPT:]:
             old.unlink(missing_ok=True)
     except OSError:
         with contextlib.suppress(OSError):  # there is none where the cache is no folder
@@ -99,8 +97,6 @@ def _modified(path: Path) -> float:
     except OSError:
         return 0.0  # removed by another process
 
-
-# One image file: opened with care, converted to RGB, and brought to one size.
 
 Resize = Literal["crop", "stretch", "pad"]
 # Whatever a file is called, no other reader is tried: some that Pillow has start programs.
@@ -125,22 +121,15 @@ def decode_image(path: str, side: int, resize: Resize | None) -> Pixels:
                 f"{path} is {image.width} x {image.height} pixels, the first image {side} x {side}; "
                 "set data.image_size to bring all to one size."
             )
-        try:
-            rgb = _convert_to_rgb(image)
-            return np.asarray(rgb if rgb.size == (side, side) else _bring_to_size(rgb, side, resize or "crop"))
-        except (MemoryError, InputError):
-            raise
-        except Exception as error:  # a damaged or hostile file makes a decoder raise anything
-            raise InputError(f"{path} cannot be decoded: {error}.") from None
+        rgb = _convert_to_rgb(image)
+        return np.asarray(rgb if rgb.size == (side, side) else _bring_to_size(rgb, side, resize or "crop"))
 
 
 class _ImageHeader(NamedTuple):
-    """What an image file states of itself."""
-
     width: int
     height: int
     mode: str  # of Pillow
-    traits: tuple[str, ...]  # I: 16 bits a pixel; rotated: by EXIF; frames: more than one
+    lost: tuple[str, ...]  # what of the content no trial uses, in words
 
 
 def inspect_image(name: str, content: bytes) -> _ImageHeader:
@@ -151,37 +140,33 @@ def inspect_image(name: str, content: bytes) -> _ImageHeader:
     """
     with _open(name, io.BytesIO(content)) as image:
         mode = image.mode
-        try:
-            image.load()
-        except MemoryError:
-            raise
-        except Exception as error:  # as in decode_image
-            raise InputError(f"{name} cannot be decoded: {error}.") from None
-        if mode == "F":
-            raise InputError(f"{name} has floating-point pixels, whose range is unknown; save it with 8 bits.")
-        if mode == "I" and not (np.asarray(image).min() >= 0 and np.asarray(image).max() < 2**16):
+        image.load()
+        if mode == "F" or (mode == "I" and not (np.asarray(image).min() >= 0 and np.asarray(image).max() < 2**16)):
             raise InputError(f"{name} has pixels of 32 bits, whose range is unknown; save it with 8 bits.")
-        is_rotated = image.getexif().get(_ORIENTATION, 1) != 1
-        traits = {"I": mode.startswith("I"), "rotated": is_rotated, "frames": getattr(image, "is_animated", False)}
-        return _ImageHeader(image.width, image.height, mode, tuple(name for name, has in traits.items() if has))
+        lost = {
+            "of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark": mode.startswith("I"),
+            "with an EXIF rotation, which is not applied": image.getexif().get(_ORIENTATION, 1) != 1,
+            "of several frames, of which the first is used": getattr(image, "is_animated", False),
+        }
+        return _ImageHeader(image.width, image.height, mode, tuple(text for text, is_so in lost.items() if is_so))
 
 
-def _open(name: str, source: Path | io.BytesIO) -> Image.Image:
-    too_large = f"{name} has more than {_MAX_PIXELS} pixels; make it smaller or remove it."
+@contextlib.contextmanager
+def _open(name: str, source: Path | io.BytesIO) -> Iterator[Image.Image]:
+    """The image; whatever a damaged or hostile file makes a decoder raise inside becomes an ``InputError``."""
     try:
-        image = Image.open(source, formats=_FORMATS)
+        with Image.open(source, formats=_FORMATS) as image:
+            if image.width * image.height > _MAX_PIXELS:
+                raise Image.DecompressionBombError
+            yield image
+    except (MemoryError, InputError):
+        raise
     except Image.DecompressionBombError:
-        raise InputError(too_large) from None
+        raise InputError(f"{name} has more than {_MAX_PIXELS} pixels; make it smaller or remove it.") from None
     except UnidentifiedImageError:
         raise InputError(f"{name} is no readable image: its content is none of {', '.join(_FORMATS)}.") from None
-    except MemoryError:
-        raise
-    except Exception as error:  # as in decode_image
+    except Exception as error:
         raise InputError(f"{name} is no readable image: {error}.") from None
-    if image.width * image.height > _MAX_PIXELS:
-        image.close()
-        raise InputError(too_large)
-    return image
 
 
 def _convert_to_rgb(image: Image.Image) -> Image.Image:
@@ -206,8 +191,6 @@ def _bring_to_size(image: Image.Image, side: int, resize: Resize) -> Image.Image
     return image.crop((left, top, left + edge, top + edge)).resize((side, side), _BILINEAR)
 
 
-# All files below a folder: images, and other files with the reason why they are none.
-
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 # Folders that programs leave behind and that hold no images of a user; in small letters.
 _LEFT_BEHIND = frozenset(
@@ -225,7 +208,6 @@ class _ScannedFile(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The folders below the root, and the name."""
         return tuple(self.path.split("/"))
 
 
@@ -306,12 +288,10 @@ def _reason_to_ignore(name: str, status: os.stat_result) -> str:
     return "" if stat.S_ISREG(status.st_mode) else "no file"
 
 
-# Every image of a folder is decoded once, in threads, and what was found is kept in the cache.
-
 OnProgress = Callable[[int, int], None]  # images inspected so far, and all of them
 _SPAN = 128  # images of one task: a task per image costs more than decoding a small one
 _SMALL_BYTES = 2**13  # of a file; threads that decode smaller ones wait for the interpreter more than they gain
-_FORMAT = 2  # of the cached files
+_FORMAT = "3.images.json"  # of the cached files
 
 
 class ImageFacts(NamedTuple):
@@ -324,11 +304,10 @@ class ImageFacts(NamedTuple):
     width: int
     height: int
     mode: str  # of Pillow
-    traits: Sequence[str]  # what of its content no trial uses, see inspect_image
+    lost: Sequence[str]  # as in the header
     error: str
 
     def is_of(self, file: _ScannedFile) -> bool:
-        """Whether ``file`` has not been written since."""
         return (self.num_bytes, self.modified_ns, self.changed_ns) == file[1:]
 
 
@@ -338,39 +317,20 @@ def inspect_files(
     """The facts of ``files`` below ``root`` by path. Those that were not written since they were inspected last are
     taken from the cache; the others are read and decoded."""
     root_digest = hashlib.blake2b(str(root.absolute()).encode(), digest_size=16).hexdigest()
-    cached_file = find_cache_folder() / f"{root_digest}.images.json"
-    cached = _read_facts(cached_file)
+    cached_file = find_cache_folder() / f"{root_digest}.{_FORMAT}"
+    cached = {name: ImageFacts(*facts) for name, facts in (_read_document(cached_file) or {}).items()}
     fresh = {file.path: facts for file in files if (facts := cached.get(file.path)) and facts.is_of(file)}
     missing = [file for file in files if file.path not in fresh]
-    for path, facts in _inspect_all(root, missing):
-        fresh[path] = facts
-        if on_progress and (len(fresh) % _SPAN == 0 or len(fresh) == len(files)):
-            on_progress(len(fresh), len(files))
-    if missing or len(cached) != len(fresh):
-        _write_document(cached_file, {"format": _FORMAT, "images": fresh}, _KEPT_FACTS)
-    return fresh
-
-
-def _read_facts(path: Path) -> dict[str, ImageFacts]:
-    document = _read_document(path)
-    try:
-        if document is None or document["format"] != _FORMAT:
-            return {}
-        return {name: ImageFacts(*facts) for name, facts in document["images"].items()}
-    except (TypeError, KeyError, AttributeError):
-        return {}  # another program wrote it
-
-
-def _inspect_all(root: Path, files: Sequence[_ScannedFile]) -> Iterator[tuple[str, ImageFacts]]:
-    spans = [files[start : start + _SPAN] for start in range(0, len(files), _SPAN)]
-
-    def inspect_span(span: Iterable[_ScannedFile]) -> list[tuple[str, ImageFacts]]:
-        return [(file.path, _inspect(root, file)) for file in span]
-
-    is_small = sum(file.num_bytes for file in files) < _SMALL_BYTES * len(files)
+    spans = [missing[start : start + _SPAN] for start in range(0, len(missing), _SPAN)]
+    is_small = sum(file.num_bytes for file in missing) < _SMALL_BYTES * len(missing)
     with ThreadPoolExecutor(1 if is_small else min(8, os.cpu_count() or 1)) as pool:
-        for facts in pool.map(inspect_span, spans):
-            yield from facts
+        for found in pool.map(lambda span: {file.path: _inspect(root, file) for file in span}, spans):
+            fresh |= found
+            if on_progress:
+                on_progress(len(fresh), len(files))
+    if missing or len(cached) != len(fresh):
+        _write_document(cached_file, fresh)
+    return fresh
 
 
 def _inspect(root: Path, file: _ScannedFile) -> ImageFacts:
@@ -387,8 +347,6 @@ def _inspect(root: Path, file: _ScannedFile) -> ImageFacts:
         error = f"cannot be read: {problem.strerror}."
     return ImageFacts(file.num_bytes, file.modified_ns, file.changed_ns, digest, *header, error)
 
-
-# The layout: which folder is a split, which one a class.
 
 _SPLIT_NAMES = dict.fromkeys(("train", "training"), "train")  # in any case of letters
 _SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
@@ -408,12 +366,10 @@ class Listing(NamedTuple):
     labels: Indices
 
     def pick(self, indices: Indices) -> "Listing":
-        """The images at ``indices``, in that order."""
         return Listing(self.folder, tuple(self.files[index] for index in indices), self.labels[indices])
 
 
-@dataclass(frozen=True, kw_only=True)
-class FolderLayout:
+class FolderLayout(NamedTuple):
     """The images by split (train, and val and test where they exist); the rest by the reason why it is not used."""
 
     splits: dict[str, Listing]
@@ -430,50 +386,28 @@ def arrange_folder(scan: _FolderScan) -> FolderLayout:
     """
     top = sorted(path for path in scan.folders if "/" not in path)
     named = {name: _SPLIT_NAMES[name.lower()] for name in top if name.lower() in _SPLIT_NAMES}
-    parents = {path.partition("/")[0] for path in scan.folders if "/" in path}
-    split_folders = {name: split for name, split in named.items() if name in parents}
-    if split_folders:
-        return _arrange_splits(scan, _check_splits(scan, split_folders))
+    with_folders = {path.partition("/")[0] for path in scan.folders if "/" in path}
+    folders: dict[str, str] = {}  # by split
+    for name in (name for name in named if name in with_folders):
+        if (other := folders.setdefault(named[name], name)) != name:
+            raise InputError(
+                f"data.root = {str(scan.root)!r}: {_join((other, name))} are names of the same split; keep one of "
+                f"them; {_KNOWN_LAYOUTS}."
+            )
+    if folders and "train" not in folders:
+        beside = [path for path in top if path not in folders.values()]
+        others = f", beside {_join(beside)}" if beside else ""
+        raise InputError(
+            f"data.root = {str(scan.root)!r} has {_join(sorted(folders.values()))}{others} and no train/; name the "
+            f"folder of the training images train; {_KNOWN_LAYOUTS}."
+        )
     with_images = {file.parts[0] for file in scan.images if len(file.parts) > 1}
-    if unlabeled := sorted(named.keys() & with_images):
+    if not folders and (unlabeled := sorted(named.keys() & with_images)):
         raise InputError(
             f"data.root = {str(scan.root)!r}: {_join(unlabeled)} could be a split or a class, and has images but no "
             f"class folders in it; put the images into class folders, or give the class another name; {_KNOWN_LAYOUTS}."
         )
-    _refuse_folder_above(scan, top)
-    return _arrange_splits(scan, {"train": ""})
-
-
-def _check_splits(scan: _FolderScan, split_folders: Mapping[str, str]) -> dict[str, str]:
-    # folder by split
-    by_split: dict[str, list[str]] = {}
-    for name, split in split_folders.items():
-        by_split.setdefault(split, []).append(name)
-    if twice := next((names for names in by_split.values() if len(names) > 1), None):
-        raise InputError(
-            f"data.root = {str(scan.root)!r}: {_join(twice)} are names of the same split; keep one of them; "
-            f"{_KNOWN_LAYOUTS}."
-        )
-    if "train" not in by_split:
-        beside = sorted(path for path in scan.folders if "/" not in path and path not in split_folders)
-        others = f", beside {_join(beside)}" if beside else ""
-        raise InputError(
-            f"data.root = {str(scan.root)!r} has {_join(split_folders)}{others} and no train/; name the folder of the "
-            f"training images train; {_KNOWN_LAYOUTS}."
-        )
-    return {split: names[0] for split, names in by_split.items()}
-
-
-def _refuse_folder_above(scan: _FolderScan, top: Sequence[str]) -> None:
-    with_images = {file.parts[0] for file in scan.images if len(file.parts) > 1}
-    if len(with_images) == 1 and len(top) == 1:
-        (only,) = with_images
-        inner = {file.parts[1] for file in scan.images if file.parts[0] == only and len(file.parts) > 2}
-        if len(inner) > 1:
-            raise InputError(
-                f"data.root = {str(scan.root)!r} holds the folder {only}/ alone, with "
-                f"{_join(sorted(inner)[:5])} in it; set data.root = {str(scan.root / only)!r}; {_KNOWN_LAYOUTS}."
-            )
+    return _arrange_splits(scan, folders or {"train": ""})
 
 
 def _arrange_splits(scan: _FolderScan, folders: Mapping[str, str]) -> FolderLayout:
@@ -503,8 +437,8 @@ def _find_classes(scan: _FolderScan, train: str) -> tuple[str, ...]:
     if len(classes) < 2:
         listed = f": {_join(classes)}" if classes else ""
         raise InputError(
-            f"{scan.root / train} holds {len(classes)} class folders{listed}; imagefolder requires two or more; "
-            f"{_KNOWN_LAYOUTS}."
+            f"{scan.root / train} holds {len(classes)} class folders{listed}; imagefolder requires two or more, so set "
+            f"data.root to the folder that holds them; {_KNOWN_LAYOUTS}."
         )
     return classes
 
@@ -527,18 +461,5 @@ def _label(
     return Listing(folder, files, np.asarray(numbers, dtype=np.int64))
 
 
-def explain_empty_classes(root: Path, layout: FolderLayout) -> str:
-    """The complaint about classes without a training image; empty where each has one."""
-    train = layout.splits["train"]
-    counts = np.bincount(train.labels, minlength=len(layout.classes))
-    empty = [name for name, count in zip(layout.classes, counts, strict=True) if count == 0]
-    if not empty:
-        return ""
-    return (
-        f"{root / train.folder}: {_join(empty)} {'has' if len(empty) == 1 else 'have'} no images "
-        f"({', '.join(_SUFFIXES)}) and would count as a class; add images, or move it out of data.root."
-    )
-
-
-def _join(names: Mapping[str, str] | Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return ", ".join(f"{name}/" for name in names)

@@ -25,13 +25,12 @@ from sweep.training.data.folders import (
     Resize,
     arrange_folder,
     decode_image,
-    explain_empty_classes,
     inspect_files,
     load_or_decode,
     scan_folder,
 )
-from sweep.training.data.images import ArrayImages, Images, Indices, Pixels, Source, check_subset, count_train
-from sweep.training.data.sources import count_classes, describe_held_out, list_ignored, share_of
+from sweep.training.data.images import ArrayImages, Images, Indices, Pixels, Source, hold_out
+from sweep.training.data.sources import summarize_splits
 from sweep.training.processes import SUPERVISOR_LINK
 
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
@@ -49,7 +48,6 @@ class _ImageFolder(NamedTuple):
 
     @property
     def used(self) -> list[ImageFacts]:
-        """The facts of the images in splits."""
         return [self.facts[file.path] for listing in self.layout.splits.values() for file in listing.files]
 
 
@@ -58,19 +56,26 @@ def _open_folder(section: DataSection, on_progress: OnProgress | None = None) ->
 
     Raises:
         InputError: the layout cannot be used, a class has no image, or images cannot be decoded and
-            ``data.on_bad_image`` is refuse; both together where both are the case.
+            ``data.on_bad_image`` is refuse.
     """
     root = Path(section.root)
     layout = arrange_folder(scan_folder(root))
     files = [file for listing in layout.splits.values() for file in listing.files]
     facts = inspect_files(root, files, on_progress)
     bad = {path: image.error for path, image in facts.items() if image.error}
-    complaints = [explain_empty_classes(root, layout)]
     if bad and section.on_bad_image == "refuse":
-        complaints.append(_explain_bad_images(section, bad, len(files)))
-    if any(complaints):
-        raise InputError("\n".join(filter(None, complaints)))
-    return _ImageFolder(root, _leave_out(layout, bad), facts)
+        raise InputError(_explain_bad_images(section, bad, len(files)))
+    if bad:
+        is_good = {split: [file.path not in bad for file in each.files] for split, each in layout.splits.items()}
+        splits = {split: each.pick(np.flatnonzero(is_good[split])) for split, each in layout.splits.items()}
+        layout = layout._replace(splits=splits, ignored=layout.ignored | {_BAD: sorted(bad)})
+    counts = np.bincount(layout.splits["train"].labels, minlength=len(layout.classes))
+    if empty := [f"{name}/" for name, count in zip(layout.classes, counts, strict=True) if not count]:
+        raise InputError(
+            f"{root / layout.splits['train'].folder}: {', '.join(empty)} {'has' if len(empty) == 1 else 'have'} no "
+            "images that can be used and would count as a class; add images, or move it out of data.root."
+        )
+    return _ImageFolder(root, layout, facts)
 
 
 def _explain_bad_images(section: DataSection, bad: dict[str, str], num_files: int) -> str:
@@ -80,21 +85,6 @@ def _explain_bad_images(section: DataSection, bad: dict[str, str], num_files: in
         f"data.root = {section.root!r}: {len(bad)} of {num_files} images cannot be used:\n" + "\n".join(lines) +
         "\nRepair or remove them, or set data.on_bad_image = 'skip' to train without them."
     )  # fmt: skip
-
-
-def _leave_out(layout: FolderLayout, bad: dict[str, str]) -> FolderLayout:
-    if not bad:
-        return layout
-    splits = {
-        split: listing.pick(np.flatnonzero([file.path not in bad for file in listing.files]))
-        for split, listing in layout.splits.items()
-    }
-    for split, listing in splits.items():
-        left = np.bincount(listing.labels, minlength=len(layout.classes))
-        had = np.bincount(layout.splits[split].labels, minlength=len(layout.classes))
-        if emptied := [name for name, now, then in zip(layout.classes, left, had, strict=True) if then and not now]:
-            raise InputError(f"{split}: no image of {', '.join(emptied)} can be decoded; repair or remove the class.")
-    return FolderLayout(splits=splits, classes=layout.classes, ignored=layout.ignored | {_BAD: sorted(bad)})
 
 
 def load_imagefolder(section: DataSection) -> Source:
@@ -118,11 +108,11 @@ def load_imagefolder(section: DataSection) -> Source:
 
 
 def find_folder_facts(section: DataSection) -> DataFacts:
-    """Shape and number of the training images."""
     folder = _open_folder(section)
-    return DataFacts(
-        ImageShape(3, _find_side(folder, section), len(folder.layout.classes)), _count_train(folder.layout, section)
-    )
+    splits = folder.layout.splits
+    held_out = hold_out(splits["train"].labels, section, has_validation="val" in splits, has_test="test" in splits)
+    shape = ImageShape(3, _find_side(folder, section), len(folder.layout.classes))
+    return DataFacts(shape, len(held_out.train))
 
 
 def _digest(folder: _ImageFolder) -> str:
@@ -144,26 +134,16 @@ def summarize_folder(
             ``data.subset``.
     """
     folder = _open_folder(section, on_progress)
-    layout, used = folder.layout, folder.used
+    layout = folder.layout
     _find_side(folder, section)
-    check_subset(section, _count_train(layout, section))
-    labels = {split: listing.labels for split, listing in layout.splits.items()}
-    split_labels = share_of(labels, section)
-    ignored = layout.ignored
-    if section.subset is not None and (left_out := _count_train(layout, section) - section.subset):
-        ignored = ignored | {f"left out by data.subset = {section.subset}": [""] * left_out}
-    return DataSummary(
-        name=section.name,
-        root=section.root,
-        num_train=len(split_labels["train"]),
-        num_val=len(split_labels["val"]),
-        num_test=len(split_labels["test"]),
-        num_ignored=sum(map(len, ignored.values())),
-        classes=count_classes(split_labels, layout.classes),
-        held_out=describe_held_out({split: f"{listing.folder}/" for split, listing in layout.splits.items()}, section),
-        sizes=_count_sizes(used),
-        modes=dict(Counter(image.mode for image in used).most_common()),
-        ignored=list_ignored(ignored),
+    return summarize_splits(
+        section,
+        {split: listing.labels for split, listing in layout.splits.items()},
+        layout.classes,
+        {split: f"{listing.folder}/" for split, listing in layout.splits.items()},
+        ignored=layout.ignored,
+        sizes=_count_sizes(folder.used),
+        modes=dict(Counter(image.mode for image in folder.used).most_common()),
         notes=tuple(_find_notes(folder)),
         digest=_digest(folder),
     )
@@ -178,7 +158,9 @@ def _count_sizes(images: Sequence[ImageFacts]) -> dict[str, int]:
 
 
 def _find_notes(folder: _ImageFolder) -> list[str]:
-    splits, notes = folder.layout.splits, _find_lossy_files(folder)
+    splits = folder.layout.splits
+    lost = Counter(text for facts in folder.used for text in facts.lost)
+    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())]
     in_train = {folder.facts[file.path].digest for file in splits["train"].files}
     for split in ("val", "test"):
         if split not in splits:
@@ -195,21 +177,6 @@ def _find_notes(folder: _ImageFolder) -> list[str]:
             "has too, so that an image can be in the training split and in a held-out one"
         )
     return notes
-
-
-def _find_lossy_files(folder: _ImageFolder) -> list[str]:
-    traits = {
-        "of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark": "I",
-        "with an EXIF rotation, which is not applied": "rotated",
-        "of several frames, of which the first is used": "frames",
-    }
-    counts = Counter(trait for facts in folder.used for trait in facts.traits)
-    return [f"{format_count(counts[trait], 'image')} {text}" for text, trait in traits.items() if counts[trait]]
-
-
-def _count_train(layout: FolderLayout, section: DataSection) -> int:
-    has_validation, has_test = "val" in layout.splits, "test" in layout.splits
-    return count_train(layout.splits["train"].labels, section, has_validation=has_validation, has_test=has_test)
 
 
 def _find_side(folder: _ImageFolder, section: DataSection) -> int:

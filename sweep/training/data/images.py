@@ -6,8 +6,7 @@ Imports no torch.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import isqrt
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from sweep.config.tables import ImageShape
 
 Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
-_CHANNELS = (1, 3, 4)
 
 
 class Images(Protocol):
@@ -50,12 +48,11 @@ class ArrayImages:
     Both are NumPy arrays, or anything that ``numpy.asarray`` converts, such as torch tensors on the CPU.
 
     Raises:
-        InputError: another type or shape, with the expression that converts the most frequent ones.
+        InputError: another type or shape.
     """
 
     def __init__(self, pixels: Any, labels: Any) -> None:
-        to_bytes = ".to(torch.uint8)" if hasattr(pixels, "permute") else ".astype('uint8')"
-        self.pixels: Pixels = _check_pixels(np.asarray(pixels), to_bytes)
+        self.pixels: Pixels = _check_pixels(np.asarray(pixels))
         self.labels: Indices = _check_labels(np.asarray(labels), len(self.pixels))
 
     def __len__(self) -> int:
@@ -76,65 +73,30 @@ class ArrayImages:
         return ArrayImages(self.pixels[indices], self.labels[indices])
 
 
-def _check_pixels(pixels: NDArray[Any], to_bytes: str) -> Pixels:
-    shape = " x ".join(map(str, pixels.shape))
-    rule = f"pixels have the shape {shape}; required is (images, side, side, channels)"
-    if pixels.ndim == 2 and (side := isqrt(pixels.shape[1])) ** 2 == pixels.shape[1] > 0:
-        raise InputError(f"{rule}: give pixels.reshape(-1, {side}, {side}, 1).")
-    if pixels.ndim == 3:
-        raise InputError(f"{rule}: for images without an axis of channels give pixels[..., None].")
-    if pixels.ndim != 4:
-        raise InputError(f"{rule}: give one array of uint8 with these four axes.")
-    _, height, width, channels = pixels.shape
-    if height in _CHANNELS and channels not in _CHANNELS and (height != width or width == channels):
+def _check_pixels(pixels: NDArray[Any]) -> Pixels:
+    shape = pixels.shape
+    if pixels.dtype != np.uint8 or len(shape) != 4 or shape[1] != shape[2] or 0 in shape[1:]:
         raise InputError(
-            f"{rule}: of (images, channels, side, side) give pixels.transpose(0, 2, 3, 1), of a torch tensor "
-            "pixels.permute(0, 2, 3, 1)."
+            f"pixels are {pixels.dtype} of shape {_show_shape(shape)}; required is uint8, 0 to 255 before any "
+            "normalization, of shape (images, side, side, channels). pixels[..., None] adds the axis of channels, "
+            "pixels.transpose(0, 2, 3, 1), of a torch tensor permute, puts it last, and "
+            "(pixels * 255).round().astype('uint8'), of a torch tensor to(torch.uint8), converts values of 0 to 1."
         )
-    if height != width:
-        raise InputError(
-            f"pixels have the shape {shape}: images of {height} x {width} pixels; models require squares: crop or pad "
-            "them."
-        )
-    if 0 in pixels.shape[1:]:
-        raise InputError(f"{rule}, each at least 1: give images with pixels.")
-    if pixels.dtype != np.uint8:
-        raise InputError(_explain_levels(pixels, to_bytes))
     return pixels
 
 
-def _explain_levels(pixels: NDArray[Any], to_bytes: str) -> str:
-    required = "required is uint8 from 0 to 255, before any normalization"
-    if pixels.dtype.kind not in "biuf" or not pixels.size:
-        return f"pixels are {pixels.dtype}; {required}: give pixels{to_bytes}."
-    low, high = float(pixels.min()), float(pixels.max())
-    problem = f"pixels are {pixels.dtype} from {low:g} to {high:g}; {required}"
-    if not (low >= 0 and high <= 255):  # also not a number
-        return f"{problem}: give the images as they were before they were normalized, or scale them to 0 to 255."
-    return f"{problem}: give {'(pixels * 255).round()' if high <= 1 else 'pixels'}{to_bytes}."
-
-
 def _check_labels(labels: NDArray[Any], num_images: int) -> Indices:
-    if labels.ndim == 2 and len(labels) == num_images:
-        remedy = "of one-hot labels give labels.argmax(1)" if labels.shape[1] > 1 else "give labels[:, 0]"
+    if labels.shape != (num_images,) or (labels.dtype.kind not in "iu" and num_images):
         raise InputError(
-            f"labels have the shape {labels.shape[0]} x {labels.shape[1]}; required is one class index per image, "
-            f"(images,): {remedy}."
-        )
-    if labels.ndim != 1 or len(labels) != num_images:
-        shape = " x ".join(map(str, labels.shape)) or "of a single number"
-        raise InputError(
-            f"there are {num_images} images, and labels have the shape {shape}; required is one label for each image: "
-            "give both in the same order and number."
-        )
-    if labels.dtype.kind not in "iu" and len(labels):
-        is_whole = labels.dtype.kind in "bf" and bool((labels == np.round(labels.astype(np.float64))).all())
-        remedy = "labels.astype('int64')" if is_whole else "numpy.unique(labels, return_inverse=True)[1]"
-        raise InputError(
-            f"labels are {labels.dtype}, such as {labels[0]!s}; required are class indices, integers from 0: give "
-            f"{remedy}."
+            f"labels are {labels.dtype} of shape {_show_shape(labels.shape)} for {num_images} images; required is one "
+            "class index for each image, an integer from 0. labels.argmax(1) converts one-hot labels, "
+            "numpy.unique(labels, return_inverse=True)[1] names and other values."
         )
     return labels.astype(np.int64, copy=False)
+
+
+def _show_shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "of a single number"
 
 
 _SPLIT_SEED = 20151210  # of the splits, never the trial's seed
@@ -172,22 +134,18 @@ def split_source(source: Source, section: DataSection) -> Splits:
     """The splits of ``source``, stratified by class; ``data.subset`` shortens the train split alone.
 
     Raises:
-        InputError: when there are too few images.
+        InputError: as :func:`hold_out`.
     """
     has_validation, has_test = source.validation is not None, source.read_test is not None
-    rest, for_validation, for_test = hold_out_missing(source.train.labels, section, has_validation, has_test)
-    validation = source.train.pick(for_validation) if source.validation is None else source.validation
-    check_split_sizes(section, len(source.train), len(rest), len(validation))
-    train = source.train.pick(shorten_train(rest, section))
-    shape = ImageShape(channels=train.channels, side=train.side, num_classes=source.num_classes)
-    read_test = source.read_test or partial(source.train.pick, for_test)
-    class_names = source.class_names or tuple(map(str, range(source.num_classes)))
-    return Splits(train=train, validation=validation, read_test=read_test, shape=shape, class_names=class_names)
-
-
-def count_train(labels: Indices, section: DataSection, *, has_validation: bool, has_test: bool) -> int:
-    """How many of the images with ``labels`` are left for training when the missing splits are held out."""
-    return len(hold_out_missing(labels, section, has_validation, has_test)[0])
+    held_out = hold_out(source.train.labels, section, has_validation=has_validation, has_test=has_test)
+    train = source.train.pick(held_out.train)
+    return Splits(
+        train=train,
+        validation=source.validation or source.train.pick(held_out.validation),
+        read_test=source.read_test or partial(source.train.pick, held_out.test),
+        shape=ImageShape(channels=train.channels, side=train.side, num_classes=source.num_classes),
+        class_names=source.class_names or tuple(map(str, range(source.num_classes))),
+    )
 
 
 def find_validation_share(section: DataSection, *, has_test: bool) -> float:
@@ -195,23 +153,39 @@ def find_validation_share(section: DataSection, *, has_test: bool) -> float:
     return section.validation_share or (HELD_OUT_BESIDE_TEST if has_test else HELD_OUT)
 
 
-def hold_out_missing(
-    labels: Indices, section: DataSection, has_validation: bool, has_test: bool
-) -> tuple[Indices, Indices, Indices]:
-    """Indices for train, validation and test, of shapes ``(n,)``; none for a split that the set has of its own.
+class HeldOut(NamedTuple):
+    """Indices (n,) into the images of a train split: those to train on, and those of the splits that it must give."""
+
+    train: Indices
+    validation: Indices
+    test: Indices
+
+
+def hold_out(labels: Indices, section: DataSection, *, has_validation: bool, has_test: bool) -> HeldOut:
+    """What a train split with ``labels`` (n,) gives to the splits that the set does not have; of the rest, what
+    ``data.subset`` leaves.
 
     Raises:
-        InputError: where ``data.validation_share`` is given, and the set has a validation split of its own.
+        InputError: there are too few images, or ``data.validation_share`` is given for a set with its own validation.
     """
     if has_validation:
         refuse_validation_share(section)
     rest = np.arange(len(labels), dtype=np.int64)
     validation = test = rest[:0]
     if not has_test:
-        rest, test = _hold_out(labels, rest, HELD_OUT, salt=1)
+        rest, test = _hold_out_share(labels, rest, HELD_OUT, salt=1)
     if not has_validation:
-        rest, validation = _hold_out(labels, rest, find_validation_share(section, has_test=has_test), salt=2)
-    return rest, validation, test
+        rest, validation = _hold_out_share(labels, rest, find_validation_share(section, has_test=has_test), salt=2)
+    if len(rest) == 0 or not (has_validation or len(validation)):
+        raise InputError(
+            f"data {section.name}: {len(labels)} images are too few: after the hold-out {len(rest)} are left for "
+            f"training and {len(validation)} for validation; give at least 3 images of a class, or validation images "
+            "of their own."
+        )
+    if section.subset is not None:
+        check_subset(section, len(rest))
+        rest = np.sort(np.random.default_rng((_SPLIT_SEED, 3)).permutation(rest)[: section.subset])
+    return HeldOut(rest, validation, test)
 
 
 def refuse_validation_share(section: DataSection) -> None:
@@ -223,7 +197,7 @@ def refuse_validation_share(section: DataSection) -> None:
         )
 
 
-def _hold_out(labels: Indices, candidates: Indices, share: float, salt: int) -> tuple[Indices, Indices]:
+def _hold_out_share(labels: Indices, candidates: Indices, share: float, salt: int) -> tuple[Indices, Indices]:
     # per class, so that small classes are in every split; at least one image of a class stays for training
     generator = np.random.default_rng((_SPLIT_SEED, salt))
     kept, held_out = [], []
@@ -233,23 +207,6 @@ def _hold_out(labels: Indices, candidates: Indices, share: float, salt: int) -> 
         held_out.append(members[:count])
         kept.append(members[count:])
     return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held_out))
-
-
-def shorten_train(rest: Indices, section: DataSection) -> Indices:
-    if section.subset is None:
-        return rest
-    check_subset(section, len(rest))
-    return np.sort(np.random.default_rng((_SPLIT_SEED, 3)).permutation(rest)[: section.subset])
-
-
-def check_split_sizes(section: DataSection, num_images: int, num_train: int, num_val: int) -> None:
-    """Raises ``InputError`` where nothing is left of ``num_images`` to train on or to validate by."""
-    if num_train == 0 or num_val == 0:
-        raise InputError(
-            f"data {section.name}: {num_images} images are too few: after the hold-out {num_train} are left for "
-            f"training and {num_val} for validation; give at least 3 images of a class, or validation images of "
-            "their own."
-        )
 
 
 def check_subset(section: DataSection, num_train: int) -> None:

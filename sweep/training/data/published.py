@@ -6,14 +6,10 @@ import dataclasses
 import hashlib
 import json
 import socket
-import struct
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,26 +26,29 @@ from sweep.training.data.images import (
     Indices,
     Source,
     check_subset,
-    count_train,
     find_validation_share,
     refuse_validation_share,
 )
-from sweep.training.data.sources import count_classes, summarize_source
+from sweep.training.data.sources import summarize_source, summarize_splits
 
-_REACH_SECONDS = 8.0  # for an answer of the server, name look-up included
 _DOWNLOAD_SECONDS = 20.0  # for each answer of the server while files are downloaded
 
 
 def _load_published(dataset: str, num_classes: int, section: DataSection) -> Source:
     from sweep.training.vision import datasets  # imports torch
 
-    check_published(section)
     read: Callable[..., Any] = getattr(datasets, dataset)
     try:
         with _download_timeout():
-            train = _to_images(read(section.root, train=True, download=not is_unpacked(section)))
+            train = _to_images(read(section.root, train=True, download=not _is_unpacked(section)))
     except (OSError, RuntimeError) as error:
-        raise InputError(f"{_describe_missing(section)} ({type(error).__name__}: {error})") from error
+        published, root = _get_published(section), Path(section.root).absolute()
+        raise InputError(
+            f"data {section.name} is not under data.root = {section.root!r} and could not be downloaded. "
+            f"Put {', '.join(published.files)} into {root / published.folder}, or {', '.join(published.archives)} into "
+            f"{root}, from {published.address}, or set data.root to the folder that holds them. "
+            f"({type(error).__name__}: {error})"
+        ) from error
 
     def read_test() -> ArrayImages:
         return _to_images(read(section.root, train=False, download=False))
@@ -84,135 +83,55 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
     """The summary of the files under ``data.root``; without counts where they are not there and may not be downloaded.
 
     Raises:
-        InputError: as :func:`check_published`, or for too large a ``data.subset``.
+        InputError: too large a ``data.subset``, or the files cannot be downloaded.
     """
-    check_published(section)
     facts = find_published_facts(section)
-    if not is_unpacked(section) and not may_download:
+    if not _is_unpacked(section) and not may_download:
         check_subset(section, facts.num_train)
         return DataSummary(
             name=section.name,
             num_train=section.subset or facts.num_train,
             notes=("not counted, because it is not unpacked under data.root yet; the first run does that",),
         )
-    if not is_unpacked(section):
+    if not _is_unpacked(section):
         summarize_source(section)  # downloads and unpacks it
-    folder = _find_folder(section)
-    stamps = []
-    for name in _get_published_files(section).files:
-        status = (folder / name).stat()
-        stamps.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    content = json.dumps([str(folder.absolute()), section.subset, section.validation_share, stamps])
+    files = _list_files(section)
+    stats = [path.stat() for path in files]
+    stamps = [(status.st_size, status.st_mtime_ns, status.st_ctime_ns) for status in stats]
+    content = json.dumps([*(str(path.absolute()) for path in files), section.subset, section.validation_share, stamps])
+
+    def summarize() -> dict[str, Any]:
+        (summary, _), digest = summarize_source(section), hashlib.blake2b(digest_size=16)
+        for path in files:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return dataclasses.replace(summary, digest=digest.hexdigest()).document()
+
     key = hashlib.sha256(content.encode()).hexdigest()
-    document = load_document(f"{key}.data.json", lambda: _summarize_files(section).document())
-    return DataSummary.from_document(document)
-
-
-def _summarize_files(section: DataSection) -> DataSummary:
-    summary, digest = summarize_source(section), hashlib.blake2b(digest_size=16)
-    for name in _get_published_files(section).files:
-        with (_find_folder(section) / name).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    # the rounding of the hold-out by class depends on the share, the sum does not
-    num_images = (summary.num_train or 0) + (summary.num_val or 0) + summary.num_ignored
-    _, num_published = _count_published(section)
-    if num_images != num_published:
-        note = (
-            f"these are not the published files: {num_images:,} images for training and validation instead of "
-            f"{num_published:,}"
-        )
-        summary = dataclasses.replace(summary, notes=(*summary.notes, note))
-    return dataclasses.replace(summary, digest=digest.hexdigest())
+    return DataSummary.from_document(load_document(f"{key}.data.json", summarize))
 
 
 def find_published_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images of a published set, as long as its classes are of equal size."""
-    facts, num_published = _count_published(section)
+    facts = DATASETS[section.name].facts
+    assert facts is not None, section.name
+    num_published = round(facts.num_train / (1 - HELD_OUT_BESIDE_TEST))
     return facts._replace(num_train=round(num_published * (1 - find_validation_share(section, has_test=True))))
 
 
-def _count_published(section: DataSection) -> tuple[DataFacts, int]:
-    # the facts in the table, and the number of images that are not for test
-    facts = DATASETS[section.name].facts
-    assert facts is not None, section.name
-    return facts, round(facts.num_train / (1 - HELD_OUT_BESIDE_TEST))
+def _is_unpacked(section: DataSection) -> bool:
+    return all(path.is_file() for path in _list_files(section))
 
 
-def find_idx_facts(section: DataSection) -> DataFacts:
-    """Shape and number of the training images of a set in IDX files, from its labels where they are there."""
-    facts, published = find_published_facts(section), _get_published_files(section)
-    name = next(name for name in published.files if name.startswith("train-labels"))
-    try:
-        content = (_find_folder(section) / name).read_bytes()
-        (count,) = struct.unpack_from(">i", content, 4)
-    except (OSError, struct.error):
-        return facts
-    labels = np.frombuffer(content, dtype=np.uint8, offset=8)[:count].astype(np.int64)
-    return facts._replace(num_train=count_train(labels, section, has_validation=False, has_test=True))
+def _list_files(section: DataSection) -> list[Path]:
+    published = _get_published(section)
+    return [Path(section.root) / published.folder / name for name in published.files]
 
 
-def _find_folder(section: DataSection) -> Path:
-    return Path(section.root) / _get_published_files(section).folder
-
-
-def check_published(section: DataSection) -> None:
-    """Refuses a set that is neither there, unpacked or as published archives, nor on a server that answers.
-
-    Raises:
-        InputError: with the files to put where.
-    """
-    published = _get_published_files(section)
-    archives = (Path(section.root) / name for name in published.archives)
-    is_present = is_unpacked(section) or all(path.is_file() for path in archives)
-    if not is_present and not is_reachable(published.address):
-        raise InputError(_describe_missing(section))
-
-
-def is_unpacked(section: DataSection) -> bool:
-    """Whether the files that torchvision reads are all there."""
-    published = _get_published_files(section)
-    return all((Path(section.root) / published.folder / name).is_file() for name in published.files)
-
-
-def _get_published_files(section: DataSection) -> Published:
+def _get_published(section: DataSection) -> Published:
     published = DATASETS[section.name].published
     assert published is not None, section.name
     return published
-
-
-def _describe_missing(section: DataSection) -> str:
-    published, root = _get_published_files(section), Path(section.root).absolute()
-    return (
-        f"data {section.name} is not under data.root = {section.root!r} and could not be downloaded. "
-        f"Put {', '.join(published.files)} into {root / published.folder}, or {', '.join(published.archives)} into "
-        f"{root}, from {published.address}, or set data.root to the folder that holds them."
-    )
-
-
-@cache
-def is_reachable(address: str, timeout_seconds: float = _REACH_SECONDS) -> bool:
-    """Whether the server of ``address`` answers within ``timeout_seconds``; proxies of the environment are used.
-
-    Cached, because a study checks each of its configurations.
-    """
-    answers: list[bool] = []
-
-    def request_head() -> None:
-        request = urllib.request.Request(address, method="HEAD")
-        try:
-            with urllib.request.urlopen(request, timeout=timeout_seconds):  # nosec B310 # addresses are of DATASETS
-                answers.append(True)
-        except urllib.error.HTTPError as error:
-            # a listing may be forbidden although its files are not; 5xx is a gateway that has no way out
-            answers.append(error.code < 500)
-        except (OSError, ValueError):
-            answers.append(False)
-
-    # a thread, because a name look-up has no time limit of its own
-    thread = Thread(target=request_head, daemon=True)
-    thread.start()
-    thread.join(timeout_seconds)
-    return bool(answers and answers[0])
 
 
 class Digits(NamedTuple):
@@ -263,19 +182,15 @@ def make_synthetic(section: DataSection) -> Source:
 def summarize_synthetic(section: DataSection, _on_progress: object = None, _may_download: bool = False) -> DataSummary:
     """The summary, without computing the images; they depend on the other keys of the section and on nothing else."""
     (channels, side, num_classes), num_train = find_synthetic_facts(section)
-    num_held_out = _count_held_out(num_train)
-    labels = {"train": _label(num_train, num_classes)} | {
-        split: _label(num_held_out, num_classes) for split in ("val", "test")
-    }
-    return DataSummary(
-        name=section.name,
-        num_train=num_train,
-        num_val=num_held_out,
-        num_test=num_held_out,
-        classes=count_classes(labels, [str(label) for label in range(num_classes)]),
-        held_out="validation and test: drawn from the same patterns",
-        sizes={f"{side} x {side}": num_train + 2 * num_held_out},
-        modes={f"{channels} channels": num_train + 2 * num_held_out},
+    sizes = {"train": num_train} | dict.fromkeys(("val", "test"), _count_held_out(num_train))
+    num_images = sum(sizes.values())
+    return summarize_splits(
+        section,
+        {split: _label(size, num_classes) for split, size in sizes.items()},
+        [str(label) for label in range(num_classes)],
+        dict.fromkeys(sizes, "drawn from the same patterns"),
+        sizes={f"{side} x {side}": num_images},
+        modes={f"{channels} channels": num_images},
         digest="synthetic",
     )
 

@@ -1,11 +1,12 @@
 """The data set that a configuration names: loaded, counted and checked before anything trains, and identified.
 
-What a load function returns is checked as strictly as a study file. Imports no torch, unless a set requires it to load.
+What a load function returns is checked as strictly as a study file. Imports no torch, unless to check a model, or for a
+set that requires it to load.
 """
 
 import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from operator import index
@@ -17,8 +18,8 @@ import numpy as np
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import format_count
-from sweep.config.sections import DataSection, PrecisionSection
-from sweep.config.tables import DATASETS, DataFacts, find_entry, resolve
+from sweep.config.sections import DataSection, ModelSection
+from sweep.config.tables import DATASETS, DataFacts, ImageShape, find_entry, resolve
 from sweep.config.trial import TrialConfig
 from sweep.records.inputs import DataSummary, Ignored
 from sweep.records.messages import ExpectedData
@@ -30,16 +31,15 @@ from sweep.training.data.images import (
     Indices,
     Source,
     Splits,
-    check_split_sizes,
     check_subset,
     find_validation_share,
-    hold_out_missing,
-    shorten_train,
+    hold_out,
     split_source,
 )
 
-if TYPE_CHECKING:  # no trial depends on what a study is
+if TYPE_CHECKING:
     from sweep.config.study import StudySpec
+
 
 _MAX_OVERLAP = 0.01  # of a held-out split; published sets have some images twice
 _MAX_DIGESTED_BYTES = 64 * 2**20  # of pixels that every trial digests, which takes 0.3 s at most
@@ -83,46 +83,62 @@ def find_facts(section: DataSection) -> DataFacts:
     return facts._replace(num_train=section.subset or facts.num_train)
 
 
-def check_study_data(
-    spec: "StudySpec", on_progress: OnProgress | None = None, *, may_download: bool = False
+def check_inputs(
+    configs: Iterable[TrialConfig],
+    device_type: str | None = None,
+    on_progress: OnProgress | None = None,
+    *,
+    may_download: bool = False,
 ) -> DataSummary:
-    """What the data set of the study holds; raises ``InputError`` where it, or a file of weights, cannot be used."""
-    configs = {(config.data, config.model.weights): config for config in spec.corners.of("data", "model")}.values()
-    summaries = [check_data(config, on_progress, may_download=may_download) for config in configs]
-    return summaries[0]  # the images are the same for all configurations of a study
+    """Checks what trials of ``configs`` need before any runs; what their data set holds. All read the same images.
 
-
-def check_data(
-    config: TrialConfig, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
-    """What the data set of ``config`` holds; see :func:`sweep.training.data.sources.look_at_data`.
+    ``device_type`` is cpu or cuda; None admits what any of them has. See :func:`look_at_data` for the other arguments.
 
     Raises:
-        InputError: the data, or the weights to start from, cannot be used.
+        InputError: the device type does not have a precision or a norm, the data or the weights to start from cannot be
+            used, or a model cannot take the images.
     """
-    _check_weights(config.model.weights)
-    return look_at_data(config.data, on_progress, may_download=may_download)
+    from sweep.training.models.build import check_model  # imports torch, which takes seconds
+
+    found: dict[DataSection, tuple[DataSummary, ImageShape]] = {}
+    models: set[tuple[ModelSection, ImageShape]] = set()
+    for config in configs:
+        if device_type is not None:
+            check_device(config, device_type)
+        _check_weights(config.model.weights)
+        if config.data not in found:
+            found[config.data] = _inspect(config.data, on_progress, may_download)
+        _, shape = found[config.data]
+        if (config.model, shape) not in models:
+            check_model(config.model, shape)
+            models.add((config.model, shape))
+    return next(iter(found.values()))[0]
 
 
-def look_at_data(
-    section: DataSection, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
+def look_at_data(section: DataSection, on_progress: OnProgress | None = None) -> DataSummary:
     """Counts the images of the set that ``section`` names and checks that trials can use them.
 
     ``on_progress`` is called with the images inspected so far and all of them, where each file is decoded.
-    A published set that is not there yet is downloaded only where that is allowed; without it nothing is counted.
 
     Raises:
         InputError: a set that is missing, unreadable, or has images or labels that no trial can use.
     """
+    return _inspect(section, on_progress, may_download=False)[0]
+
+
+def _inspect(
+    section: DataSection, on_progress: OnProgress | None, may_download: bool
+) -> tuple[DataSummary, ImageShape]:
+    # a published set that is not there yet is downloaded only where that is allowed; without it nothing is counted
     entry = find_entry("data set", section.name, DATASETS)
     if entry.facts is not None:
         _check_image_size(section)
     if entry.summarize is not None:
         summary: DataSummary = resolve(entry.summarize)(section, on_progress, may_download)
+        shape = find_facts(section).shape
     else:
-        summary = summarize_source(section)
-    return replace(summary, notes=(*_find_absent_classes(summary), *summary.notes))
+        summary, shape = summarize_source(section)
+    return replace(summary, notes=(*_find_absent_classes(summary), *summary.notes)), shape
 
 
 def expect_data(spec: "StudySpec", data: DataSummary) -> Callable[[TrialConfig], ExpectedData | None]:
@@ -151,79 +167,95 @@ def make_inputs_digest(config: TrialConfig, data_digest: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def check_precision(section: PrecisionSection, device_type: str) -> None:
-    """Raises ``InputError`` for a precision that a ``device_type`` (cpu, cuda) does not have."""
+def check_device(config: TrialConfig, device_type: str) -> None:
+    """Raises ``InputError`` for a precision or a norm that a ``device_type`` (cpu, cuda) does not have."""
     if device_type == "cuda":
         return
-    if section.dtype == "tf32":
+    if config.precision.dtype == "tf32":
         raise InputError("precision.dtype = 'tf32' is a number format of NVIDIA GPUs; on a CPU use fp32 or bf16.")
-    if section.cuda_graphs:
+    if config.precision.cuda_graphs:
         raise InputError("precision.cuda_graphs = true requires an NVIDIA GPU; on a CPU leave it out.")
-
-
-def check_norm(config: TrialConfig, device_type: str) -> None:
-    """Raises ``InputError`` for a norm over all ranks on a ``device_type`` (cpu, cuda) for which torch has none."""
-    if config.model.norm == "sync" and config.distributed.world_size > 1 and device_type != "cuda":
+    if config.model.norm == "sync" and config.distributed.world_size > 1:
         raise InputError(
             "model.norm = 'sync' over several ranks requires NVIDIA GPUs; on a CPU use 'batch' or 'ghost', whose "
             "statistics are of a rank's own micro batch."
         )
 
 
-def summarize_source(section: DataSection) -> DataSummary:
+def summarize_source(section: DataSection) -> tuple[DataSummary, ImageShape]:
     """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
     source = _load_source(section)
     parts = _read_parts(source, section.name)
-    notes = [*_check_overlap(section.name, parts), *_find_doubtful_pixels(parts)]
-    splits = split_source(source, section)
-    labels = share_of({split: images.labels for split, images in parts.items()}, section)
+    notes = _check_overlap(section.name, parts)
     digest = _digest_entry(section) or _digest_pixels(parts)
     if not digest:
         notes.append(
             "its digest is not known, so that changed images cannot be noticed and no trial is taken from earlier "
             "records; give DatasetEntry(digest=...): a text that is equal for equal images"
         )
-    num_all, num_used = sum(map(len, parts.values())), sum(map(len, labels.values()))
-    left_out = {f"left out by data.subset = {section.subset}": [""] * (num_all - num_used)}
-    side, channels = splits.shape.side, splits.shape.channels
-    return DataSummary(
-        name=section.name,
-        root=section.root if DATASETS[section.name].depends_on_root else "",
-        num_train=len(labels["train"]),
-        num_val=len(labels["val"]),
-        num_test=len(labels["test"]),
-        num_ignored=num_all - num_used,
-        classes=count_classes(labels, [str(label) for label in range(source.num_classes)]),
-        held_out=describe_held_out({split: f"the set's own {split} split" for split in parts}, section),
-        sizes={f"{side} x {side}": num_all},
-        modes={f"{channels} {'channel' if channels == 1 else 'channels'}": num_all},
-        ignored=list_ignored(left_out) if num_all > num_used else (),
+    side, channels, num_images = source.train.side, source.train.channels, sum(map(len, parts.values()))
+    summary = summarize_splits(
+        section,
+        {split: images.labels for split, images in parts.items()},
+        [str(label) for label in range(source.num_classes)],
+        {split: f"the set's own {split} split" for split in parts},
+        sizes={f"{side} x {side}": num_images},
+        modes={f"{channels} {'channel' if channels == 1 else 'channels'}": num_images},
         notes=tuple(notes),
         digest=digest,
     )
+    return summary, ImageShape(channels=channels, side=side, num_classes=source.num_classes)
 
 
-def count_classes(labels: Mapping[str, Indices], names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Images by class and split, from the ``labels`` (n,) of each split."""
-    counts = {split: np.bincount(numbers, minlength=len(names)).tolist() for split, numbers in labels.items()}
-    return {name: {split: counts[split][label] for split in counts} for label, name in enumerate(names)}
+def summarize_splits(
+    section: DataSection,
+    labels: Mapping[str, Indices],
+    class_names: Sequence[str],
+    origins: Mapping[str, str],
+    *,
+    ignored: Mapping[str, Sequence[str]] | None = None,
+    **others: Any,
+) -> DataSummary:
+    """The summary of a set with the ``labels`` (n,) of each split that it has (train, and maybe val and test).
 
-
-def share_of(labels: Mapping[str, Indices], section: DataSection) -> dict[str, Indices]:
-    """The labels of the train, val and test split that trials use, from those of the splits that the set has.
+    ``origins`` say where these splits come from, ``ignored`` are paths by the reason why they are not used; ``others``
+    are the summary's further fields.
 
     Raises:
         InputError: there are too few images to split.
     """
+    held_out = hold_out(labels["train"], section, has_validation="val" in labels, has_test="test" in labels)
     train = labels["train"]
-    rest, for_val, for_test = hold_out_missing(train, section, "val" in labels, "test" in labels)
-    val = labels.get("val", train[for_val])
-    check_split_sizes(section, len(train), len(rest), len(val))
-    test = labels.get("test", train[for_test])
-    return {"train": train[shorten_train(rest, section)], "val": val, "test": test}
+    used = {"train": train[held_out.train], "val": train[held_out.validation], "test": train[held_out.test]} | {
+        split: numbers for split, numbers in labels.items() if split != "train"
+    }
+    paths = dict(ignored or {})
+    if num_left_out := sum(map(len, labels.values())) - sum(map(len, used.values())):
+        paths[f"left out by data.subset = {section.subset}"] = [""] * num_left_out
+    counts = {split: np.bincount(numbers, minlength=len(class_names)).tolist() for split, numbers in used.items()}
+    classes = {name: {split: counts[split][label] for split in counts} for label, name in enumerate(class_names)}
+    return DataSummary(
+        name=section.name,
+        root=section.root if DATASETS[section.name].depends_on_root else "",
+        num_train=len(used["train"]),
+        num_val=len(used["val"]),
+        num_test=len(used["test"]),
+        num_ignored=sum(map(len, paths.values())),
+        classes=classes,
+        held_out=_describe_held_out(origins, section),
+        ignored=tuple(
+            Ignored(
+                reason=reason,
+                num_files=len(files),
+                examples=tuple(path for path in sorted(files)[:_MAX_EXAMPLES] if path),
+            )
+            for reason, files in sorted(paths.items(), key=lambda item: -len(item[1]))
+        ),
+        **others,
+    )
 
 
-def describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
+def _describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
     """Where validation and test images come from; ``origins`` are the splits that the set has and their names."""
     shares = {"test": HELD_OUT, "val": find_validation_share(section, has_test="test" in origins)}
     train = origins["train"] if origins["train"] != "/" else "all images"
@@ -235,15 +267,6 @@ def describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
             whole = "the rest" if split == "val" and "test" not in origins else train
             texts.append(f"{word}: {100 * shares[split]:.0f} % of {whole}, held out by class, the same for every trial")
     return "; ".join(texts)
-
-
-def list_ignored(ignored: Mapping[str, Sequence[str]]) -> tuple[Ignored, ...]:
-    """The files of each reason, most first, with some of their paths."""
-    most_first = sorted(ignored.items(), key=lambda item: -len(item[1]))
-    examples = {reason: tuple(path for path in sorted(paths)[:_MAX_EXAMPLES] if path) for reason, paths in most_first}
-    return tuple(
-        Ignored(reason=reason, num_files=len(paths), examples=examples[reason]) for reason, paths in most_first
-    )
 
 
 def _find_absent_classes(summary: DataSummary) -> list[str]:
@@ -278,7 +301,13 @@ def _load_source(section: DataSection) -> Source:
             f"data set {name!r}: its load function returned {returned}; required is a Source: return "
             "Source(train=ArrayImages(pixels, labels), num_classes=...)."
         )
-    source = replace(source, num_classes=_check_num_classes(name, source.num_classes))
+    try:
+        count = index(source.num_classes)  # also NumPy's integers, such as labels.max() + 1
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise InputError(f"data set {name!r}: num_classes = {source.num_classes!r}; give a whole number of at least 1.")
+    source = replace(source, num_classes=count)
     _check_images(name, "train", source.train, source)
     if source.validation is not None:
         _check_images(name, "validation", source.validation, source)
@@ -286,13 +315,10 @@ def _load_source(section: DataSection) -> Source:
 
 
 def _read_parts(source: Source, name: str) -> dict[str, Images]:
-    """The images of each split that ``source`` has of its own: train, val, test, which is checked here."""
     parts = {"train": source.train}
     if source.validation is not None:
         parts["val"] = source.validation
     if source.read_test is not None:
-        if not callable(source.read_test):
-            raise InputError(f"data set {name!r}: read_test is no function; give lambda: images, or a function.")
         parts["test"] = _call(source.read_test, name)
         _check_images(name, "test", parts["test"], source)
     return parts
@@ -324,47 +350,26 @@ def _locate(error: BaseException) -> str:
     return f" ({Path(last.filename).name}, line {last.lineno})"
 
 
-def _check_num_classes(name: str, num_classes: Any) -> int:
-    try:
-        count = index(num_classes)  # also NumPy's integers, such as labels.max() + 1
-    except TypeError:
-        count = 0
-    if count < 1 or isinstance(num_classes, bool):
-        raise InputError(
-            f"data set {name!r}: num_classes = {num_classes!r}; required is a whole number of at least 1: give the "
-            "number of classes, for example int(labels.max()) + 1."
-        )
-    return count
-
-
 def _check_images(name: str, split: str, images: Any, source: Source) -> None:
-    where = f"data set {name!r}, {split} split"
+    where, train = f"data set {name!r}, {split} split", source.train
     if not all(hasattr(images, attribute) for attribute in ("labels", "side", "channels", "read", "pick", "__len__")):
         raise InputError(
             f"{where}: a value of the type {type(images).__name__} holds no labeled images; give "
             "ArrayImages(pixels, labels)."
         )
     if len(images) == 0:
-        raise InputError(f"{where}: it has no images; required are some of each class: give at least 3 of each.")
+        raise InputError(f"{where}: it has no images; give at least 3 of each class.")
     low, high = int(np.min(images.labels)), int(np.max(images.labels))
     if low < 0 or high >= source.num_classes:
         raise InputError(
             f"{where}: the labels are {low} to {high}; num_classes = {source.num_classes} requires 0 to "
-            f"{source.num_classes - 1}: {_advise_on_labels(low, high, source.num_classes)}."
+            f"{source.num_classes - 1}: number the classes from 0, or give their number."
         )
-    if (images.side, images.channels) != (source.train.side, source.train.channels):
+    if (images.side, images.channels) != (train.side, train.channels):
         raise InputError(
             f"{where}: images of {images.side} x {images.side} x {images.channels}; those of the train split are "
-            f"{source.train.side} x {source.train.side} x {source.train.channels}: bring all to one size."
+            f"{train.side} x {train.side} x {train.channels}: bring all to one size."
         )
-
-
-def _advise_on_labels(low: int, high: int, num_classes: int) -> str:
-    if low == 1 and high == num_classes:
-        return "give labels - 1"
-    if low < 0:
-        return "leave out images without a class, and number the classes from 0"
-    return f"give num_classes = {high + 1}, or mend the labels"
 
 
 def _check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
@@ -391,22 +396,6 @@ def _check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
     return notes
 
 
-def _find_doubtful_pixels(parts: dict[str, Images]) -> list[str]:
-    """Notes on pixels in memory that are hardly those of images, and on equal images from which a split is held out."""
-    train, notes = parts["train"], list[str]()
-    if not isinstance(train, ArrayImages):
-        return notes
-    if (highest := int(train.pixels.max())) <= 1:
-        notes.append(f"the pixels are 0 to {highest}, of the 0 to 255 of uint8: multiply pixels of 0 to 1 by 255")
-    num_twice = len(train) - len(set(_digest_each(train)))
-    if num_twice and len(parts) < 3:
-        notes.append(
-            f"{format_count(num_twice, 'image')} equal to another one, so that an image can be in the training split "
-            "and in a held-out one"
-        )
-    return notes
-
-
 def _check_weights(path: str | None) -> None:
     if path is not None and not Path(path).is_file():
         raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
@@ -418,31 +407,26 @@ def _check_unchanged(source: Source, section: DataSection, expected: ExpectedDat
     Raises:
         InputError: the images have changed.
     """
-    digest = _find_digest_of_trial(source, section)
+    entry, digest = DATASETS[section.name], ""
+    if source.find_digest is not None:
+        digest = source.find_digest()
+    elif entry.digest is not None:
+        digest = _digest_entry(section)
+    elif entry.summarize is None and _is_small(source.train, source.validation):
+        parts = _read_parts(source, section.name)
+        digest = _digest_pixels(parts) if _is_small(*parts.values()) else ""
     if not digest or digest == expected.digest:
         return
     remedy = "restore them"
-    if DATASETS[section.name].summarize is None:
+    if entry.summarize is None:
         remedy = "let the load function return the same at every call, by a generator with a seed"
-    where = f" in {section.root!r}" if DATASETS[section.name].depends_on_root else ""
+    where = f" in {section.root!r}" if entry.depends_on_root else ""
     num_images = sum(map(len, _read_parts(source, section.name).values()))
     raise InputError(
         f"data {section.name}{where}: its images have changed since they were counted: "
         f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {digest[:12]}); "
         f"trials of one study must read the same images: {remedy}, or give the study a new name."
     )
-
-
-def _find_digest_of_trial(source: Source, section: DataSection) -> str:
-    entry = DATASETS[section.name]
-    if source.find_digest is not None:
-        return source.find_digest()
-    if entry.digest is not None:
-        return _digest_entry(section)
-    if entry.summarize is not None or not _is_small(source.train, source.validation):
-        return ""
-    parts = _read_parts(source, section.name)
-    return _digest_pixels(parts) if _is_small(*parts.values()) else ""
 
 
 def _is_small(*parts: Images | None) -> bool:
@@ -452,7 +436,6 @@ def _is_small(*parts: Images | None) -> bool:
 
 
 def _digest_entry(section: DataSection) -> str:
-    """The digest that the set's entry gives; empty where it gives none."""
     given = DATASETS[section.name].digest
     if given is None:
         return ""

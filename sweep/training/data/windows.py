@@ -102,14 +102,10 @@ def plan_epoch(config: TrialConfig, num_samples: int, pad: int, epoch: int) -> _
     offsets = generator.integers(0, 2 * pad + 1, (2, num_samples))
     flip = generator.random(num_samples) < 0.5
     if config.data.augment in {"alternating_flip", "crop_alternating_flip"}:
-        flip = _alternating(config, order, epoch)
+        # Jordan 2024 (arXiv:2404.00498): one random draw per image; then every image is mirrored in every second epoch
+        coins = np.random.default_rng((config.seed, 0, 3)).random(len(order)) < 0.5
+        flip = coins[order] ^ bool(epoch % 2)
     return _EpochPlan(order=order, top=offsets[0], left=offsets[1], flip=flip)
-
-
-def _alternating(config: TrialConfig, order: Indices, epoch: int) -> NDArray[np.bool_]:
-    # Jordan 2024 (arXiv:2404.00498): one random draw per image; then every image is mirrored in every second epoch
-    coins = np.random.default_rng((config.seed, 0, 3)).random(len(order)) < 0.5
-    return coins[order] ^ bool(epoch % 2)
 
 
 def choose_crop_pad(config: TrialConfig, side: int) -> int:

@@ -58,7 +58,6 @@ def check_model(section: ModelSection, shape: ImageShape) -> None:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
@@ -177,14 +176,11 @@ def _load_pretrained(model: nn.Module, path: str) -> None:
     weights = _rename_head(weights, set(expected), head)
     fitting = {name for name in weights.keys() & expected.keys() if weights[name].shape == expected[name].shape}
     fresh = {name for name in expected if name.rpartition(".")[0] == head and name not in fitting}
-    unexpected = sorted(weights.keys() - expected.keys())
-    missing = sorted(expected.keys() - weights.keys() - fresh)
-    other = sorted((weights.keys() & expected.keys()) - fresh - fitting)
-    if unexpected or missing or other:
+    if differing := sorted((weights.keys() | expected.keys()) - fresh - fitting):
         raise InputError(
-            f"model.weights = {path!r} are not the weights of this model. {_list_names('Not in the file', missing)}"
-            f"{_list_names('Not in the model', unexpected)}{_list_names('Of another shape', other)}"
-            "Check model.name, model.norm and the size and channels of the images."
+            f"model.weights = {path!r} are not the weights of this model: {len(differing)} tensors are missing, too "
+            f"many or of another shape, such as {', '.join(differing[:_MAX_NAMED])}. Check model.name, model.norm and "
+            "the size and channels of the images."
         )
     model.load_state_dict({**expected, **{name: tensor for name, tensor in weights.items() if name not in fresh}})
 
@@ -228,10 +224,3 @@ def _rename_head(weights: dict[str, Tensor], expected: set[str], head: str) -> d
         return weights
     (old,) = theirs
     return {name.replace(old, head, 1) if name in unexpected else name: tensor for name, tensor in weights.items()}
-
-
-def _list_names(title: str, names: list[str]) -> str:
-    if not names:
-        return ""
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"{title}: {', '.join(names[:_MAX_NAMED])}{more}. "

@@ -66,7 +66,6 @@ def choose_norm_layer(section: ModelSection) -> _NormLayer:
 
 
 def find_batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """The layers of ``model`` that normalize by the statistics of a micro batch."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
@@ -132,7 +131,14 @@ def _cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShap
     if shape.side < 4:
         raise InputError(f"model {section.name} requires images of 4 or more pixels per side, not {shape.side}.")
     norm = choose_norm_layer(section)
-    stages = [_cifar_stage(norm, width, blocks_per_stage) for width in (16, 32, 64)]
+    stages = []
+    for width in (16, 32, 64):
+        if width == 16:
+            first = resnet.BasicBlock(16, 16, norm_layer=norm)
+        else:
+            first = resnet.BasicBlock(width // 2, width, 2, PadShortcut(width // 2), norm_layer=norm)
+        rest = (resnet.BasicBlock(width, width, norm_layer=norm) for _ in range(blocks_per_stage - 1))
+        stages.append(nn.Sequential(first, *rest))
     model = nn.Sequential(
         nn.Conv2d(shape.channels, 16, 3, padding=1, bias=False),
         norm(16),
@@ -148,14 +154,6 @@ def _cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShap
     return model
 
 
-def _cifar_stage(norm: _NormLayer, width: int, blocks: int) -> nn.Module:
-    if width == 16:
-        first = resnet.BasicBlock(16, 16, norm_layer=norm)
-    else:
-        first = resnet.BasicBlock(width // 2, width, 2, PadShortcut(width // 2), norm_layer=norm)
-    return nn.Sequential(first, *(resnet.BasicBlock(width, width, norm_layer=norm) for _ in range(blocks - 1)))
-
-
 def _imagenet_resnet(block: str, layers: tuple[int, ...], section: ModelSection, shape: ImageShape) -> nn.Module:
     """A ResNet of ImageNet: at 224 x 224 x 3, 1000 classes 11,689,512 (ResNet-18) and 25,557,032 (-50) parameters.
 
@@ -168,23 +166,18 @@ def _imagenet_resnet(block: str, layers: tuple[int, ...], section: ModelSection,
         getattr(resnet, block), list(layers), num_classes=shape.num_classes, norm_layer=choose_norm_layer(section)
     )
     model.avgpool = GlobalPool()
-    _fit_stem(model, shape)
+    is_small = shape.side <= _SMALL_SIDE
+    if is_small or shape.channels != 3:
+        kernel, stride = (3, 1) if is_small else (7, 2)
+        stem = nn.Conv2d(shape.channels, 64, kernel, stride, padding=kernel // 2, bias=False)
+        nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
+        model.conv1 = stem
+    if is_small:
+        model.maxpool = nn.Identity()
     if section.dropout:
         features = 512 * (4 if block == "Bottleneck" else 1)
         model.fc = _head(features, section.dropout, shape.num_classes)
     return model
-
-
-def _fit_stem(model: nn.Module, shape: ImageShape) -> None:
-    small = shape.side <= _SMALL_SIDE
-    if not small and shape.channels == 3:
-        return
-    kernel, stride = (3, 1) if small else (7, 2)
-    stem = nn.Conv2d(shape.channels, 64, kernel, stride, padding=kernel // 2, bias=False)
-    nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
-    model.conv1 = stem
-    if small:
-        model.maxpool = nn.Identity()
 
 
 def _head(features: int, dropout: float, num_classes: int) -> nn.Module:

@@ -11,42 +11,31 @@ from sweep.config.tables import ImageShape
 from sweep.training.vision import vision_transformer
 
 
-def choose_patch_size(side: int) -> int:
-    """Side of a patch for images of ``side`` pixels: 16 at 224, 8 at 64, 4 at 32 and 28, 2 at 8.
-
-    The divisor of ``side`` nearest to 2 (up to 16 pixels), 4 (up to 48), 8 (up to 112) or 16.
-
-    Raises:
-        InputError: where no divisor leaves at least 2 x 2 patches.
-    """
-    preferred = next((size for limit, size in ((16, 2), (48, 4), (112, 8)) if side <= limit), 16)
-    divisors = [size for size in range(2, side // 2 + 1) if side % size == 0]
-    if not divisors:
-        raise InputError(f"no patch size divides images of {side} pixels; set data.image_size to a multiple of 4.")
-    return min(divisors, key=lambda size: (abs(math.log(size / preferred)), size))
-
-
-def _find_patch_size(section: ModelSection, side: int) -> int:
-    """``model.patch_size``, or the size that :func:`choose_patch_size` gives for images of ``side`` pixels.
+def choose_patch_size(section: ModelSection, side: int) -> int:
+    """``model.patch_size``, or a side of a patch for images of ``side`` pixels: 16 at 224, 8 at 64, 4 at 32 and 28, 2
+    at 8: the divisor of ``side`` nearest to 2 (up to 16 pixels), 4 (up to 48), 8 (up to 112) or 16.
 
     Raises:
         InputError: where it leaves no 2 x 2 patches or does not divide ``side``.
     """
-    size = section.patch_size
-    if size is None:
-        return choose_patch_size(side)
-    if side % size or size > side // 2:
-        raise InputError(
-            f"model.patch_size = {size}, but the images have {side} pixels a side; give a size that divides it, "
-            f"{side // 2} at most, or leave model.patch_size out."
-        )
-    return size
+    divisors = [size for size in range(1, side // 2 + 1) if side % size == 0]
+    if section.patch_size is not None:
+        if section.patch_size not in divisors:
+            raise InputError(
+                f"model.patch_size = {section.patch_size}, but the images have {side} pixels a side; give a size that "
+                f"divides it, {side // 2} at most, or leave model.patch_size out."
+            )
+        return section.patch_size
+    if not divisors[1:]:
+        raise InputError(f"no patch size divides images of {side} pixels; set data.image_size to a multiple of 4.")
+    preferred = next((size for limit, size in ((16, 2), (48, 4), (112, 8)) if side <= limit), 16)
+    return min(divisors[1:], key=lambda size: (abs(math.log(size / preferred)), size))
 
 
 def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: ImageShape) -> nn.Module:
     """A ViT; without ``model.patch_size`` the patch follows the image size. The MLP is 4 times as wide, ``model.norm``
     is always layer."""
-    patch_size = _find_patch_size(section, shape.side)
+    patch_size = choose_patch_size(section, shape.side)
     model: nn.Module = vision_transformer.VisionTransformer(
         image_size=shape.side,
         patch_size=patch_size,
@@ -57,18 +46,11 @@ def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: Imag
         dropout=section.dropout,
         num_classes=shape.num_classes,
     )
-    if shape.channels != 3:
-        model.conv_proj = _projection(shape.channels, width, patch_size)
+    if shape.channels != 3:  # torchvision fixes three channels; the initialization is the same
+        model.conv_proj = nn.Conv2d(shape.channels, width, kernel_size=patch_size, stride=patch_size)
+        nn.init.trunc_normal_(model.conv_proj.weight, std=math.sqrt(1 / (shape.channels * patch_size**2)))
+        nn.init.zeros_(model.conv_proj.get_parameter("bias"))
     return model
-
-
-def _projection(channels: int, width: int, patch: int) -> nn.Conv2d:
-    # torchvision fixes three channels; the initialization is the same
-    projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
-    nn.init.trunc_normal_(projection.weight, std=math.sqrt(1 / (channels * patch * patch)))
-    if projection.bias is not None:
-        nn.init.zeros_(projection.bias)
-    return projection
 
 
 # by name, as in sweep.config.tables: width, layers, heads

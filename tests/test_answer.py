@@ -280,20 +280,6 @@ def test_devices_and_data_sets_are_not_mixed() -> None:
     assert "'cpu: made' are compared; 4 complete trials of others are not in the estimates" in answer.notes[1]
 
 
-def test_fresh_seeds_of_another_device_are_named_with_what_to_do() -> None:
-    seeds = confirm(ACCURATE, 15, [(0.951, 99.0), (0.949, 101.0), (0.950, 102.0)])
-    away = [row | {"device": "cuda: other"} for row in seeds[1:]]
-    answer = recommend(study(seeds[0], *away, spec=make_spec(confirm={"seeds": 3})))
-    assert answer.uses["accuracy"].number is None  # one fresh seed is left of three
-    (note,) = [each for each in answer.notes if "confirming trials left out" in each]
-    assert note == (
-        "2 confirming trials left out: run on the device 'cuda: other', while the trials that are compared ran on "
-        "'cpu: made'. The limits of confirm count such trials. For fresh seeds in their place, continue on "
-        "'cpu: made': sweep run made.toml --set confirm.share=1.0 --set confirm.seeds=20"
-    )
-    assert not [each for each in recommend(study(*seeds)).notes if "left out" in each]
-
-
 def test_flags_are_counted() -> None:
     answer = recommend(study(trial(5, 0.93, 50.0, quality_flags="few_steps")))
     said = "1 of 6 trials have quality warnings: few steps timed (1)."

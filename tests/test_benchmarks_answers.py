@@ -243,17 +243,6 @@ def test_every_claim_has_one_study_of_whole_repetitions(tmp_path: Path) -> None:
     assert len({(point["schedule.warmup"], point["optimizer.lr"]) for point in warmup.spec.first[:10]}) == 10
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_study_of_a_claim_runs_and_is_tested(tmp_path: Path) -> None:
-    tiny = {"budget.steps": 2, "data.subset": 64}
-    studies = claims_digits.plan_studies(["linear_decay_best"], tmp_path / "weights.safetensors", tiny, most=4)
-    claims_digits.run_studies(studies, tmp_path, 200.0)
-    assert claims_digits.is_finished(studies[0], tmp_path)
-    (row,) = claims_digits.assess_studies(studies, tmp_path)["claims"]
-    assert (row["n"], row["trainings_run"], row["trainings_planned"]) == (2, 4, 4)
-
-
 def test_the_guide_is_compared_by_pairs_of_seeds() -> None:
     values = {"guide": [0.5, 0.7, 0.9], "oracle_named": [0.52, 0.71, 0.93], "usual": [0.9, 0.9, 0.9]}
     found = ask_guide.compare_arms(values, "oracle_named", "guide")

@@ -13,10 +13,8 @@ from records_factory import make_config, make_ending, make_spec
 from training_factory import make_config as make_training_config
 from training_factory import train_whole
 
-from sweep.analysis import shortfalls
 from sweep.cli.app import run_app
 from sweep.cli.check import Check, check_trials
-from sweep.config.trial import build_config, flatten_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.measurement.memory import MemoryUse
 from sweep.records.loading import load_frames
@@ -204,26 +202,3 @@ def test_a_check_of_a_study_speaks_json_where_nothing_was_looked_for(tmp_path: P
     assert run_app(["check", "made", "--root", str(tmp_path / "runs")]) == 0
     assert run_app(["check", "nowhere", "--root", str(tmp_path / "runs")]) == 2
     assert "unknown study" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("bottleneck", "settings", "said"), [
-    ("data_bound", {"data.placement": "host", "data.workers": 1}, "data.workers (1 of 4 processors)"),
-    ("data_bound", {"data.placement": "host", "data.workers": 4}, "data.placement = 'device'"),
-    ("data_bound", {"data.placement": "host", "data.workers": 4}, "or raise data.prefetch (2)"),
-    ("data_bound", {"data.augment": "randaugment"}, "'randaugment'"),
-    ("launch_bound", {"batch.micro": 8, "batch.accumulation": 4}, "lower batch.accumulation (4)"),
-    ("launch_bound", {"precision.compile": False}, "precision.compile = true"),
-    ("compute_bound", {"precision.dtype": "fp32"}, "bf16"),
-    ("thrashing", {"batch.micro": 512}, "lower batch.micro (512)"),
-])  # fmt: skip
-def test_remedies_name_the_key_and_its_value(bottleneck: str, settings: dict[str, Any], said: str) -> None:
-    values = flatten_config(build_config(settings, "test"))
-    assert said in shortfalls.suggest_remedy(bottleneck, values, 4)
-    assert bottleneck in shortfalls.BOTTLENECK_MEANINGS
-
-
-def test_what_is_set_already_is_no_remedy() -> None:
-    values = flatten_config(build_config({"precision.compile": True, "precision.channels_last": True}, "test"))
-    assert "precision.compile = true" not in shortfalls.suggest_remedy("launch_bound", values, 4)
-    assert "channels_last" not in shortfalls.suggest_remedy("compute_bound", values, 4)
-    assert shortfalls.suggest_remedy("of another version", values, 4) == ""

@@ -11,8 +11,9 @@ from scipy import stats
 from test_findings import row
 
 from benchmarks.claims_truth import find_effect, make_records
+from sweep.analysis.claim_measures import expect_best
 from sweep.analysis.claim_table import CLAIMS
-from sweep.analysis.claims import Claim, expect_best
+from sweep.analysis.claims import Claim
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.findings import (
     assess_claim,
@@ -62,8 +63,8 @@ def test_what_a_study_did_not_vary_is_not_measured_with_what_would() -> None:
         assert item.reason.startswith("not measured by this study: to test it, a study has to ")
         assert item.trainings == claim.design.count_trainings(count_planned(claim)) > 0
     assert found["warmup_needed"].reason.endswith("has to vary warm-up (schedule.warmup)")
-    assert found["ema_per_step"].reason.endswith(
-        "has to vary accumulation (batch.accumulation), and set ema decay (regularization.ema_decay)"
+    assert found["ema_follows_batch"].reason.endswith(
+        "has to vary EMA rule (rules.ema), and set ema decay (regularization.ema_decay)"
     )
     assert found["large_batches_sharp"].reason.endswith(" or sharpness (Keskar) (sharpness_keskar)")
 

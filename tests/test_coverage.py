@@ -17,7 +17,6 @@ from sweep.analysis.rate_powers import fit_rate_power
 from sweep.analysis.statistics import (
     Estimate,
     confidence_interval,
-    median_interval,
     pooled_spread,
     seed_interval,
     slope_estimate,
@@ -49,12 +48,6 @@ def test_seed_intervals_with_their_own_spread(seeds: int) -> None:
 def _covers(values: np.ndarray, spread: object) -> bool:
     found = seed_interval(values, spread)  # type: ignore[arg-type]
     return bool(found.low <= 0.0 <= found.high)
-
-
-def test_why_few_seeds_are_not_bootstrapped() -> None:
-    rng = np.random.default_rng(1)
-    found = [median_interval(draw, num_resamples=300) for draw in rng.normal(0.0, 1.0, (NUM_DRAWS, 3))]
-    assert np.mean([item.low <= 0.0 <= item.high for item in found]) < 0.85
 
 
 @pytest.mark.slow

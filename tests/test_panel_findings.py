@@ -69,11 +69,6 @@ def test_the_best_batch_size_is_named_with_the_estimate_of_the_answer(evidence, 
     assert finding.endswith(f": {shown} ({interval})." if interval else f": {shown}.")
 
 
-def test_no_batch_size_is_the_best_before_two_have_fresh_seeds():
-    figures = {figure.name: figure for figure in make_figures(gather_evidence(make_frames(40))).figures}
-    assert {figures[f"slices_{name}"].finding for name in ("train_seconds", "peak_memory_bytes")} == {""}
-
-
 @pytest.mark.parametrize(("low", "high", "lack", "is_stated"), [
     (0.3, 0.7, "", True), (-2.0, 3.0, "", False), (0.3, 0.7, "too few", False),
 ])  # fmt: skip

@@ -20,9 +20,9 @@ from benchmarks import speed
 from benchmarks.datasets import cifar_images, offer, split
 from benchmarks.gpu.plan import QUESTIONS
 from benchmarks.gpu.sheet import Found, Sample
-from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, run_pairs
+from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, median_interval, run_pairs
 from benchmarks.speed import hand_loop, material, train
-from sweep.analysis.statistics import median_interval, t_quantile
+from sweep.analysis.statistics import t_quantile
 from sweep.config.trial import TrialConfig, build_config
 from sweep.probing.gate import MemoryRoom
 from sweep.probing.memory import estimate_memory

@@ -77,7 +77,8 @@ class ComparableTrials:
     def command_for_more_seeds(self) -> str:
         """The command that trains more fresh seeds. All that began count, those on another device too."""
         confirm = self.spec.confirm if self.spec else Confirm()
-        num_begun = np.bincount(configuration_groups(_of_confirming(self.frames.trials)))
+        is_confirm = read_text(self.frames.trials, "phase") == "confirm"
+        num_begun = np.bincount(configuration_groups(self.frames.trials[is_confirm]))
         most_seeds = max(int(num_begun.max(initial=0)), FEWEST_SEEDS - 1)
         return self.commands.confirm_more(confirm.list_raises(len(num_begun), most_seeds))
 
@@ -162,11 +163,6 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         images=ValidationImages(frames, done, grouping, data),
         notes=(*notes, *_note_flags(done, _find_commands(frames).examine())),
     )
-
-
-def _of_confirming(trials: pd.DataFrame) -> pd.DataFrame:
-    chosen: pd.DataFrame = trials[read_text(trials, "phase") == "confirm"]
-    return chosen
 
 
 def find_study_name(frames: Frames) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,12 +10,13 @@ import numpy as np
 
 from sweep.analysis.answer import to_document
 from sweep.analysis.claim_table import CLAIMS
-from sweep.analysis.claims import SEED, Claim, Design, Measurement
+from sweep.analysis.claims import EFFECTIVE, SEED, Claim, Design
 from sweep.analysis.comparable import ComparableTrials, select_comparable
 from sweep.analysis.statistics import (
     NOTHING,
     SIGNIFICANT,
     Estimate,
+    Measurement,
     Region,
     Verdict,
     assess_region,
@@ -26,14 +26,11 @@ from sweep.analysis.statistics import (
     most_common,
     read_text,
 )
-from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
-from sweep.config.study_file import build_study
 from sweep.config.trial import Scalar, build_config, default_settings, replace_keys
 from sweep.records.frames import Frames
 
 _ACCURACY_UNIT = "fraction difference"
-_TOO_LITTLE = "the records have too little for an interval"
 UNTESTED: tuple[Verdict, ...] = ("not tested", "not measured")
 UNSETTLED: tuple[Verdict, ...] = ("undecided", *UNTESTED)
 _BASE: dict[str, Scalar] = {"budget.epochs": 10, "model.patch_size": 4}
@@ -52,9 +49,9 @@ class Finding:
     configurations. ``p`` belongs to the test behind the verdict, corrected for the number of tests (Holm 1979); the
     verdict is undecided unless it is at most 0.05. It is "not measured" where the study did not vary or measure what
     the claim is about, and "not tested" where it did and the records cannot test the claim: there is no effect then,
-    for the ``reason``. ``settle`` is the command that would settle the claim ("" where it is settled), ``remark`` what
-    that requires or what else would settle it, ``trainings`` how many a study would require for that with a power of
-    0.8 at the effect that ``matters``: by the spread of these records, without an effect by an assumed one.
+    for the ``reason``. ``settle`` plans and runs the study that settles the claim ("" where it is settled),
+    ``trainings`` is how many a study would require for that with a power of 0.8 at the effect that ``matters``: by the
+    spread of these records, without an effect by an assumed one.
     ``published`` is what others measured, with the source.
     """
 
@@ -72,7 +69,6 @@ class Finding:
     detail: str
     p: float
     reason: str = ""
-    remark: str = ""
     matters: float = np.nan
     trainings: int = 0
 
@@ -135,7 +131,6 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
     if not assessment.is_tested:
         verdict = "not measured" if lack else "not tested"
     effect, low, high = confidence_interval(measurement.estimate if assessment.is_tested else NOTHING)
-    step = claim.settle(records) if verdict in UNSETTLED else None
     return Finding(
         name=claim.name,
         statement=claim.statement,
@@ -146,12 +141,11 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
         claimed=assessment.region,
         n=measurement.estimate.n,
         verdict=verdict,
-        settle=(step.command or _command_plan(records, claim.name)) if step else "",
+        settle=_command_plan(records, claim.name) if verdict in UNSETTLED else "",
         published=claim.published,
         detail=measurement.detail,
         p=p,
-        reason="" if assessment.is_tested else measurement.reason or _TOO_LITTLE,
-        remark=step.remark if step else "",
+        reason="" if assessment.is_tested else measurement.reason,
         matters=claim.matters,
         trainings=count_needed(claim, measurement.estimate, assessment.region, len(records.done), num_tested),
     )
@@ -206,40 +200,29 @@ def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | 
     in its base configuration.
 
     Raises:
-        InputError: a key of ``changes`` is one that the study varies, or is not valid.
+        InputError: a key of ``changes`` is one that the study varies.
     """
     changes = dict(changes or {})
-    if varied := sorted(changes.keys() & claim.design.list_space(count_planned(claim)).keys()):
-        raise InputError(f"--set {varied[0]}: the study of {claim.name} varies it; leave it out.")
-    spec = build_study(tomllib.loads(_write(claim, data, {})), f"the study of {claim.name}")
-    # what the design itself does, and not what is changed
-    deliberate = list(dict.fromkeys(item.key for item in find_pitfalls(spec) if item.key not in changes))
-    return _write(claim, data, changes, deliberate)
-
-
-def _write(claim: Claim, data: str, changes: Mapping[str, Any], deliberate: Sequence[str] = ()) -> str:
     design, repetitions = claim.design, count_planned(claim)
+    space = design.list_space(repetitions)
+    if varied := sorted(changes.keys() & space.keys()):
+        raise InputError(f"--set {varied[0]}: the study of {claim.name} varies it; leave it out.")
     base = replace_keys({"data.name": data, **_BASE, **(_DIGITS if data == "digits" else {})}, {**design.base})
-    repeated = "seeds" if design.repeated.key == SEED else f"values of {design.repeated.key}"
+    repeated = "seeds" if design.repeated == SEED else f"values of {design.repeated}"
     weights = ["# a file of weights of this model that was trained on other images: sweep train --save FILE"]
-    advice = [f"deliberate = {json.dumps(deliberate)}  # the design of the claim, so that no advice is due"]
     lines = [
         f"name = {json.dumps(f'claim_{claim.name}')}",
         f"question = {json.dumps(f'Is it so? {claim.statement}')}",
         f"trials = {design.count_trainings(repetitions)}  # {repetitions} {repeated}, with which the claim is settled",
         'sampler = "grid"',
         "confirm = { max_configurations = 0, seeds = 0 }",
-        *(advice * bool(deliberate)),
         "",
         "[base]",
         *(weights * ("model.weights" in base)),
-        *(f"{key} = {json.dumps(value)}" for key, value in replace_keys(base, dict(changes)).items()),
+        *(f"{key} = {json.dumps(value)}" for key, value in replace_keys(base, changes).items()),
         "",
         "[space]",
-        *(
-            f"{json.dumps(key)} = {{ choice = {json.dumps(values)} }}"
-            for key, values in design.list_space(repetitions).items()
-        ),
+        *(f"{json.dumps(key)} = {{ choice = {json.dumps(values)} }}" for key, values in space.items()),
     ]
     return "\n".join(lines) + "\n"
 
@@ -247,6 +230,6 @@ def _write(claim: Claim, data: str, changes: Mapping[str, Any], deliberate: Sequ
 def _find_varied(design: Design) -> set[str]:
     # the effective batch size and the number of micro batches follow from several keys
     configs = [build_config(replace_keys({}, point), "plan") for point in design.list_points(2)]
-    varied = {*design.space, design.repeated.key} - {"batch.accumulation"}
-    varied |= {"global_batch_size"} if len({config.global_batch_size for config in configs}) > 1 else set()
+    varied = {*design.space, design.repeated} - {"batch.accumulation"}
+    varied |= {EFFECTIVE} if len({config.global_batch_size for config in configs}) > 1 else set()
     return varied | ({"batch.accumulation"} if len({config.num_accumulation for config in configs}) > 1 else set())

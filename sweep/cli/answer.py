@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from sweep.cli.app import print_answer, print_lines
+from sweep.cli.app import print_answer
 from sweep.cli.arguments import (
     RUNS,
     AsJson,
@@ -33,11 +33,10 @@ from sweep.config.metrics import METRICS, format_count
 if TYPE_CHECKING:
     from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
     from sweep.analysis.claims import Claim
-    from sweep.analysis.comparison import Comparison, Difference, PaceDifference
+    from sweep.analysis.comparison import Comparison, Difference
     from sweep.analysis.findings import Finding
     from sweep.config.study import StudySpec
     from sweep.records.frames import Frames
-    from sweep.records.inputs import DataSummary
     from sweep.search.study_forecast import Forecast
 
 
@@ -58,9 +57,6 @@ def recommend(
     batch: Annotated[
         int | None, typer.Option(min=1, help="An effective batch size to compare with the recommended one.")
     ] = None,
-    latex: Annotated[
-        bool, typer.Option("--latex", help="Print the tuned batch sizes as a LaTeX table (package booktabs).")
-    ] = False,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
@@ -72,8 +68,6 @@ def recommend(
     from sweep.analysis.recommendation import as_document
     from sweep.analysis.recommendation import recommend as answer_for
 
-    if latex and as_json:
-        raise InputError("sweep recommend: --latex and --json are two formats of one output; choose one of them.")
     max_memory_bytes = parse_bytes(max_memory, "--max-memory")
     limit_seconds = parse_duration(max_seconds, "--max-seconds")
     frames = load_records(study, root)
@@ -85,15 +79,6 @@ def recommend(
         uses=tuple(use or USES),
         given_batch=batch,
     )
-    if latex:
-        from reports.texts import write_latex_table
-
-        if answer.batch_size is None:
-            raise InputError("sweep recommend: no trial has completed with an accuracy, so that there is no table.")
-        name = ", ".join(map(str, frames.studies["study"])) or answer.study
-        print_lines(write_latex_table(answer.batch_size, name, answer.validation.statement))
-        print_lines(frames.source.describe() if frames.source else [], err=True)
-        return 0
     claims = evaluate_claims(frames)
     method = " ".join(text for _, text in METHOD)
     document = as_document(answer) | {"findings": findings_document(claims), "method": method}
@@ -246,11 +231,6 @@ def _document_comparison(comparison: "Comparison") -> dict[str, Any]:
     return {
         "a": comparison.study_a,
         "b": comparison.study_b,
-        "data": {
-            "a": _document_data(comparison.data_a),
-            "b": _document_data(comparison.data_b),
-            "differ": comparison.data_differ,
-        },
         "num_aligned": len(comparison.aligned),
         "overall": {name: _document_difference(value) for name, value in comparison.overall.items()},
         "times": _document_times(comparison),
@@ -271,11 +251,6 @@ def _document_comparison(comparison: "Comparison") -> dict[str, Any]:
     }
 
 
-def _document_data(data: "DataSummary | None") -> dict[str, str | int | None] | None:
-    names = ("name", "num_train", "num_val", "num_test", "digest")
-    return {name: getattr(data, name) for name in names} if data else None
-
-
 def _document_difference(item: "Difference") -> dict[str, float | int | str | None]:
     return {key: _finite(part) for key, part in item.interval._asdict().items()} | {"verdict": item.verdict}
 
@@ -286,8 +261,6 @@ def _document_times(comparison: "Comparison") -> dict[str, Any]:
         "reference_ratio": _finite(pace.ratio),
         "log_error": _finite(pace.error),
         "num_references": {"a": pace.num_references[0], "b": pace.num_references[1]},
-        "num_probes": pace.num_probes,
-        "num_without": comparison.num_without_time,
         "reason": pace.reason,
         "commands": list(comparison.commands) if pace.reason else [],
     }
@@ -302,7 +275,10 @@ def _describe_comparison(comparison: "Comparison") -> Iterator[str]:
     from sweep.config.trial import key_label
 
     yield f"A: {comparison.study_a}   B: {comparison.study_b}"
-    yield from _describe_basis(comparison)
+    yield f"{len(comparison.aligned)} configurations in both; differences are B - A, ratios B / A"
+    budgets_differ = any(name.startswith("budget.") for name in comparison.changed)
+    if not comparison.aligned and budgets_differ:
+        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
     for name, value in comparison.overall.items():
         difference = format_difference(comparison.units[name], *value.interval[:3])
         n = format_count(value.interval.n, "configuration")
@@ -316,12 +292,11 @@ def _describe_comparison(comparison: "Comparison") -> Iterator[str]:
             yield f"    {metric_label(name)}: {difference}{_describe_verdict(name, value)}"
     if len(comparison.aligned) > _MAX_LINES:
         yield f"  and {len(comparison.aligned) - _MAX_LINES} more: --json has all"
-    if _budgets_differ(comparison) and not comparison.data_differ:
+    if budgets_differ:
         yield "The budgets differ (see below), so that each volume is what a study reached with its own budget:"
     for label, front in (("A", comparison.front_a), ("B", comparison.front_b)):
         numbers = ", ".join(map(str, front.numbers[:_MAX_LINES])) or "none"
-        volume = "" if front.volume is None else f"{front.volume:.1%} of the volume behind both; "
-        yield f"Front of {label}: {volume}trials {numbers}"
+        yield f"Front of {label}: {front.volume:.1%} of the volume behind both; trials {numbers}"
     yield "Changed:" if comparison.changed else "Settings and environment are equal."
     for name, (a, b) in comparison.changed.items():
         yield f"  {name}: {a} -> {b}"
@@ -341,9 +316,6 @@ def _describe_verdict(name: str, item: "Difference") -> str:
 def _describe_times(comparison: "Comparison") -> Iterator[str]:
     names = {"train_seconds", "images_per_second"} & comparison.overall.keys()
     pace = comparison.pace
-    if comparison.num_without_time:
-        n = format_count(comparison.num_without_time, "configuration")
-        yield f"  {n} without a time of its own that can be used: disturbed, or of a reused trial"
     if not names:
         return
     if pace.reason:
@@ -351,30 +323,11 @@ def _describe_times(comparison: "Comparison") -> Iterator[str]:
         for command in comparison.commands:
             yield f"    to settle it: {command}"
         return
-    yield f"  The machine: {_describe_pace(pace)}. The intervals of times contain this."
-
-
-def _describe_pace(pace: "PaceDifference") -> str:
     counts = " and ".join(map(str, pace.num_references))
-    reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times)"
-    probes = f"{format_count(pace.num_probes, 'shape')} probed for each of them"
-    parts = [reference] * all(pace.num_references) + [probes] * bool(pace.num_probes)
-    return f"{', '.join(parts)}; times of equal code may differ by +-{pace.half_width:.1%} (95 % interval)"
-
-
-def _describe_basis(comparison: "Comparison") -> Iterator[str]:
-    if comparison.data_differ:
-        yield "The data differ, so that no results are compared:"
-        for label, data in (("A", comparison.data_a), ("B", comparison.data_b)):
-            yield f"  {label}: {data.describe() if data else 'not counted; see data.name below'}"
-        return
-    yield f"{len(comparison.aligned)} configurations in both; differences are B - A, ratios B / A"
-    if not comparison.aligned and _budgets_differ(comparison):
-        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
-
-
-def _budgets_differ(comparison: "Comparison") -> bool:
-    return any(name.startswith("budget.") for name in comparison.changed)
+    yield (
+        f"  The machine: the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times); "
+        f"times of equal code may differ by +-{pace.half_width:.1%} (95 % interval), which the intervals contain."
+    )
 
 
 # ---------------------------------------------------------------------- claims
@@ -496,8 +449,6 @@ def _list_remedies(item: "Finding") -> Iterator[str]:
     if item.settle:
         yield "    to settle it:"
         yield f"      {item.settle}"
-    if item.remark:
-        yield f"    note: {item.remark}"
 
 
 def _lead_to_plan(claim: "Claim", out: Path | None, root: Path, plugin: Path | None) -> StudyCommands:

@@ -213,8 +213,6 @@ class Display:
             self._line(f"objective {name} is missing in {format_count(count, 'complete trial')}; no front has these")
         if shortfall := answer["confirmation_shortfall"]:
             self._line(shortfall)
-        if few_seeds := answer["few_seeds"]:
-            self._line(few_seeds)
         if self._saved_seconds:
             saved = format_value("seconds", sum(self._saved_seconds))
             reused = format_count(len(self._saved_seconds), "trial")

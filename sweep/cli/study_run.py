@@ -12,11 +12,9 @@ import typer
 
 from reports import write_report
 from reports.labels import describe_price, format_value
-from sweep.analysis.comparable import select_comparable
 from sweep.analysis.shortfalls import (
     count_missing_objectives,
     explain_confirmation,
-    explain_few_seeds,
     explain_no_complete_trial,
 )
 from sweep.cli.app import print_answer, print_lines
@@ -140,7 +138,6 @@ def _find_shortfalls(session: Session, records: list[TrialRecord], stopped: Stop
     return {
         "missing_objectives": count_missing_objectives(frames),
         "confirmation_shortfall": reason or None,
-        "few_seeds": explain_few_seeds(select_comparable(frames)) or None,
         "no_complete_trial": explain_no_complete_trial(frames) or None,
     }
 

@@ -13,7 +13,7 @@ from sweep.config.metrics import format_count
 from sweep.config.scaling import scale_lr
 from sweep.config.sections import DataSection, OptimizerSection, RulesSection
 from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
-from sweep.config.tables import DATASETS, OPTIMIZERS, SCHEDULES, has_batch_statistics
+from sweep.config.tables import DATASETS, FEW_OF_NORM, OPTIMIZERS, SCHEDULES, has_batch_statistics
 from sweep.config.trial import Scalar, TrialConfig, default_settings, flatten_config
 
 
@@ -145,7 +145,7 @@ def _accumulates_much(case: _Case) -> _Facts:
 
 def _normalizes_few(case: _Case) -> _Facts:
     smallest = min(map(_count_normalized, case.corners))
-    return {"smallest": smallest} if smallest < 16 else None
+    return {"smallest": smallest} if smallest < FEW_OF_NORM else None
 
 
 def _count_normalized(config: TrialConfig) -> float:
@@ -231,7 +231,7 @@ def _leaves_decay(case: _Case) -> _Facts:
         return None
     by_lr = all(OPTIMIZERS[config.optimizer.name].decays_by_lr for config in decayed.corners)
     rule, sizes = "timescale" if by_lr else "sqrt", decayed.sizes
-    return {"smallest": sizes[0], "largest": sizes[-1], "rule": rule, "finding": f"weight_decay_{rule}"}
+    return {"smallest": sizes[0], "largest": sizes[-1], "rule": rule}
 
 
 def _decays_by_batch(section: OptimizerSection, rules: RulesSection) -> bool:

@@ -35,7 +35,7 @@ from sweep.analysis.answer import (
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.statements import describe_learning_rate, describe_use
 from sweep.analysis.statistics import Interval, read_text
-from sweep.config.metrics import METRICS, find_unit, format_count, format_share
+from sweep.config.metrics import METRICS, find_unit, format_count, format_points, format_share
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.trial import key_label
 from sweep.records.messages import INFEASIBLE
@@ -164,12 +164,6 @@ def define_terms(answer: Answer) -> str:
         f"Tolerance: {', '.join(parts)}. Settled: {format_probability(answer.confidence)} or more. Useful accuracy: at "
         f"most {format_points(ACCURACY_MARGIN)} below the best."
     )
-
-
-def format_points(share: float) -> str:
-    """0.005 as "0.5 points"."""
-    shown = f"{100 * share:.2g}"
-    return f"{shown} {'point' if shown == '1' else 'points'}"
 
 
 # The batch size.
@@ -387,12 +381,12 @@ def list_reservations(evidence: Evidence) -> list[Cell]:
     at its end, "" without one."""
     data = evidence.frames.data
     about_data = [f"Data: {note}." for note in list_notes(data)] if data else []
-    sentences = [*_list_serious(evidence), *about_data, *evidence.answer.notes, *_list_others(evidence)]
+    sentences = [*_list_doubts(evidence), *about_data, *evidence.answer.notes]
     matches = [(sentence, _COMMAND.search(sentence)) for sentence in sentences]
     return [(text[: match.start()].rstrip(), match[0]) if match else (text, "") for text, match in matches]
 
 
-def _list_serious(evidence: Evidence) -> Iterator[str]:
+def _list_doubts(evidence: Evidence) -> Iterator[str]:
     crashed = evidence.trials[(evidence.trials["outcome"] == "crashed").to_numpy(dtype=bool)]
     if len(crashed):
         errors = [str(line) for line in read_text(crashed, "error") if line]
@@ -409,9 +403,6 @@ def _list_serious(evidence: Evidence) -> Iterator[str]:
         share = f"{100 * sum(infeasible.values()) / num_ended:.0f} %"
         text = f"{share} of the trials gave no result ({parts}): narrow the search space to avoid this."
         yield evidence.answer.no_complete_trial or text
-
-
-def _list_others(evidence: Evidence) -> Iterator[str]:
     done = len(evidence.search) or evidence.num_confirmed
     if done < _FEW_TRIALS and not evidence.answer.no_complete_trial:
         completed = format_count(done, "search trial" if len(evidence.search) else "configuration")

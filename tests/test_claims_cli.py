@@ -82,22 +82,6 @@ def test_the_price_of_a_plan_is_the_forecast_of_its_run(
     assert re.search(r"52 trainings; about .* \(90 % interval .* to .*\) by the probes under", capsys.readouterr().out)
 
 
-def test_printed_commands_repeat_root_and_plugin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("my plugin.py").touch()
-    arguments = ["claims", "warmup_needed", "--plan", "--root", "my runs", "--plugin", "my plugin.py"]
-    assert run_app([*arguments, "--out", "a b.toml"]) == 0
-    shown = capsys.readouterr().out
-    run = "sweep run 'a b.toml' --root 'my runs' --plugin 'my plugin.py'"
-    assert f"run it with: {run}\nthen: sweep claims claim_warmup_needed --root 'my runs'\n" in shown
-    assert f"`{run} --dry-run`" in shown
-    assert run_app([*arguments, "--json"]) == 0
-    command = json.loads(capsys.readouterr().out)["command"]
-    assert command == "sweep run claim_warmup_needed.toml --root 'my runs' --plugin 'my plugin.py'"
-
-
 @pytest.mark.parametrize(("arguments", "message"), [
     (["warmup", "--plan"], "unknown claim 'warmup'"),
     (["--plan"], "the name of a claim is required; `sweep claims` lists all of them"),

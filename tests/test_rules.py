@@ -18,7 +18,6 @@ from benchmarks.rules import (
     rank_rules,
     scale_recipe,
 )
-from sweep.config.errors import InputError
 from sweep.config.trial import TrialConfig, build_config
 from sweep.records.loading import load_frames
 
@@ -83,17 +82,6 @@ def test_the_rule_of_the_truth_is_the_best_and_regrets_are_those_of_the_truth() 
     # weight decay has no effect: these are not told apart
     level = [rule for rule in ranking.rules if rule.standing == "not told apart"]
     assert {(each.lr, each.betas) for rule in level for each in rule.combinations} == {("sqrt", "half_life")}
-
-
-def test_trainings_without_a_rule_count_for_every_rule_that_gives_their_recipe() -> None:
-    ranking = rank_rules((build_setting(train(list_rates(), follow_sqrt, 0.001)),))
-    assert [rule.combinations for rule in ranking.rules] == [(Combination(),)]
-    assert len(ranking.untrained) == 59
-    alone = [row for row in train(list_rates(), follow_sqrt, 0.001) if row[0].global_batch_size == REFERENCE]
-    with pytest.raises(InputError, match="no rule was trained with two seeds"):  # and no warning
-        rank_rules((build_setting(alone),))
-    with pytest.raises(InputError, match="no training has the reference batch 64"):
-        rank_rules((build_setting(alone),), 64)
 
 
 def test_the_recorded_experiment_ranks_as_its_page_says() -> None:

@@ -180,20 +180,15 @@ def _note_flags(done: pd.DataFrame, check: str) -> list[str]:
     if not flags:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
-    notes = []
     sources = Counter(read_text(done, "time_source")[np.isfinite(read_numbers(done, SECONDS))].tolist())
-    if sources[""]:
-        notes.append(
-            f"The times of {format_count(sources[''], 'trial')} are not reliable, and nothing stands for them: they "
-            "count only where no trial of equal cost has another time, and then with their uncertainty. Accuracy and "
-            "memory are not affected."
-        )
-    for source, words in SOURCE_NAMES.items():
-        if sources[source]:
-            notes.append(
-                f"The measured times of {format_count(sources[source], 'trial')} are not reliable: those of {words} "
-                "stand for them. Accuracy and memory are not affected."
-            )
+    instead = {source: f"those of {words} stand for them" for source, words in SOURCE_NAMES.items()}
+    instead[""] = "they count only where no trial of equal cost has another time, and then with their uncertainty"
+    notes = [
+        f"The measured times of {format_count(sources[source], 'trial')} are not reliable: {words}. Accuracy and "
+        "memory are not affected."
+        for source, words in instead.items()
+        if sources[source]
+    ]
     parts = ", ".join(f"{name_flags(name)} ({count})" for name, count in sorted(counts.items()))
     return [
         *notes,

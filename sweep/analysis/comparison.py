@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable import USUAL_OBJECTIVES, find_common_data
+from sweep.analysis.comparable import USUAL_OBJECTIVES, find_common_data, find_study_name
 from sweep.analysis.costs import MEASURED, UNDISTURBED, apply_times
 from sweep.analysis.statistics import (
     CONFIDENCE,
@@ -165,8 +165,8 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
     settings = tuple(key for key in config_keys() if key in keys)
     front_a, front_b = _find_fronts(sides)
     return Comparison(
-        study_a=_name(a),
-        study_b=_name(b),
+        study_a=find_study_name(a),
+        study_b=find_study_name(b),
         aligned=tuple(_list_aligned(sides, pairs, differences, settings)),
         overall=dict(zip(overall, give_verdicts(list(overall.values()), list(overall)), strict=True)),
         pace=pace,
@@ -175,7 +175,7 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
         front_b=front_b,
         changed=_find_changes(a, b),
         settings=settings,
-        commands=tuple(frames.find_commands(_name(frames)).run_again() for frames in (a, b)),
+        commands=tuple(frames.find_commands(find_study_name(frames)).run_again() for frames in (a, b)),
     )
 
 
@@ -188,16 +188,10 @@ def _require_equal_data(a: Frames, b: Frames) -> None:
         is_other = all(names) and names[0].isdisjoint(names[1])
     if is_other:
         read = (
-            f"{_name(frames)} read {', '.join([*sorted(own), *([each.describe()] if each else [])])}"
+            f"{find_study_name(frames)} read {', '.join([*sorted(own), *([each.describe()] if each else [])])}"
             for frames, own, each in zip((a, b), names, data, strict=True)
         )
         raise InputError(f"Results on different data are never compared: {'; '.join(read)}.")
-
-
-def _name(frames: Frames) -> str:
-    # records of another program have no study
-    names = sorted(set(frames.studies["study"]) or set(read_text(frames.trials, "study").tolist()))
-    return str(names[0]) if len(names) == 1 else f"{len(names)} studies"
 
 
 # --- equal configurations

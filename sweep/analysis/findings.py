@@ -2,6 +2,7 @@
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,7 +27,9 @@ from sweep.analysis.statistics import (
     most_common,
     read_text,
 )
+from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
+from sweep.config.study_file import build_study
 from sweep.config.trial import Scalar, build_config, default_settings, replace_keys
 from sweep.records.frames import Frames
 
@@ -203,10 +206,16 @@ def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | 
         InputError: a key of ``changes`` is one that the study varies.
     """
     changes = dict(changes or {})
-    design, repetitions = claim.design, count_planned(claim)
-    space = design.list_space(repetitions)
-    if varied := sorted(changes.keys() & space.keys()):
+    if varied := sorted(changes.keys() & claim.design.list_space(count_planned(claim)).keys()):
         raise InputError(f"--set {varied[0]}: the study of {claim.name} varies it; leave it out.")
+    spec = build_study(tomllib.loads(_write(claim, data, {})), f"the study of {claim.name}")
+    # what the design itself does, and not what is changed
+    deliberate = list(dict.fromkeys(item.key for item in find_pitfalls(spec) if item.key not in changes))
+    return _write(claim, data, changes, deliberate)
+
+
+def _write(claim: Claim, data: str, changes: Mapping[str, Any], deliberate: Sequence[str] = ()) -> str:
+    design, repetitions = claim.design, count_planned(claim)
     base = replace_keys({"data.name": data, **_BASE, **(_DIGITS if data == "digits" else {})}, {**design.base})
     repeated = "seeds" if design.repeated == SEED else f"values of {design.repeated}"
     weights = ["# a file of weights of this model that was trained on other images: sweep train --save FILE"]
@@ -216,13 +225,17 @@ def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | 
         f"trials = {design.count_trainings(repetitions)}  # {repetitions} {repeated}, with which the claim is settled",
         'sampler = "grid"',
         "confirm = { max_configurations = 0, seeds = 0 }",
+        *([f"deliberate = {json.dumps(deliberate)}  # by design, so that no advice is due"] if deliberate else []),
         "",
         "[base]",
         *(weights * ("model.weights" in base)),
-        *(f"{key} = {json.dumps(value)}" for key, value in replace_keys(base, changes).items()),
+        *(f"{key} = {json.dumps(value)}" for key, value in replace_keys(base, dict(changes)).items()),
         "",
         "[space]",
-        *(f"{json.dumps(key)} = {{ choice = {json.dumps(values)} }}" for key, values in space.items()),
+        *(
+            f"{json.dumps(key)} = {{ choice = {json.dumps(values)} }}"
+            for key, values in design.list_space(repetitions).items()
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -22,7 +22,7 @@ from sweep.analysis.tuned_batches import (
     fix_batch,
     list_models,
 )
-from sweep.config.metrics import format_count, format_share
+from sweep.config.metrics import format_count, format_points, format_share
 
 _FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
 _MOST_TRAININGS = 1000  # more than a study of this kind would train
@@ -268,8 +268,7 @@ def _add_remarks(candidates: Candidates, thin: Mapping[int, int]) -> str:
 
 
 def _points(accuracy: float) -> str:
-    shown = f"{100 * accuracy:g}"
-    return f"{shown} {'point' if shown == '1' else 'points'} of accuracy"
+    return f"{format_points(accuracy)} of accuracy"
 
 
 def _list(draws: BatchDraws, mask: Mask) -> str:

@@ -30,12 +30,12 @@ import numpy as np
 import torch
 
 from benchmarks.answer_table import CONFIRM_SHARE, AnswerTable, price_naive, price_oracle, read_answer_table
-from benchmarks.harness import digest_files, keep, save
+from benchmarks.harness import NUM_RESAMPLES, digest_files, keep, save
 from benchmarks.search import OUR_ARM, Order, Searched, list_arms, list_folders
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import BATCH_SIZE, choose_for, select_candidates
 from sweep.analysis.comparable import select_comparable
-from sweep.analysis.statistics import CONFIDENCE, NUM_RESAMPLES, Values
+from sweep.analysis.statistics import CONFIDENCE, Values
 from sweep.config.study import StudySpec
 from sweep.records.records import TrialRecord
 from sweep.search.seeds import rank_confirmations

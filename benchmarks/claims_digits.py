@@ -14,9 +14,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Collection, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +39,6 @@ from sweep.search.session import Options, run_study
 from sweep.training.processes import load_plugin
 
 _NAMES = [claim.name for claim in CLAIMS]
-_AT_ONCE = 2  # studies of accuracy
 _PRETRAINING = {"data.name": EARLIER, "budget.epochs": 20}
 # What is in a grid because its keys vary together, and in no comparison of the claim.
 _NOT_COMPARED: dict[str, tuple[dict[str, Scalar], ...]] = {
@@ -102,12 +99,12 @@ def order_points(claim: Claim) -> list[dict[str, Scalar]]:
     is cut short has pairs to compare. The repetitions are in van der Corput's order, in which the first ones are spread
     over all of them."""
     space = claim.design.list_space(count_planned(claim))
-    repeated = space.pop(claim.design.repeated.key)
+    repeated = space.pop(claim.design.repeated)
     places = sorted(range(len(repeated)), key=lambda place: f"{place:016b}"[::-1])
     combinations = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     unused = [each.items() for each in _NOT_COMPARED.get(claim.name, ())]
     combinations = [point for point in combinations if not any(each <= point.items() for each in unused)]
-    return [{**point, claim.design.repeated.key: repeated[place]} for place in places for point in combinations]
+    return [{**point, claim.design.repeated: repeated[place]} for place in places for point in combinations]
 
 
 def _train_weights(weights: Path) -> None:
@@ -121,35 +118,19 @@ def _train_weights(weights: Path) -> None:
 
 
 def run_studies(studies: Sequence[ClaimStudy], root: Path, seconds: float) -> None:
-    """Runs what is left of the studies: those of accuracy two at a time, then each that measures time or memory alone.
-    Each may take an equal share of the time that is left when it begins; what it leaves is for those after it."""
-    studies = [study for study in studies if not is_finished(study, root)]
-    timed = [study for study in studies if study.is_timed]
-    others = [study for study in studies if not study.is_timed]
-    end, left = time.monotonic() + seconds, len(others) / _AT_ONCE + len(timed)
-    with ProcessPoolExecutor(_AT_ONCE, mp_context=get_context("spawn")) as pool:
-
-        def run(study: ClaimStudy) -> None:
-            nonlocal left  # a study beside another counts as half of one
-            limit = max(end - time.monotonic(), 1.0) / max(left, 1.0)
-            left -= 1.0 if study.is_timed else 1 / _AT_ONCE
-            print(f"{study.spec.name}: {study.spec.trials} trainings, at most {limit:.0f} s", file=sys.stderr)
-            pool.submit(_run_planned, study, root, limit).result()
-
-        for group, at_once in ((others, _AT_ONCE), (timed, 1)):
-            with ThreadPoolExecutor(at_once) as threads:
-                list(threads.map(run, group))
-
-
-def _run_planned(study: ClaimStudy, root: Path, seconds: float) -> None:
-    """Runs or resumes the study; ends after so many ``seconds``. Trainings of other studies are reused, but where time
-    or memory is measured, because they did not run alone."""
+    """Runs or resumes what is left of the studies, one after another. Each may take an equal share of the time that is
+    left when it begins; what it leaves is for those after it. Trainings of other studies are reused, but where time or
+    memory is measured."""
     load_plugin(PLUGIN)  # whose names the configurations have
-    options = Options(
-        root=root, reuse=not study.is_timed, plugin=study.plugin, timeout_seconds=seconds,
-        executor=ExecutorSettings(device="cpu"),
-    )  # fmt: skip
-    run_study(study.spec, options)
+    end, left = time.monotonic() + seconds, [study for study in studies if not is_finished(study, root)]
+    for place, study in enumerate(left):
+        limit = max(end - time.monotonic(), 1.0) / (len(left) - place)
+        print(f"{study.spec.name}: {study.spec.trials} trainings, at most {limit:.0f} s", file=sys.stderr)
+        options = Options(
+            root=root, reuse=not study.is_timed, plugin=study.plugin, timeout_seconds=limit,
+            executor=ExecutorSettings(device="cpu"),
+        )  # fmt: skip
+        run_study(study.spec, options)
 
 
 def is_finished(study: ClaimStudy, root: Path) -> bool:

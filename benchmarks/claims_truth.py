@@ -73,8 +73,6 @@ def make_records(claim: Claim, effect: float, rng: np.random.Generator) -> MadeR
     memory = measured["peak_memory_bytes"] * np.exp(MEMORY_SPREAD * rng.standard_normal(n))
     accuracies = np.clip(measured["val_accuracy"] + ACCURACY_SPREAD * rng.standard_normal(n), 0.0, 1.0)
     measured |= {"val_accuracy": accuracies, "train_seconds": seconds, "images_per_second": rates}
-    if "wait_share" in measured:
-        measured["data_wait_seconds"] = measured.pop("wait_share") * seconds
     trials = trials.assign(**(measured | {"peak_memory_bytes": memory}))
     if evaluations is None:
         losses = rng.lognormal(-2.0, 0.5, n)
@@ -133,32 +131,20 @@ def _sloped(key: str = "", value: str = "") -> Truth:
     return truth
 
 
-def _powered(read: Callable[[pd.DataFrame], Any]) -> Truth:
-    # the best value grows with the batch by the power
-    def truth(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
-        values, batches = read(trials), trials["global_batch_size"].to_numpy()
-        middle = np.exp(np.log(values).mean() + rng.uniform(-0.3, 0.3))
-        return {"val_accuracy": _BEST - _lose(values, middle * (batches / 64) ** effect)}
-
-    return truth
+def _powered(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+    # the best rate grows with the batch by the power
+    rates, batches = _column(trials, "optimizer.lr"), trials["global_batch_size"].to_numpy()
+    middle = np.exp(np.log(rates).mean() + rng.uniform(-0.3, 0.3))
+    return {"val_accuracy": _BEST - _lose(rates, middle * (batches / 64) ** effect)}
 
 
 def _ratio(key: str, value: object, metric: str, usual: float) -> Truth:
     return lambda trials, effect, _rng: {metric: usual * np.where(_column(trials, key) == value, effect, 1.0)}
 
 
-def _warmup_gain(trials: pd.DataFrame, effect: float, _rng: np.random.Generator) -> Row:
-    doublings = np.log2(_column(trials, "optimizer.lr") / 0.16)
-    return {"val_accuracy": 0.9 + effect * doublings * (_column(trials, "schedule.warmup") > 0)}
-
-
 def _saved_memory(trials: pd.DataFrame, effect: float, _rng: np.random.Generator) -> Row:
     counts = np.ceil(trials["global_batch_size"] / _column(trials, "batch.micro")).to_numpy()
     return {"peak_memory_bytes": _BYTES * (1 - effect * (1 - 1 / counts))}
-
-
-def _by_size(size: int) -> Truth:
-    return lambda trials, effect, _rng: {"rate_factor": np.where(_column(trials, "batch.micro") >= size, effect, 1.0)}
 
 
 def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
@@ -179,12 +165,8 @@ def _noise_scale(trials: pd.DataFrame, effect: float, rng: np.random.Generator) 
 
 
 TRUTHS: Mapping[str, Truth] = {
-    "lr_rule_linear": _powered(lambda trials: _column(trials, "optimizer.lr")),
-    "lr_rule_sqrt": _powered(lambda trials: _column(trials, "optimizer.lr")),
-    "warmup_needed": _paired("schedule.warmup", 0.1), "warmup_tolerates_rates": _warmup_gain,
-    "weight_decay_sqrt": _powered(lambda trials: _column(trials, "optimizer.weight_decay")),
-    "weight_decay_timescale": _powered(lambda trials: _column(trials, "optimizer.weight_decay")),
-    "beta2_half_life": _powered(lambda trials: 1 - _column(trials, "optimizer.beta2")),
+    "lr_rule_linear": _powered, "lr_rule_sqrt": _powered,
+    "warmup_needed": _paired("schedule.warmup", 0.1),
     "large_batch_equal_epochs": _sloped(), "large_batch_equal_steps": _sloped(),
     "small_batches_best": _tuned("batch.micro", 16, 32), "vit_less_sensitive": _sloped("model.name", "vit_micro"),
     "muon_less_sensitive": _sloped("optimizer.name", "muon"), "layerwise_needed": _tuned("optimizer.name", "lars"),
@@ -193,20 +175,20 @@ TRUTHS: Mapping[str, Truth] = {
     "fine_tune_small_batches": _tuned("batch.micro", 32), "small_batch_norm": _paired("model.norm", "group"),
     "accumulation_time": _ratio("batch.micro", 32, "train_seconds", _SECONDS), "accumulation_memory": _saved_memory,
     "accumulation_batch_norm": _paired("batch.micro", 32), "accumulation_diverges": _paired("batch.micro", 16),
-    "accumulation_wasteful": _tuned("batch.accumulation", 1), "ema_per_step": _paired("batch.micro", 32),
+    "accumulation_wasteful": _tuned("batch.accumulation", 1),
     "batch_instead_of_decay": _paired("batch.schedule", "stepwise"),
     "batch_warmup": _paired("batch.schedule", "exponential"), "linear_decay_best": _paired("schedule.name", "linear"),
     "ema_follows_batch": _paired("rules.ema", "power"),
     "memory_linear": lambda trials, effect, _rng: {
         "peak_memory_bytes": _BYTES * (0.1 + (_column(trials, "batch.micro") / 128) ** effect)
     },
-    "larger_is_faster": _by_size(256),
+    "larger_is_faster": lambda trials, effect, _rng: {
+        "rate_factor": np.where(_column(trials, "batch.micro") >= 256, effect, 1.0)
+    },
     "mixed_precision_time": _ratio("precision.dtype", "bf16", "train_seconds", _SECONDS),
     "mixed_precision_memory": _ratio("precision.dtype", "bf16", "peak_memory_bytes", _BYTES),
     "checkpointing_time": _ratio("precision.checkpointing", True, "train_seconds", _SECONDS),
     "checkpointing_memory": _ratio("precision.checkpointing", True, "peak_memory_bytes", _BYTES),
-    "memory_80_percent": _by_size(410),
-    "loader_bottleneck": lambda trials, effect, rng: {"wait_share": effect + 0.05 * rng.standard_normal(len(trials))},
     "three_regimes": _regimes,
     "noise_scale_temperature": _noise_scale,
     "large_batches_sharp": lambda trials, effect, rng: {

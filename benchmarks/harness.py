@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from scipy.stats import beta
 
-from sweep.analysis.statistics import Interval, median_interval
+from sweep.analysis.statistics import CONFIDENCE, Interval
 from sweep.config.errors import InputError
 from sweep.measurement.device import describe_environment
 from sweep.records.inputs import environment_digest
@@ -25,9 +26,22 @@ RESULTS = Path(__file__).parent / "results"
 TABLES = Path(__file__).parent / "tables"
 CPU = torch.device("cpu")
 NUM_PAIRS = 7
+NUM_RESAMPLES = 2000
 MIN_PAIRS = 5  # of a result that is kept
 _BUSY_LOAD = 0.5  # running processes beside ours from which a timing is not to be trusted
 _REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def median_interval(values: Sequence[float], num_resamples: int = NUM_RESAMPLES) -> Interval:
+    """Median of the ``values`` and its percentile bootstrap interval (Efron, 1979), for many repeats of one
+    measurement: of 3 values it covers the truth in about 75 % of the cases, not 95 %."""
+    known, n = np.asarray(values, dtype=np.float64), len(values)
+    if n < 2:
+        return Interval(float(known[0]) if n else np.nan, np.nan, np.nan, n)
+    draws = np.random.default_rng(0).integers(0, n, size=(num_resamples, n))
+    medians = np.median(known[draws], axis=1)
+    low, high = np.quantile(medians, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Interval(float(np.median(known)), float(low), float(high), n)
 
 
 class ArmsDifferError(RuntimeError):

@@ -1,13 +1,13 @@
-"""Every sentence of the page, the command line, notebooks and the LaTeX table: the answer and its uses, batch sizes,
-the first screen, what to be careful about, and the method."""
+"""Every sentence of the page, the command line and notebooks: the answer and its uses, batch sizes, the first screen,
+what to be careful about, and the method."""
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reports.evidence import Evidence, keep_finite
+from reports.evidence import Evidence
 from reports.labels import (
     OUTCOME_NAMES,
     describe_price,
@@ -33,21 +33,12 @@ from sweep.analysis.answer import (
     TunedModel,
 )
 from sweep.analysis.candidates import ACCURACY_MARGIN
-from sweep.analysis.shortfalls import explain_confirmation
 from sweep.analysis.statements import describe_learning_rate, describe_use
-from sweep.analysis.statistics import Interval, read_numbers, read_text
-from sweep.config.metrics import METRICS, find_unit, format_count, format_share
+from sweep.analysis.statistics import Interval, read_text
+from sweep.config.metrics import METRICS, find_unit, format_count, format_points, format_share
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.trial import key_label
 from sweep.records.messages import INFEASIBLE
-from sweep.records.quality import (
-    MAX_TIME_ERROR,
-    MAX_WAIT_SLOWDOWN,
-    PACKED,
-    SLOWED_BY_OTHERS,
-    UNCERTAIN_TIME,
-    find_time_doubts,
-)
 
 Cell = tuple[str, str]  # a value, and a note that is set smaller
 
@@ -175,12 +166,6 @@ def define_terms(answer: Answer) -> str:
     )
 
 
-def format_points(share: float) -> str:
-    """0.005 as "0.5 points"."""
-    shown = f"{100 * share:.2g}"
-    return f"{shown} {'point' if shown == '1' else 'points'}"
-
-
 # The batch size.
 
 CURVE_HEADS = (
@@ -293,92 +278,19 @@ def _describe_model(model: TunedModel) -> str:
     return f"{model.model}: steps, samples and time to the target are those to {target} validation accuracy; {rate}."
 
 
-# The answer as a LaTeX table.
-
-_ESCAPES = str.maketrans(
-    {
-        "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
-        "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-        "|": r"\textbar{}", '"': "''", "–": "--", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$",
-        "≥": r"$\geq$", "·": r"\textperiodcentered{}", "−": "$-$", "\u00a0": "~", "[": "{[}", "]": "{]}",
-    }
-)  # fmt: skip
-
-
-def escape_latex(text: str) -> str:
-    """``text`` in one line, printed by LaTeX as it is; a "?" in position of control characters."""
-    shown = "".join(each if each.isprintable() or each == "\u00a0" else "?" for each in " ".join(text.split()))
-    return shown.translate(_ESCAPES)
-
-
-def write_latex_table(answer: BatchAnswer, study: str, images: str) -> Iterator[str]:
-    """The lines of a ``table`` environment that requires the package booktabs: a row for each tuned batch size, the
-    recommended one in bold. ``images`` is the sentence about the validation images and what intervals cover."""
-    texts = describe_batch_answer(answer)
-    statement, certainty = texts.statements[0]
-    columns = [position for position, _ in enumerate(CURVE_HEADS) if any(_shown(row[position]) for row in texts.rows)]
-    yield r"% requires \usepackage{booktabs}"
-    yield r"\begin{table}"
-    yield r"\centering"
-    certain = f" Certainty: {certainty}." if certainty else ""
-    counted = format_count(len(texts.rows), "tuned batch size")
-    kinds = "with 95 % intervals; without loss: against the best batch size of the model"
-    caption = f"{statement}{certain} Study {study}: {counted}, {kinds}. {images}"
-    yield rf"\caption{{{escape_latex(caption)}}}"
-    yield rf"\label{{tab:{_make_label(study)}}}"
-    yield rf"\begin{{tabular}}{{{''.join('l' if position == 0 else 'r' for position in columns)}}}"
-    yield r"\toprule"
-    yield _join_cells(escape_latex(CURVE_HEADS[position]) for position in columns)
-    yield r"\midrule"
-    for point, row in zip(answer.curve, texts.rows, strict=True):
-        is_named = (point.model, point.batch) == (answer.model, answer.named.global_batch_size)
-        cells = (escape_latex(_cell(position, row[position])) for position in columns)
-        yield _join_cells(rf"\textbf{{{cell}}}" if is_named else cell for cell in cells)
-    yield r"\bottomrule"
-    yield r"\end{tabular}"
-    yield r"\end{table}"
-
-
-def _cell(position: int, cell: tuple[str, str]) -> str:
-    # the notes of batch size and learning rate are numbers of trials, which only the records explain
-    value, note = cell
-    if CURVE_HEADS[position] in ("Effective batch size", "Learning rate"):
-        return value
-    return f"{value} ({note})" if value and note else value or note
-
-
-def _shown(cell: tuple[str, str]) -> bool:
-    return any(part not in ("", "–") for part in cell)
-
-
-def _make_label(study: str) -> str:
-    return "".join(each if each.isascii() and each.isalnum() else "-" for each in study)
-
-
-def _join_cells(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
 # The first screen.
 
 _LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")
-_DOUBTS = {
-    UNCERTAIN_TIME: f"the mean step time is known to no better than ±{format_share(MAX_TIME_ERROR)}",
-    SLOWED_BY_OTHERS: f"other programs slowed the training by over {format_share(MAX_WAIT_SLOWDOWN)}",
-    PACKED: "trials shared the device",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Chip:
-    """One metric of the recommended configuration: ``value`` with its ``interval``, how ``sure`` it is, and a
-    ``doubt`` about it in words, "" without one."""
+    """One metric of the recommended configuration: ``value`` with its ``interval``, and how ``sure`` it is."""
 
     label: str
     value: str
     interval: str
     sure: str
-    doubt: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -435,9 +347,7 @@ def _make_chips(evidence: Evidence, batch: BatchAnswer) -> Iterator[_Chip]:
         which = "with fresh seeds" if n == num_seeds else "of equal cost" if n > num_seeds else "with a reliable value"
         count = f"{'95 % interval, ' if interval else ''}n = {format_count(n, 'training')} {which}"
         grounds = _list_grounds(answer, batch) if name == "val_accuracy" else []
-        doubt = _describe_doubt(evidence, named) if name == "train_seconds" else ""
-        sure = "; ".join([count, *grounds])
-        yield _Chip(label=metric_label(name), value=shown, interval=interval, sure=sure, doubt=doubt)
+        yield _Chip(label=metric_label(name), value=shown, interval=interval, sure="; ".join([count, *grounds]))
     if named.price is not None and answer.price_per_hour is not None:
         price, per_hour = named.price, format_price(answer.price_per_hour, named.price.currency)
         yield _Chip(
@@ -459,20 +369,6 @@ def _list_grounds(answer: Answer, batch: BatchAnswer) -> Iterator[str]:
         yield f"one validation image is {format_points(answer.validation.accuracy_per_image)}"
 
 
-def _describe_doubt(evidence: Evidence, named: Recommendation) -> str:
-    """Why some times of the recommended configuration are not used; "" where all are."""
-    trials = evidence.trials
-    family = trials.loc[trials["number"] == named.number, "family"].to_numpy()[0]
-    complete = trials[(trials["family"] == family) & (trials["outcome"] == "complete")]
-    doubtful = complete[read_text(complete, "time_source") == ""]
-    if doubtful.empty:
-        return ""
-    doubts = [find_time_doubts(str(text).split(",")) for text in read_text(doubtful, "quality_flags")]
-    reasons = ", ".join(dict.fromkeys(_DOUBTS.get(flag, flag) for flags in doubts for flag in sorted(flags)))
-    trainings = format_count(len(complete), "training")
-    return f"Doubtful: the times of {len(doubtful)} of {trainings} are unreliable ({reasons})."
-
-
 # What to be careful about.
 
 _FEW_TRIALS = 10
@@ -485,25 +381,12 @@ def list_reservations(evidence: Evidence) -> list[Cell]:
     at its end, "" without one."""
     data = evidence.frames.data
     about_data = [f"Data: {note}." for note in list_notes(data)] if data else []
-    sentences = [*_list_serious(evidence), *about_data, *evidence.answer.notes, *_list_others(evidence)]
+    sentences = [*_list_doubts(evidence), *about_data, *evidence.answer.notes]
     matches = [(sentence, _COMMAND.search(sentence)) for sentence in sentences]
     return [(text[: match.start()].rstrip(), match[0]) if match else (text, "") for text, match in matches]
 
 
-def _list_serious(evidence: Evidence) -> Iterator[str]:
-    counts, frame = evidence.count_outcomes(), evidence.configurations
-    if len(frame) and not evidence.num_confirmed:
-        text = "Nothing is confirmed: every value is from one seed, and the best of many noisy trials looks too good."
-        remedy = "Finish the study or raise confirm.share: then it trains its best configurations again."
-        if evidence.frames.source is not None:
-            remedy = "No configuration has runs with several seeds that can be told apart."
-        yield text if explain_confirmation(evidence.frames) else f"{text} {remedy}"
-    devices = sorted(set(read_text(evidence.trials, "device")) - {""})
-    if len(devices) > 1:
-        yield (
-            f"Trials ran on different devices ({'; '.join(devices[:5])}), whose times and memory are not comparable: "
-            "the recommendations use the most common device only."
-        )
+def _list_doubts(evidence: Evidence) -> Iterator[str]:
     crashed = evidence.trials[(evidence.trials["outcome"] == "crashed").to_numpy(dtype=bool)]
     if len(crashed):
         errors = [str(line) for line in read_text(crashed, "error") if line]
@@ -512,6 +395,7 @@ def _list_serious(evidence: Evidence) -> Iterator[str]:
             f"{format_count(len(crashed), 'trial')} crashed. A crash says nothing about the configuration: repair the "
             f"cause and run the study again.{last}"
         )
+    counts = evidence.count_outcomes()
     infeasible = {name: count for name, count in counts.items() if name in INFEASIBLE}
     num_ended = len(evidence.trials) - counts.get("", 0)
     if num_ended and sum(infeasible.values()) >= _MUCH * num_ended:
@@ -519,26 +403,6 @@ def _list_serious(evidence: Evidence) -> Iterator[str]:
         share = f"{100 * sum(infeasible.values()) / num_ended:.0f} %"
         text = f"{share} of the trials gave no result ({parts}): narrow the search space to avoid this."
         yield evidence.answer.no_complete_trial or text
-    failed = frame[frame["num_failed_seeds"].to_numpy() > 0]
-    if len(failed):
-        numbers = ", ".join(str(number) for number in failed["number"].head(5))
-        yield (
-            f"Some fresh seeds of {format_count(len(failed), 'configuration')} (of trial {numbers}) did not complete: "
-            "the estimates rest on the others. The table of trials has the outcomes."
-        )
-
-
-def _list_others(evidence: Evidence) -> Iterator[str]:
-    frame, num_open = evidence.configurations, evidence.count_outcomes().get("", 0)
-    alone = int((frame["on_search_front"].to_numpy(dtype=bool) & ~frame["confirmed"].to_numpy(dtype=bool)).sum())
-    if evidence.num_confirmed and alone:
-        has = f"{format_count(alone, 'configuration')} on the front of the search {'has' if alone == 1 else 'have'}"
-        yield f"{has} only one seed: the measured values may be optimistic until fresh seeds confirm them."
-    if num_open:
-        yield (
-            f"{format_count(num_open, 'trial')} had no result when this page was written, because they were running "
-            "or interrupted. Run the study again to continue them, then write the page again."
-        )
     done = len(evidence.search) or evidence.num_confirmed
     if done < _FEW_TRIALS and not evidence.answer.no_complete_trial:
         completed = format_count(done, "search trial" if len(evidence.search) else "configuration")
@@ -548,9 +412,4 @@ def _list_others(evidence: Evidence) -> Iterator[str]:
         yield (
             f"Trials ran in {len(environments)} environments. Other versions or settings can change times and "
             "accuracies: compare them in the table at the end."
-        )
-    if len(frame) and not len(keep_finite(read_numbers(frame, "test_accuracy"))):
-        yield (
-            "The test split was not used. All accuracies are of the validation split, which also selected the front. "
-            "Confirming trials measure the test accuracy."
         )

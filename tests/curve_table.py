@@ -1,5 +1,6 @@
 """A table of learning curves that follow simple laws with noise: what a search meets, and what is true of it."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -51,17 +52,9 @@ class CurveTable:
     points: list[dict[str, object]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for model in ("resnet8", "vit_micro"):
-            for micro in MICRO:
-                for accumulation in (1, 4):
-                    for rate in RATES:
-                        for decay in DECAYS:
-                            self.points.append(
-                                {
-                                    "model.name": model, "batch.micro": micro, "batch.accumulation": accumulation,
-                                    "optimizer.lr": rate, "optimizer.weight_decay": decay,
-                                }
-                            )  # fmt: skip
+        keys = ("model.name", "batch.micro", "batch.accumulation", "optimizer.lr", "optimizer.weight_decay")
+        for values in itertools.product(("resnet8", "vit_micro"), MICRO, (1, 4), RATES, DECAYS):
+            self.points.append(dict(zip(keys, values, strict=True)))
         rng = np.random.default_rng(self.seed)
         self._quirks = rng.normal(0.0, 0.01, len(self.points))
         self._best_log_rate = rng.uniform(-2.0, -1.0)

@@ -259,8 +259,8 @@ def test_devices_and_data_sets_are_not_mixed() -> None:
     rows = [row | {"config.data.name": "cifar10"} for row in [*SEARCH, *confirmed_rows(), other, *others]]
     answer = recommend(frames_of(make_spec(), [*rows, digits, *confirm(digits, 33, [(0.999, 1.0)] * 3)]))
     assert answer.uses["accuracy"].number == 0
-    # the data set, the device, the configuration without fresh seeds, the seeds on the other device, the short search
-    assert len(answer.notes) == 5
+    # the data set, the device, the configuration without fresh seeds, the short search
+    assert len(answer.notes) == 4
     assert "'cifar10' are compared; 4 complete trials of others are not in the estimates" in answer.notes[0]
     assert "'cpu: made' are compared; 4 complete trials of others are not in the estimates" in answer.notes[1]
 

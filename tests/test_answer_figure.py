@@ -91,15 +91,6 @@ def test_the_provenance_holds_what_is_on_record_and_names_what_is_not(evidence: 
     assert alone.provenance[4].startswith("1 search trial completed with one seed;")
 
 
-def test_doubtful_times_are_explained_in_words(evidence: Evidence) -> None:
-    frames = make_frames(40, confirm=4)
-    frames.trials["quality_flags"] = "uncertain_time,spread"
-    doubts = {chip.label: chip.doubt for chip in describe_first(gather_evidence(frames)).chips}
-    assert "the times of 4 of 4 trainings are unreliable (the mean step time is known" in doubts["Training time"]
-    assert doubts["Validation accuracy"] == ""
-    assert all(chip.doubt == "" for chip in describe_first(evidence).chips)
-
-
 def test_marks_lie_at_the_estimates_of_the_answer(figure: Figure, found: AnswerMarks) -> None:
     shown = [mark for mark in found.marks if mark.accuracy.median >= found.cut]
     expected = [(mark.seconds.median, 1 - mark.accuracy.median) for mark in shown]

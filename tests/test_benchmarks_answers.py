@@ -238,20 +238,9 @@ def test_every_claim_has_one_study_of_whole_repetitions(tmp_path: Path) -> None:
     timed = {name for study in studies if study.is_timed for name in study.claims}
     assert {"accumulation_time", "memory_linear"} <= timed
     assert not timed & {"warmup_needed", "three_regimes"}
-    (warmup,) = (study for study in studies if "warmup_tolerates_rates" in study.claims)
-    assert list(dict.fromkeys(point["seed"] for point in warmup.spec.first)) == [0, 4, 2, 1, 3]
-    assert len({(point["schedule.warmup"], point["optimizer.lr"]) for point in warmup.spec.first[:10]}) == 10
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_study_of_a_claim_runs_and_is_tested(tmp_path: Path) -> None:
-    tiny = {"budget.steps": 2, "data.subset": 64}
-    studies = claims_digits.plan_studies(["linear_decay_best"], tmp_path / "weights.safetensors", tiny, most=4)
-    claims_digits.run_studies(studies, tmp_path, 200.0)
-    assert claims_digits.is_finished(studies[0], tmp_path)
-    (row,) = claims_digits.assess_studies(studies, tmp_path)["claims"]
-    assert (row["n"], row["trainings_run"], row["trainings_planned"]) == (2, 4, 4)
+    (warmup,) = (study for study in studies if "warmup_needed" in study.claims)
+    firsts = [(point["seed"], point["schedule.warmup"]) for point in warmup.spec.first[:6]]
+    assert firsts == [(seed, warm) for seed in (0, 16, 8) for warm in (0.0, 0.1)]
 
 
 def test_the_guide_is_compared_by_pairs_of_seeds() -> None:

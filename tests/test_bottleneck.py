@@ -13,10 +13,8 @@ from records_factory import make_config, make_ending, make_spec, make_store
 from training_factory import make_config as make_training_config
 from training_factory import train_whole
 
-from sweep.analysis import shortfalls
 from sweep.cli.app import run_app
 from sweep.cli.check import Check, check_trials
-from sweep.config.trial import build_config, flatten_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.measurement.memory import MemoryUse
 from sweep.records.loading import load_frames
@@ -197,24 +195,3 @@ def test_a_check_of_a_study_speaks_json_where_nothing_was_looked_for(tmp_path: P
     found, data = json.loads(capsys.readouterr().out)["trials"]
     assert (data["name"], data["status"]) == ("data", "note")
     assert found == Check("bottleneck", "ok", "not determined in any of 1 trial", "train for longer")._asdict()
-
-
-@pytest.mark.parametrize(("bottleneck", "settings", "said"), [
-    ("data_bound", {"data.placement": "host", "data.workers": 1}, "data.workers (1 of 4 processors)"),
-    ("data_bound", {"data.placement": "host", "data.workers": 4}, "data.placement = 'device'"),
-    ("data_bound", {"data.placement": "host", "data.workers": 4}, "or raise data.prefetch (2)"),
-    ("data_bound", {"data.augment": "randaugment"}, "'randaugment'"),
-    ("launch_bound", {"batch.micro": 8, "batch.accumulation": 4}, "lower batch.accumulation (4)"),
-    ("launch_bound", {"precision.compile": False}, "precision.compile = true"),
-    ("compute_bound", {"precision.dtype": "fp32"}, "bf16"),
-    ("thrashing", {"batch.micro": 512}, "lower batch.micro (512)"),
-])  # fmt: skip
-def test_remedies_name_the_key_and_its_value_and_not_what_is_set_already(
-    bottleneck: str, settings: dict[str, Any], said: str
-) -> None:
-    values = flatten_config(build_config(settings, "test"))
-    assert said in shortfalls.suggest_remedy(bottleneck, values, 4)
-    assert bottleneck in shortfalls.BOTTLENECK_MEANINGS
-    values |= {"precision.compile": True, "precision.channels_last": True}
-    assert "precision.compile = true" not in shortfalls.suggest_remedy(bottleneck, values, 4)
-    assert "channels_last" not in shortfalls.suggest_remedy(bottleneck, values, 4)

@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from frames_factory import frames_of, make_spec
+from frames_factory import frames_of, make_frames, make_spec
 from scipy import stats
 from test_findings import row
 
 from benchmarks.claims_truth import find_effect, make_records
+from reports.labels import TOO_UNCERTAIN, describe_range
+from reports.page.tables import WIDTH, draw_claim, list_claims, make_claim_axis
+from sweep.analysis.claim_measures import expect_best
 from sweep.analysis.claim_table import CLAIMS
-from sweep.analysis.claims import Claim, expect_best
+from sweep.analysis.claims import Claim
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.findings import (
+    Finding,
     assess_claim,
     count_needed,
     count_planned,
@@ -62,8 +66,8 @@ def test_what_a_study_did_not_vary_is_not_measured_with_what_would() -> None:
         assert item.reason.startswith("not measured by this study: to test it, a study has to ")
         assert item.trainings == claim.design.count_trainings(count_planned(claim)) > 0
     assert found["warmup_needed"].reason.endswith("has to vary warm-up (schedule.warmup)")
-    assert found["ema_per_step"].reason.endswith(
-        "has to vary accumulation (batch.accumulation), and set ema decay (regularization.ema_decay)"
+    assert found["ema_follows_batch"].reason.endswith(
+        "has to vary EMA rule (rules.ema), and set ema decay (regularization.ema_decay)"
     )
     assert found["large_batches_sharp"].reason.endswith(" or sharpness (Keskar) (sharpness_keskar)")
 
@@ -126,3 +130,57 @@ def test_equal_accuracies_of_a_few_images_have_the_error_of_their_rounding() -> 
     assert finding.high == pytest.approx(stats.t.ppf(0.975, 3) * error)
     assert finding.p == pytest.approx(stats.t.sf(0.005 / error, 3))
     assert finding.verdict == "contradicted"
+
+
+# --- as a forest plot
+
+
+def make_finding(unit="ratio", effect=1.3, low=0.9, high=1.9, claimed=(1.5, 2.0), verdict="undecided", reason=""):
+    return Finding(
+        name="made", statement="A claim.", effect=effect, low=low, high=high, unit=unit, claimed=Region(*claimed), n=4,
+        verdict=verdict, settle="", published="", detail="", p=1.0, reason=reason,
+    )  # fmt: skip
+
+
+def test_a_ratio_lies_on_a_logarithmic_scale_between_the_bounds_of_the_claim():
+    found = make_finding(effect=math.sqrt(3.0))  # the middle of 1.5 and 2 by their logarithms
+    picture, axis = draw_claim(found, "text"), make_claim_axis(found)
+    left, right = picture.claimed
+    assert picture.is_open
+    assert picture.effect == pytest.approx((left + right) / 2, abs=0.02)
+    (neutral,) = (x for x, kind in picture.lines if kind == "neutral")
+    assert (left - neutral) / (right - left) == pytest.approx(math.log(1.5) / math.log(2 / 1.5), abs=0.01)
+    assert [text for _, text in picture.numbers] == ["1.5", "2", "1"]
+    assert picture.interval == (axis.locate(0.9), axis.locate(1.9))
+    assert picture.is_cut == (False, False)
+
+
+@pytest.mark.parametrize(("low", "high", "is_so"), [(0.1, 10.0, False), (0.1, 10.1, True), (0.5, math.inf, True)])
+def test_an_effect_that_is_too_uncertain_is_not_printed(low, high, is_so):
+    (each,) = list_claims([make_finding("ratio", 0.641, low, high, (0.5, 1.0))])
+    assert (each.effect == TOO_UNCERTAIN) is (each.picture.effect is None) is is_so
+    if is_so:
+        assert each.interval == ""
+        assert f"Measured: {TOO_UNCERTAIN}." in each.picture.name
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "num_arrows"), [(6.69e-05, 6_133.0, 2), (math.nan, math.nan, 2), (0.9, 900.0, 1)]
+)
+def test_an_interval_without_meaning_has_no_effect_over_the_claimed_range(low, high, num_arrows):
+    picture = draw_claim(make_finding(effect=0.641, low=low, high=high), "text")
+    assert (picture.effect, sum(picture.is_cut)) == (None, num_arrows)
+    assert picture.interval[1] == WIDTH - 2.0
+    assert 30 < picture.claimed[1] - picture.claimed[0] < WIDTH / 2
+
+
+def test_each_tested_claim_has_one_picture_with_its_numbers():
+    rows = list_claims(evaluate_claims(make_frames(60, confirm=3)))
+    assert len(rows) == len(CLAIMS)
+    tested = [each for each in rows if each.picture]
+    assert tested
+    for each in tested:
+        item, whole = each.finding, f"{each.effect} ({each.interval})" if each.interval else each.effect
+        name = f"Claimed: {describe_range(item.unit, *item.claimed)}. Measured: {whole}. {item.verdict.capitalize()}."
+        assert each.picture.name == name
+    assert all(each.finding.reason for each in rows if not each.picture)

@@ -20,8 +20,8 @@ def test_all_claims_are_listed_with_what_a_study_requires(capsys: pytest.Capture
     warmup = next(each for each in listed if each["name"] == "warmup_needed")
     assert (warmup["varies"], warmup["claimed"], warmup["matters"]) == (["schedule.warmup"], [0.005, None], 0.005)
     assert (warmup["repetitions"], warmup["trainings"]) == (26, 52)
-    assert run_app(["claims", "ema_per_step"]) == 0
-    assert capsys.readouterr().out.startswith("ema_per_step\n")
+    assert run_app(["claims", "ema_follows_batch"]) == 0
+    assert capsys.readouterr().out.startswith("ema_follows_batch\n")
 
 
 def test_the_claims_on_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,9 +35,7 @@ def test_the_claims_on_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert ("not measured", "warmup_needed") in verdicts
     plan = f"sweep claims warmup_needed --plan --set data.name=digits --root {tmp_path}"
     plan += " && sweep run claim_warmup_needed.toml"
-    assert (
-        f"    to settle it:\n      {plan} --root {tmp_path}\n    note: a copy of s.toml under a new name, with" in shown
-    )
+    assert f"    to settle it:\n      {plan} --root {tmp_path}\n" in shown
     assert run_app(["claims", "s", "--root", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["study"] == ["s"]
@@ -66,19 +64,6 @@ def test_a_plan_is_a_file_that_runs(
     assert load_study("claim_warmup_needed.toml").base["data.name"] == "cifar10"
 
 
-def test_printed_commands_repeat_root_and_plugin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("my plugin.py").touch()
-    arguments = ["claims", "warmup_needed", "--plan", "--root", "my runs", "--plugin", "my plugin.py"]
-    assert run_app(arguments) == 0
-    shown = capsys.readouterr().out
-    run = "sweep run claim_warmup_needed.toml --root 'my runs' --plugin 'my plugin.py'"
-    assert f"run it with: {run}\nthen: sweep claims claim_warmup_needed --root 'my runs'\n" in shown
-    assert f"what it takes: {run} --dry-run\n" in shown
-
-
 @pytest.mark.parametrize(("arguments", "message"), [
     (["warmup", "--plan"], "unknown claim 'warmup'"),
     (["--plan"], "the name of a claim is required; `sweep claims` lists all of them"),
@@ -96,17 +81,3 @@ def test_mistakes_are_refused(
     assert run_app(["claims", *arguments]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())
-
-
-def test_a_seed_is_in_the_space_of_a_grid_that_confirms_nothing(tmp_path: Path) -> None:
-    from sweep.config.errors import InputError
-
-    grid = 'name = "s"\nsampler = "grid"\nspace."seed" = { choice = [3, 4] }\n'
-    path = tmp_path / "s.toml"
-    path.write_text(grid + "confirm.max_configurations = 0\n", encoding="utf-8")
-    spec = load_study(path)
-    assert [spec.config({"seed": seed}).seed for seed in (3, 4)] == [3, 4]
-    assert (spec.config({}).seed, spec.config({"seed": 3}, seed=9).seed) == (0, 9)
-    path.write_text(grid, encoding="utf-8")
-    with pytest.raises(InputError, match="A grid that confirms nothing"):
-        load_study(path)

@@ -12,13 +12,7 @@ from sweep.analysis import recommend
 from sweep.analysis.answer import Recommendation
 from sweep.analysis.critical_batch import fit_regimes
 from sweep.analysis.rate_powers import fit_rate_power
-from sweep.analysis.statistics import (
-    Estimate,
-    confidence_interval,
-    pooled_spread,
-    seed_interval,
-    slope_estimate,
-)
+from sweep.analysis.statistics import Estimate, confidence_interval, pooled_spread, seed_interval, slope_estimate
 from sweep.config.study import Tolerance
 
 NUM_DRAWS = 1000

@@ -253,29 +253,6 @@ def test_a_batch_size_that_was_not_tried_is_set_by_the_keys_of_the_study(columns
     assert statement(answer, "given").text.endswith(f"--set name=made_batch_32 {keys}")
 
 
-def test_trainings_come_before_seeds_where_a_batch_size_is_not_tuned() -> None:
-    noisy = make_study({16: (0.95, 100.0), 64: (0.949, 30.0), 256: (0.92, 10.0)}, 3, noise=0.02, sizes=(1024,))
-    found = answer_of(noisy)
-    assert statement(found, "equally_good").missing == "sweep run made.toml --trials 18"
-    texts = describe_batch_answer(found)
-    assert {texts.command, texts.other_command} >= {each.missing or "" for each in found.statements} - {""}
-
-
-def test_nothing_is_settled_and_not_tuned_enough_at_once() -> None:
-    tuned = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
-    assert "Not tuned enough" not in statement(tuned, "equally_good").text
-    smaller = answer_of(make_study({16: (0.9, 100.0), 64: (0.95, 30.0), 256: (0.9, 10.0)}, sizes=(8,)))
-    good, largest = statement(smaller, "equally_good"), statement(smaller, "largest_without_loss")
-    assert (good.is_settled, largest.is_settled) == (False, True)
-    assert "Not tuned enough to tell: 8 with no complete training." in good.text
-    assert "Not tuned enough" not in largest.text
-    alone = answer_of(make_study({16: (0.95, 100.0), 64: (0.9, 30.0)}, 0, sizes=(32,)))
-    assert (
-        "16 is not known yet to be as good or worse. Too few fresh seeds to tell: 16."
-        in statement(alone, "equally_good").text
-    )
-
-
 def test_a_limit_is_named_in_the_statements_that_it_changes() -> None:
     study = make_study(CURVE)
     limited = recommend(study, min_accuracy=0.9)
@@ -299,14 +276,6 @@ def test_limits_that_nothing_keeps_to_are_named_and_no_training_is_proposed() ->
     assert "the most accurate one reaches 9" in use.text
     assert "99.99 % is required; the fastest one takes 10 s, the limit is 1 s." in use.text
     assert all(item.number is None and item.missing is None for item in impossible.uses.values())
-    unmeasured = make_study(CURVE)
-    unmeasured.trials["peak_memory_bytes"] = unmeasured.trials["peak_memory_bytes"] * float("nan")
-    blind = recommend(unmeasured, max_memory_bytes=2.0**30)
-    assert blind.batch_size is not None
-    assert "peak_memory_bytes is on record for none of them" in statement(blind.batch_size, "use").text
-    apart = recommend(make_study(CURVE), max_seconds=15.0, min_accuracy=0.94)
-    assert apart.batch_size is not None
-    assert "each limit can be kept, but not all at once" in statement(apart.batch_size, "use").text
 
 
 def test_the_curve_names_what_was_tuned_too_little() -> None:
@@ -340,8 +309,3 @@ def test_statements_that_are_called_settled_are_right() -> None:
             num_right += named_loss <= 0.005 and all(loss > 0.0025 for loss in faster)
     assert num_settled >= 8
     assert num_right >= num_settled - 1
-
-
-def test_an_answer_without_the_specification_has_the_usual_tolerance() -> None:
-    found = answer_of(replace(make_study(CURVE), spec=None))
-    assert statement(found, "use").batches == (64,)

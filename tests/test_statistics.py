@@ -7,11 +7,13 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from frames_factory import frames_of, make_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
+from sweep.analysis.comparable import summarize_configurations
 from sweep.analysis.costs import equal_cost_groups
 from sweep.analysis.statistics import (
     Estimate,
@@ -26,7 +28,6 @@ from sweep.analysis.statistics import (
     hypervolume,
     mean_estimate,
     median_errors,
-    median_interval,
     non_dominated,
     pooled_spread,
     reference_point,
@@ -36,20 +37,6 @@ from sweep.analysis.statistics import (
     t_quantile,
     t_upper_tail,
 )
-
-
-def test_a_bootstrapped_interval_spans_a_few_values_and_repeats_exactly():
-    assert median_interval([0.90, 0.94, 0.91, np.nan]) == (0.91, 0.90, 0.94, 3) == median_interval([0.90, 0.94, 0.91])
-    one = median_interval([3.0])
-    assert (one.median, one.n, math.isnan(one.low), math.isnan(one.high)) == (3.0, 1, True, True)
-    assert median_interval([np.nan]).n == 0
-
-
-def test_interval_covers_the_true_median():
-    generator = np.random.default_rng(1)
-    covered = [median_interval(generator.normal(size=30), num_resamples=400) for _ in range(200)]
-    share = np.mean([interval.low <= 0 <= interval.high for interval in covered])
-    assert 0.88 <= share <= 0.99
 
 
 def test_few_seeds_get_an_interval_that_is_wide_enough():
@@ -178,31 +165,10 @@ def test_front_is_the_definition(values):
     assert np.array_equal(front_rank(values) == 0, by_definition(values))
 
 
-def test_signs_turn_the_direction():
-    values = np.array([[0.9, 10.0], [0.8, 5.0], [0.7, 7.0], [0.9, 12.0]])
-    assert non_dominated(values, [-1, 1]).tolist() == [True, True, False, False]
-    assert front_rank(values, [-1, 1]).tolist() == [0, 0, 1, 1]
-
-
 def test_duplicates_stay_together_and_missing_values_never_win():
     values = np.array([[1.0, 2.0], [1.0, 2.0], [np.nan, 0.0], [0.0, -np.inf], [3.0, 3.0]])
     assert non_dominated(values).tolist() == [True, True, False, False, False]
     assert front_rank(values).tolist() == [0, 0, -1, -1, 1]
-
-
-def test_empty_and_wrong_shapes():
-    assert non_dominated(np.zeros((0, 3))).shape == (0,)
-    with pytest.raises(ValueError, match="2 objectives require 2 signs, not 3"):
-        non_dominated(np.zeros((1, 2)), [1, 1, 1])
-    with pytest.raises(ValueError, match="shape"):
-        non_dominated(np.zeros(3))
-
-
-def test_a_front_of_a_hundred_thousand_rows():
-    points = np.random.default_rng(0).normal(size=(100_000, 3))
-    sphere = points / np.linalg.norm(points, axis=1)[:, None]
-    mask = non_dominated(np.abs(sphere) * -1)  # the worst case: every row is on the front
-    assert mask.all()
 
 
 def test_hypervolume_of_two_boxes():
@@ -218,3 +184,64 @@ def test_reference_point_lies_beyond_the_worst():
     assert reference_point(values, [-1, 1]) == pytest.approx([0.46, 32.0])
     with pytest.raises(ValueError, match="one row"):
         reference_point(np.array([[np.nan]]))
+
+
+# --- one row per configuration
+
+OBJECTIVES = ("val_accuracy", "train_seconds")
+
+
+def trial(number, accuracy, seconds, lr=0.1, **rest):
+    values = {"number": number, "config.optimizer.lr": lr, "val_accuracy": accuracy, "train_seconds": seconds}
+    return values | {"global_batch_size": 64} | rest
+
+
+def confirm(number, accuracy, seconds, seed, lr=0.1, **rest):
+    return trial(number, accuracy, seconds, lr, phase="confirm", seed=seed, **{"config.seed": seed}, **rest)
+
+
+def table(*rows):
+    return summarize_configurations(frames_of(make_spec(), list(rows)).trials, OBJECTIVES)
+
+
+def test_search_only():
+    frame = table(trial(0, 0.9, 10.0, 0.1), trial(1, 0.8, 5.0, 0.2), trial(2, 0.7, 6.0, 0.3))
+    assert frame["on_front"].tolist() == [True, True, False]
+    assert frame["confirmed"].tolist() == [False] * 3
+    assert frame["val_accuracy_low"].isna().all()
+    assert frame["numbers"].tolist() == [(0,), (1,), (2,)]
+
+
+def test_confirmed_median_leaves_out_the_seed_that_was_picked():
+    frame = table(
+        trial(0, 0.99, 10.0), trial(1, 0.8, 5.0, 0.2), confirm(2, 0.90, 11.0, 1), confirm(3, 0.93, 12.0, 2),
+        confirm(4, 0.91, 13.0, 3),
+    )  # fmt: skip
+    first = frame.iloc[0]
+    assert first["val_accuracy"] == 0.91
+    # three seeds say little of their own spread, so the interval is wider than their range
+    assert 0.85 < first["val_accuracy_low"] < 0.90
+    assert 0.93 < first["val_accuracy_high"] < 0.96
+    assert (first["val_accuracy_search"], first["num_seeds"]) == (0.99, 3)
+    assert first["seeds"] == (1, 2, 3)
+    assert frame["on_front"].tolist() == [True, False]  # only confirmed rows compete once there are any
+    assert frame["on_search_front"].tolist() == [True, True]
+
+
+def test_one_confirming_seed_has_no_interval_and_failed_seeds_are_counted():
+    frame = table(
+        trial(0, 0.9, 10.0), confirm(1, 0.8, 11.0, 1), confirm(2, None, None, 2, outcome="diverged"),
+        confirm(3, None, None, 3, outcome=None),
+    )  # fmt: skip
+    row = frame.iloc[0]
+    assert (row["val_accuracy"], row["num_seeds"], row["num_failed_seeds"]) == (0.8, 1, 1)
+    assert math.isnan(row["val_accuracy_low"])
+
+
+def test_missing_values_and_no_rows():
+    frame = table(trial(0, None, 10.0), trial(1, 0.5, 20.0, 0.2))
+    assert frame["on_front"].tolist() == [False, True]
+    nothing = table()
+    assert len(nothing) == 0
+    assert {"on_front", "val_accuracy_low", "num_failed_seeds"} <= set(nothing.columns)
+    assert len(table(trial(0, None, None, outcome="crashed"))) == 0

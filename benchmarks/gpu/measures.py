@@ -19,9 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import speed
 from benchmarks.datasets import cifar_images, offer, split
 from benchmarks.gpu.sheet import QUESTIONS, Found, Rows
-from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, run_pairs
+from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, median_interval, run_pairs
 from benchmarks.speed import hand_loop, material, train
-from sweep.analysis.statistics import median_interval
 from sweep.config.trial import TrialConfig, build_config
 from sweep.probing.gate import MemoryRoom
 from sweep.probing.memory import estimate_memory

@@ -88,7 +88,8 @@ def _describe_load(timed: list[Json]) -> str:
 def _read_newest() -> Json:
     results = (json.loads(path.read_text(encoding="utf-8")) for path in _RESULTS.glob("claims_digits-*.json"))
     newest: Json = max(results, key=lambda result: str(result["date"]))
-    return newest
+    names = {claim.name for claim in CLAIMS}  # a recorded claim may have left the list
+    return newest | {"claims": [row for row in newest["claims"] if row["name"] in names]}
 
 
 def _make_row(row: Json) -> tuple[str, ...]:

@@ -14,11 +14,11 @@ from reports.figure import Absent, Axis, Figure, Floats, Intervals, Layer, Lines
 from reports.figures import marks
 from reports.labels import format_estimate, format_value, metric_label
 from reports.layout import log_ticks
-from reports.texts import describe_first, format_points
+from reports.texts import describe_first
 from sweep.analysis.answer import TunedBatch, TunedModel
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.statistics import Interval, non_dominated, read_numbers
-from sweep.config.metrics import format_count
+from sweep.config.metrics import format_count, format_points
 
 NAME = "answer"
 TITLE = "Picture of the answer"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from reports.evidence import Evidence, format_column, keep_finite
-from reports.figure import Absent, Axis, Figure, Floats, Heat, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figure import Absent, Axis, Figure, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.figures import marks
 from reports.figures.marks import GLOBAL_BATCH
 from reports.labels import (
@@ -24,7 +24,7 @@ from reports.labels import (
 )
 from reports.layout import NUM_SERIES
 from sweep.analysis.costs import find_longest_curve, parse_shapes, ran_micro_batches
-from sweep.analysis.critical_batch import CriticalBatch, Regimes, StepsEstimate, estimate_critical_batches, refit_steps
+from sweep.analysis.critical_batch import CriticalBatch, StepsEstimate, estimate_by_noise, estimate_by_steps
 from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.trial import key_label
@@ -163,7 +163,8 @@ def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
     """Steps and samples to the target with the law and its regimes, and with the noise scale where it is known."""
     if evidence.candidates is None:
         return Absent(_CRITICAL_TITLE, "requires a complete trial.")
-    steps, noise = estimate_critical_batches(evidence.candidates.records)
+    records = evidence.candidates.records
+    steps, noise = estimate_by_steps(records), estimate_by_noise(records)
     if isinstance(steps, str):
         return Absent(_CRITICAL_TITLE, f"requires steps to a target. {_ESTIMATES['steps'].capitalize()}: {steps}.")
     batches = {"steps": steps.batch}
@@ -172,9 +173,9 @@ def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
         batches["noise"] = noise
     caption = (
         f"{' '.join(_describe_estimate(name, batch) for name, batch in batches.items())}{missing} "
-        "Line: the law S = S_min (1 + B_crit / B) of McCandlish et al. 2018; dashed: at both ends of the interval "
-        "of B_crit. Dotted: perfect scaling ends where a target takes 20 % more samples than the fewest, maximal "
-        "data parallelism begins where it takes 20 % more steps (regimes of Shallue et al. 2018). "
+        "Line: the law S = S_min (1 + B_crit / B) of McCandlish et al. 2018. Dotted: perfect scaling ends where a "
+        "target takes 20 % more samples than the fewest, maximal data parallelism begins where it takes 20 % more "
+        "steps (regimes of Shallue et al. 2018). "
         "The two are not estimates of one number: the first is of whole trainings, the second of single steps."
     )
     panels = _draw_law(steps, batches)
@@ -197,8 +198,6 @@ def _draw_law(estimate: StepsEstimate, batches: dict[str, CriticalBatch]) -> tup
     sizes = np.array([*tuned.batches, *(batch.value for batch in batches.values())])
     span = float(sizes.min()), float(sizes.max())
     axis, path = marks.make_batch_axis(key_label(GLOBAL_BATCH), sizes), np.geomspace(*span, 60)
-    bounds = [bound for bound in (estimate.batch.low, estimate.batch.high) if math.isfinite(bound) and bound > 0]
-    at_ends = [refit_steps(tuned.batches, tuned.steps, bound) for bound in bounds]
     texts = tuple(
         f"effective batch size {batch:,.0f}: {steps:,.0f} steps to the target"
         for batch, steps in zip(tuned.batches, tuned.steps, strict=True)
@@ -206,13 +205,8 @@ def _draw_law(estimate: StepsEstimate, batches: dict[str, CriticalBatch]) -> tup
 
     def draw(label: str, power: float) -> Panel:
         # steps times the batch to the ``power``: 0 for steps, 1 for samples
-        def line(of: Regimes) -> tuple[Floats, Floats]:
-            return marks.to_floats(path), marks.to_floats(of.steps_at(path) * path**power)
-
-        layers: list[Layer] = [Lines(name="law", role="series-0", segments=(line(law),))]
-        if at_ends:
-            name = "law at the ends of the 95 % interval"
-            layers.append(Lines(name=name, role="faint", segments=tuple(map(line, at_ends)), dashed=True))
+        line = marks.to_floats(path), marks.to_floats(law.steps_at(path) * path**power)
+        layers: list[Layer] = [Lines(name="law", role="series-0", segments=(line,))]
         for text, border in (("perfect to", law.perfect_until), ("maximal from", law.maximal_from)):
             layers.append(Rule(axis="x", value=border, text=f"{text} {border:,.0f}"))
         x, y = marks.to_floats(tuned.batches), marks.to_floats(tuned.steps * tuned.batches**power)

@@ -1,40 +1,25 @@
-"""Effects that no pairs of trainings give: slopes and powers over batch sizes, the best batch, and what a micro batch
-costs."""
+"""How a claim is measured on records: by pairs of trainings that differ in what is tested alone, by slopes and powers
+over batch sizes, and by what a micro batch costs."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims import (
-    EFFECTIVE,
-    MIN_RATES,
-    Measurement,
-    NextStep,
-    Sides,
-    average_by_cell,
-    compare_tuned,
-    count_micro,
-    estimate_main_recipe,
-    expect_best,
-    group_costs,
-    is_small,
-    pair_by_cost,
-    pair_by_seed,
-    read_comparable_costs,
-    suggest_copy,
-    suggest_variant,
+from sweep.analysis.claims import EFFECTIVE
+from sweep.analysis.comparable import (
+    ACCURACY,
+    RECIPE_COLUMNS,
+    ComparableTrials,
+    find_main_recipe,
+    is_main_model,
+    read_accuracies,
 )
-from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, is_main_model, read_accuracies
-from sweep.analysis.costs import equal_cost_groups, group_medians, read_observed
-from sweep.analysis.critical_batch import MIN_BATCHES, estimate_by_steps, read_noise_scales
+from sweep.analysis.costs import equal_cost_groups, group_medians, num_accumulation, read_observed
+from sweep.analysis.critical_batch import estimate_by_steps, read_noise_scales
 from sweep.analysis.rate_powers import (
-    LEARNING_RATE,
     MICRO_KEYS,
-    BatchPower,
-    TunedKey,
     find_rule_power,
     measure_rate_power,
     measure_value_power,
@@ -44,9 +29,9 @@ from sweep.analysis.statistics import (
     NOTHING,
     Estimate,
     Mask,
+    Measurement,
     Numbers,
     Region,
-    Texts,
     Values,
     configuration_groups,
     fit_curve,
@@ -56,19 +41,186 @@ from sweep.analysis.statistics import (
     read_numbers,
     read_text,
     slope_estimate,
+    weigh_extremes,
 )
 from sweep.analysis.tuned_batches import BatchCurve, fit_batch_curve
 from sweep.config.metrics import SHARPNESS, format_count
 from sweep.config.tables import model_family
+from sweep.config.trial import key_label
 
 SMALL = 32  # samples
+_MIN_RATES = 2  # that were tried, before the best one counts as chosen
+_RATE_KEYS = ("optimizer.lr", "rules.lr", "rules.reference_batch")
 _LENGTHS = ("epochs", "steps", "samples", "seconds")  # budgets of a fixed length
-_SHARE, _NEAR = 0.8, 0.06  # of the largest micro batch
-_LONG = 2000  # steps; 40 of them are measured where a step is one micro batch on a CPU
-_NOT_INVARIANT = (
-    "; sharpness changes with the scale of the weights before a normalization, which the model does not (Dinh et al. "
-    "2017)"
-)
+
+Condition = Callable[[pd.DataFrame], Mask]  # of which trials it holds, shape ``[trials]``
+
+# --- pairs
+
+
+def holds(trials: pd.DataFrame) -> Mask:
+    return np.ones(len(trials), dtype=np.bool_)
+
+
+def compare_accuracies(
+    records: ComparableTrials,
+    side: Condition,
+    among: Condition,
+    tested: Collection[str],
+    same_batch: bool = False,
+    with_diverged: bool = False,
+) -> Measurement:
+    """How much more accurate the ``side`` is than the other trials ``among``, at equal settings and seed apart from the
+    ``tested`` keys.
+
+    Where they decide the effective batch size too, ``same_batch`` holds it equal. Each of several settings counts once,
+    by the mean over its seeds; trainings until a target accuracy are left out, because all of them end with it.
+    ``with_diverged``: what diverged counts with an accuracy of 0.
+    """
+    trials, is_side = _split(_read_ended(records) if with_diverged else records.done, side, among)
+    settings = configuration_groups(trials, tested)
+    if same_batch:
+        settings = _join_groups(settings, read_numbers(trials, EFFECTIVE))
+    cells = _join_groups(settings, read_numbers(trials, "seed"))
+    first, second = _pair(cells, is_side, read_numbers(trials, "number"))
+    accuracies = read_accuracies(trials)
+    gaps = accuracies[first] - accuracies[second]
+    return _average_settings(trials, first, settings[first], gaps, "of equal settings")
+
+
+def compare_tuned(records: ComparableTrials, side: Condition, among: Condition, tested: Collection[str]) -> Measurement:
+    """How much more accurate the ``side`` is than the other trials ``among``, each with its best learning rate, at
+    equal settings and seed apart from the ``tested`` keys.
+
+    The best of many tries is higher by chance than the best of few, so both count with the expected best of as many
+    as the side with fewer has. Where several settings are compared, each counts once, by the mean over its seeds.
+    """
+    trials, is_side = _split(records.done, side, among)
+    settings = configuration_groups(trials, {*tested, *_RATE_KEYS})
+    cells = _join_groups(settings, read_numbers(trials, "seed"))
+    accuracies, rates = read_accuracies(trials), scaled_learning_rates(trials)
+    firsts, differences = [], []
+    known = np.isfinite(accuracies) & np.isfinite(rates)
+    known &= np.isin(cells, np.intersect1d(cells[known & is_side], cells[known & ~is_side]))
+    for members in pd.Series(np.flatnonzero(known)).groupby(cells[known]).agg(list):
+        rows = np.array(members)
+        ours, others = rows[is_side[rows]], rows[~is_side[rows]]
+        if min(len(np.unique(rates[ours])), len(np.unique(rates[others]))) >= _MIN_RATES:
+            num_drawn = min(len(ours), len(others))
+            firsts.append(int(ours[np.argmax(accuracies[ours])]))
+            differences.append(expect_best(accuracies[ours], num_drawn) - expect_best(accuracies[others], num_drawn))
+    first, gaps = np.array(firsts, dtype=np.int64), np.array(differences, dtype=np.float64)
+    return _average_settings(trials, first, settings[first], gaps, "of tuned recipes of equal settings")
+
+
+def expect_best(values: Values, num_drawn: int) -> float:
+    """The expected largest of ``num_drawn`` of the ``values`` (shape ``[n]``), drawn without replacement."""
+    return float(np.dot(weigh_extremes(len(values), num_drawn, len(values)), np.sort(values)[::-1]))
+
+
+def compare_costs(
+    records: ComparableTrials, side: Condition, among: Condition, tested: str, metric: str
+) -> Measurement:
+    """The ratio of ``metric`` between the ``side`` and the other trials ``among``, in pairs of equal cost but for the
+    key ``tested``."""
+    trials, is_side = _split(records.done, side, among)
+    first, second = _pair(equal_cost_groups(trials, (tested,)), is_side, read_numbers(trials, "train_seconds"))
+    values = _read_comparable_costs(trials, metric)
+    kind = f"of equal cost but for {key_label(tested)}"
+    return _estimate_main_recipe(trials, first, log_ratio(values[first], values[second]), kind, is_ratio=True)
+
+
+def compare_split(records: ComparableTrials, metric: str) -> Measurement:
+    """Accumulation against none at equal cost otherwise and one effective batch size: the ratio of the times, or what
+    it saves of the memory over what it would save if all memory were in proportion to the micro batch, 1 - 1 / k with k
+    micro batches. Each trial that is in several pairs counts once."""
+    trials, is_time = records.done, metric == "train_seconds"
+    values = _read_comparable_costs(trials, metric)
+    if is_time:  # of trainings of one length the times are as the throughputs are
+        rates = read_numbers(trials, "images_per_second")
+        values = np.where(np.isfinite(values), values, 1 / np.where(rates > 0, rates, np.nan))
+    counts, order = count_micro(trials), read_numbers(trials, "train_seconds")
+    cells = _join_groups(equal_cost_groups(trials, MICRO_KEYS), read_numbers(trials, EFFECTIVE))
+    pairs = [np.zeros((2, 0), dtype=np.int64)]
+    for count in np.unique(counts[np.isfinite(counts) & (counts > 1)]):
+        rows = np.flatnonzero((counts == count) | (counts == 1))
+        pairs.append(rows[np.stack(_pair(cells[rows], counts[rows] == count, order[rows]))])
+    first, second = np.concatenate(pairs, axis=1)
+    ratios = log_ratio(values[first], values[second])
+    effects = ratios if is_time else (1 - np.exp(ratios)) / (1 - 1 / counts[first])
+    firsts, averages = _average_by_cell(cells[first], effects)
+    kind = "of equal cost and effective batch size, with accumulation (mean) against without"
+    return _estimate_main_recipe(trials, first[firsts], averages, kind, is_time)
+
+
+def count_micro(trials: pd.DataFrame) -> Values:
+    """The micro batches in a step, NaN where the micro batch was found by trying; shape ``[trials]``."""
+    return num_accumulation(trials, read_numbers(trials, "config.batch.micro"))
+
+
+def _split(trials: pd.DataFrame, side: Condition, among: Condition) -> tuple[pd.DataFrame, Mask]:
+    chosen = trials[among(trials)]
+    return chosen, np.asarray(side(chosen), dtype=np.bool_)
+
+
+def _read_ended(records: ComparableTrials) -> pd.DataFrame:
+    # what diverged reached nothing
+    outcomes = read_text(records.trials, "outcome")
+    reached = np.where(outcomes == "diverged", 0.0, read_numbers(records.trials, "val_accuracy"))
+    return records.trials.assign(val_accuracy=reached)[np.isin(outcomes, ["complete", "diverged"])]
+
+
+def _read_comparable_costs(trials: pd.DataFrame, metric: str) -> Values:
+    # a time is NaN where the budget does not fix the number of samples: until a target, or for so many seconds, a
+    # training takes more or fewer
+    is_open = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
+    is_open |= np.isfinite(read_numbers(trials, "config.budget.seconds"))
+    values = read_numbers(trials, metric)
+    return np.where(is_open, np.nan, values) if metric.endswith("_seconds") else values
+
+
+def _pair(cells: Numbers, side: Mask, order: Values) -> tuple[Numbers, Numbers]:
+    """One pair of rows for each of the ``cells`` (shape ``[trials]``) with trials on both sides: of each side the one
+    in the middle by ``order``."""
+    table = pd.DataFrame({"cell": cells, "side": side, "order": order, "row": np.arange(len(cells))})
+    table = table.dropna().sort_values(["cell", "order"], kind="stable")
+    groups = table.groupby(["cell", "side"])["row"]
+    middle = table[groups.cumcount() == (groups.transform("size") - 1) // 2]
+    sides = middle.pivot(index="cell", columns="side", values="row").reindex(columns=[True, False]).dropna()
+    return np.asarray(sides[True], dtype=np.int64), np.asarray(sides[False], dtype=np.int64)
+
+
+def _join_groups(first: Numbers, second: Values) -> Numbers:
+    # one number for each combination; a missing value makes one of its own
+    table = pd.DataFrame({"first": first, "second": second})
+    return np.asarray(table.groupby(["first", "second"], dropna=False).ngroup(), dtype=np.int64)
+
+
+def _average_settings(trials: pd.DataFrame, firsts: Numbers, settings: Numbers, gaps: Values, kind: str) -> Measurement:
+    rows, averages = _average_by_cell(settings, gaps)
+    if np.isfinite(averages).sum() >= 2:
+        return _estimate_main_recipe(trials, firsts[rows], averages, f"{kind}, means over equal seeds")
+    return _estimate_main_recipe(trials, firsts, gaps, f"{kind} and seed")
+
+
+def _average_by_cell(cells: Numbers, values: Values) -> tuple[Numbers, Values]:
+    # the first row of each cell and the mean of its finite values
+    rows = np.asarray(np.unique(cells, return_index=True)[1], dtype=np.int64)
+    return rows, np.asarray(pd.Series(values).groupby(cells).mean(), dtype=np.float64)
+
+
+def _estimate_main_recipe(
+    trials: pd.DataFrame, firsts: Numbers, effects: Values, kind: str, is_ratio: bool = False
+) -> Measurement:
+    """The mean of the ``effects`` (shape ``[pairs]``) of the model and optimizer that most pairs have; ``firsts`` is
+    the row of the first trial of each pair, ``kind`` what the pairs have in common."""
+    chosen, recipe = find_main_recipe(trials.filter(RECIPE_COLUMNS).iloc[firsts], np.isfinite(effects))
+    estimate = mean_estimate(effects[chosen], is_ratio=is_ratio)
+    if estimate.degrees > 0:
+        return Measurement(estimate, f"{recipe}: {format_count(estimate.n, 'pair')} {kind}")
+    lack = f"only one pair {kind} (of {recipe})" if estimate.n else f"no pair {kind}"
+    return Measurement(reason=f"the records have {lack}; two or more of one model and optimizer are required")
+
 
 # --- accuracy over batch sizes
 
@@ -85,32 +237,20 @@ def measure_slope(records: ComparableTrials, budget: str) -> Measurement:
     return Measurement(estimate, f"{detail} effective batch sizes")
 
 
-def compare_families(records: ComparableTrials) -> Measurement:
-    """How much more accuracy ViTs gain per doubling of the batch than ResNets."""
-    names = read_text(records.frame, "config.model.name")
-    families = np.array([model_family(name) for name in names], dtype=object)
-    return _compare_slopes(records, names, families, ("vit", "resnet"), ("ViT", "ResNet"))
-
-
-def compare_muon(records: ComparableTrials) -> Measurement:
-    """How much more accuracy Muon gains per doubling of the batch than AdamW."""
-    names = read_text(records.frame, "config.optimizer.name")
+def compare_slopes(records: ComparableTrials, key: str, sides: tuple[str, str]) -> Measurement:
+    """How much more accuracy the first of two ``sides`` gains per doubling of the batch than the second: values of the
+    ``key``, or families of models, each by the most frequent of its models."""
+    names = read_text(records.frame, f"config.{key}")
     kinds = np.where(is_main_model(records.frame), names, "").astype(object)
-    return _compare_slopes(records, names, kinds, ("muon", "adamw"), ("Muon", "AdamW"))
-
-
-def _compare_slopes(
-    records: ComparableTrials, names: Texts, kinds: Texts, sides: tuple[str, str], titles: tuple[str, str]
-) -> Measurement:
-    # the first of two kinds of configurations less the second, each by the most frequent of its names; both of shape
-    # [configurations]
+    if key == "model.name":
+        kinds = np.array([model_family(name) for name in names], dtype=object)
     chosen, amount = _find_main_length(records, np.isin(kinds, sides))
     mains = [most_common(names[chosen & (kinds == kind)])[0] for kind in sides]
     pairs = zip(sides, mains, strict=True)
     curves = [_tune(records, chosen & (kinds == kind) & (names == main)) for kind, main in pairs]
     first, second = (_slope(curve) for curve in curves)
     if not (first.degrees > 0 and second.degrees > 0):
-        counts = (f"{name}: {_count_batches(curve)}" for name, curve in zip(titles, curves, strict=True))
+        counts = (f"{name}: {_count_batches(curve)}" for name, curve in zip(sides, curves, strict=True))
         return Measurement(reason=f"{', '.join(counts)}{amount}; three of each are required")
     error, degrees = float(np.hypot(first.error, second.error)), min(first.degrees, second.degrees)
     estimate = Estimate(first.value - second.value, error, degrees, first.n + second.n)
@@ -119,14 +259,15 @@ def _compare_slopes(
 
 def measure_small_batches(records: ComparableTrials) -> Measurement:
     """How much more accurate the best small batch is than the best larger one."""
-    curve, posterior = _fit_main_curve(records), records.posterior(ACCURACY)
+    main, _ = _find_main_length(records, is_main_model(records.frame))
+    curve, posterior = fit_batch_curve(records, _is_tuned(records, main)), records.posterior(ACCURACY)
     small, large = curve.batches <= SMALL, curve.batches > SMALL
     if not (small.any() and large.any()):
         sides = f"{int(small.sum())} up to {SMALL}, {int(large.sum())} above"
         reason = f"{_count_batches(curve)} at one length of training: {sides}; one of each is required"
         return Measurement(reason=reason)
     if posterior.is_assumed:  # no confirming trials, but the search itself may have several seeds
-        measured = compare_tuned(records, Sides(is_small(SMALL), among=is_main_model), MICRO_KEYS)
+        measured = compare_tuned(records, is_small, is_main_model, MICRO_KEYS)
         lack = "no configuration was trained with several seeds, so their spread is not known"
         return measured if measured.estimate.degrees > 0 else Measurement(reason=lack)
     first, second = (np.flatnonzero(side)[np.argmax(curve.accuracies[side])] for side in (small, large))
@@ -137,6 +278,11 @@ def measure_small_batches(records: ComparableTrials) -> Measurement:
     gap = float(curve.accuracies[first] - curve.accuracies[second])
     detail = f"{_main_model(records)}: best effective batch size up to {SMALL} against the best above"
     return Measurement(Estimate(gap, error, float(degrees[0]), len(curve.batches)), detail)
+
+
+def is_small(trials: pd.DataFrame) -> Mask:
+    """The effective batch size is of few samples."""
+    return read_numbers(trials, EFFECTIVE) <= SMALL
 
 
 def _find_main_length(records: ComparableTrials, among: Mask, budgets: Collection[str] = _LENGTHS) -> tuple[Mask, str]:
@@ -161,13 +307,7 @@ def _is_tuned(records: ComparableTrials, chosen: Mask) -> Mask:
     nothing shows that it is the best there."""
     batches, rates = read_numbers(records.frame, EFFECTIVE), scaled_learning_rates(records.frame)
     numbers = pd.Series(np.where(chosen, rates, np.nan)).groupby(batches).transform("nunique")
-    return np.asarray(chosen & (numbers >= MIN_RATES), dtype=np.bool_)
-
-
-def _fit_main_curve(records: ComparableTrials) -> BatchCurve:
-    """The batch-size curve of the main model at the most common length of training."""
-    chosen, _ = _find_main_length(records, is_main_model(records.frame))
-    return fit_batch_curve(records, _is_tuned(records, chosen))
+    return np.asarray(chosen & (numbers >= _MIN_RATES), dtype=np.bool_)
 
 
 class _Tuned(NamedTuple):
@@ -199,87 +339,37 @@ def _slope(curve: _Tuned) -> Estimate:
 
 
 def _count_batches(curve: _Tuned | BatchCurve) -> str:
-    return f"{format_count(len(curve.batches), 'effective batch size')} with {MIN_RATES} learning rates or more"
+    return f"{format_count(len(curve.batches), 'effective batch size')} with {_MIN_RATES} learning rates or more"
 
 
 def _main_model(records: ComparableTrials) -> str:
     return most_common(read_text(records.frame, "config.model.name"))[0]
 
 
-def measure_warmup_gain(records: ComparableTrials, tested: Collection[str]) -> Measurement:
-    """What warm-up gains per doubling of the learning rate, in pairs of equal settings and seed but for the ``tested``
-    keys."""
-    trials = records.done
-    side = read_numbers(trials, "config.schedule.warmup") > 0
-    first, second = pair_by_seed(trials, configuration_groups(trials, tested), side)
-    accuracies, rates = read_accuracies(trials), scaled_learning_rates(trials)
-    gains = accuracies[first] - accuracies[second]
-    chosen, recipe = find_main_recipe(trials.iloc[first], np.isfinite(gains))
-    estimate = slope_estimate(np.log2(rates[first][chosen]), gains[chosen])
-    if not estimate.degrees > 0:
-        reason = "the records have fewer than three pairs with and without warm-up, or one learning rate"
-        return Measurement(reason=reason)
-    return Measurement(estimate, f"{recipe}: {format_count(estimate.n, 'pair')} with and without warm-up")
-
-
 # --- powers of the batch
 
 
 def measure_rate_rule(records: ComparableTrials, power: float) -> Measurement:
-    """The power of the best learning rate, of optimizers that should follow ``power``, and where the rule ends."""
-    measured = _measure_power(records, LEARNING_RATE, _follows_power(records, power))
-    return _add_detail(measured, "" if measured.reason else f"; {_describe_break(records, measured.chosen, power)}")
-
-
-def measure_tuned_power(records: ComparableTrials, tuned: TunedKey, optimizers: Collection[str] = ()) -> Measurement:
-    """The power of the best value of ``tuned`` with the ``optimizers``, all where none is given."""
-    names = read_text(records.frame, "config.optimizer.name")
-    among = np.isin(names, [*optimizers]) if optimizers else np.ones(len(names))
-    return _add_detail(_measure_power(records, tuned, np.asarray(among, dtype=np.bool_)))
-
-
-def _add_detail(measured: BatchPower, more: str = "") -> Measurement:
-    if measured.reason:
-        return Measurement(reason=measured.reason)
-    return Measurement(measured.estimate, measured.detail + more)
-
-
-def _measure_power(records: ComparableTrials, tuned: TunedKey, among: Mask) -> BatchPower:
-    names = sorted(set(read_text(records.frame, "config.optimizer.name").tolist()) - {""})
-    if names and not among.any():
-        lack = "no training has an optimizer that the claim is about; those on record have"
-        return BatchPower(chosen=among, reason=f"{lack} {', '.join(names)}")
-    return measure_rate_power(records, among, tuned)
-
-
-def _follows_power(records: ComparableTrials, power: float) -> Mask:
-    """Configurations whose optimizer should follow this power; one without a rule counts to the square root."""
+    """The power of the best learning rate, of optimizers that should follow ``power``; one without a rule counts to the
+    square root."""
     names = read_text(records.frame, "config.optimizer.name").tolist()
     is_linear = {name: find_rule_power(name, "auto") == 1.0 for name in set(names)}
-    return np.array([is_linear[name] == (power == 1.0) for name in names], dtype=np.bool_)
-
-
-def _describe_break(records: ComparableTrials, chosen: Mask, power: float) -> str:
-    # from which batch on the best rate is below the rule by a factor of two, the rule drawn from the smallest batch
-    curve = fit_batch_curve(records, chosen, at_least=3)
-    if len(curve.batches) < 3:
-        return "too few batches to see where the rates that were tried leave the rule"
-    rates = scaled_learning_rates(records.frame)[curve.rows]
-    within = "the best rates that were tried stay within a factor of two of the rule up to an effective batch size of"
-    is_below = rates / rates[0] < 0.5 * (curve.batches / curve.batches[0]) ** power
-    if not is_below[-1]:
-        return f"{within} {int(curve.batches[-1])}"
-    return f"{within} {int(curve.batches[np.flatnonzero(~is_below)[-1]])}, and are lower beyond"
+    among = np.array([is_linear[name] == (power == 1.0) for name in names], dtype=np.bool_)
+    if any(names) and not among.any():
+        lack = "no training has an optimizer that the claim is about; those on record have"
+        return Measurement(reason=f"{lack} {', '.join(sorted({*names} - {''}))}")
+    return measure_rate_power(records, among)
 
 
 def measure_noise_power(records: ComparableTrials) -> Measurement:
     scales = read_noise_scales(records)
-    missing = scales.describe_missing()
-    rest = f"; {missing}" if missing else ""
+    rest = f"; {scales.describe_missing()}".removesuffix("; ")
     if not (scales.values > 0).any():
         return Measurement(reason=f"no configuration has a noise scale over its training{rest}")
     measured = measure_value_power(records, scales.values)
-    return _add_detail(replace(measured, reason=measured.reason and f"{measured.reason}{rest}"), rest)
+    if measured.reason:
+        return Measurement(reason=measured.reason + rest)
+    return measured._replace(detail=measured.detail + rest)
 
 
 def measure_sharpness_power(records: ComparableTrials) -> Measurement:
@@ -288,7 +378,7 @@ def measure_sharpness_power(records: ComparableTrials) -> Measurement:
     sharpness = keskar if (keskar > 0).any() else eigenvalue
     if not (sharpness > 0).any():
         return Measurement(reason="no configuration has its sharpness measured")
-    return _add_detail(measure_value_power(records, sharpness), _NOT_INVARIANT)
+    return measure_value_power(records, sharpness)
 
 
 def measure_critical_batch(records: ComparableTrials) -> Measurement:
@@ -373,128 +463,3 @@ def _medians_by_size(trials: pd.DataFrame, values: Values, groups: Numbers) -> I
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
         yield int(rows[0]), *group_medians(sizes[rows], values[rows])
-
-
-def measure_near_largest(records: ComparableTrials) -> Measurement:
-    """The throughput at 80 % of the largest micro batch that ran over that at half of it, of the setting with the most
-    trials at both; what did not fit lies beyond the largest."""
-    trials, settings = records.done, equal_cost_groups(records.done, MICRO_KEYS)
-    sizes, rates = read_numbers(trials, "config.batch.micro"), read_observed("images_per_second", trials)
-    largest = pd.Series(np.where(rates > 0, sizes, np.nan)).groupby(settings).transform("max").to_numpy(np.float64)
-    near, half = (np.abs(sizes / largest - share) <= _NEAR for share in (_SHARE, 0.5))
-    counts = {group: min(near[settings == group].sum(), half[settings == group].sum()) for group in np.unique(settings)}
-    main = max(counts, key=lambda group: counts[group], default=0)
-    chosen = (settings == main) & (near | half) & (rates > 0)
-    estimate = slope_estimate(near[chosen].astype(np.float64), np.log(rates[chosen]))._replace(is_ratio=True)
-    if not estimate.degrees > 0:
-        reason = "too few trials at 80 % and at half of the largest micro batch that ran, all else equal"
-        return Measurement(reason=reason)
-    size = int(largest[chosen][0])
-    ran_out = np.isin(read_text(records.trials, "outcome"), ["out_of_memory", "not_fitting"])
-    is_beyond = bool((read_numbers(records.trials, "config.batch.micro")[ran_out] > size).any())
-    limit = "a larger one did not fit" if is_beyond else "none that did not fit was tried"
-    return Measurement(estimate, f"the largest micro batch that ran is {size}; {limit}")
-
-
-def measure_waiting(records: ComparableTrials) -> Measurement:
-    """The share of the training time that waits for data which is read from outside the device."""
-    trials = records.done[read_text(records.done, "config.data.placement") == "host"]
-    chosen, recipe = find_main_recipe(trials, np.ones(len(trials), dtype=np.bool_))
-    shares = read_numbers(trials, "data_wait_seconds") / read_numbers(trials, "train_seconds")
-    estimate = mean_estimate(shares[chosen])
-    if not estimate.degrees > 0:
-        reason = "fewer than two trainings have images outside the device and their waiting time measured"
-        return Measurement(reason=reason)
-    return Measurement(estimate, f"{recipe}: {format_count(estimate.n, 'training')} with data.placement = host")
-
-
-def measure_split_time(records: ComparableTrials) -> Measurement:
-    """The time with accumulation over that without, at equal cost otherwise and one effective batch size."""
-    trials = records.done
-    seconds, rates = read_comparable_costs(trials, "train_seconds"), read_numbers(trials, "images_per_second")
-    # of trainings of one length the times are as the throughputs are
-    seconds = np.where(np.isfinite(seconds), seconds, 1 / np.where(rates > 0, rates, np.nan))
-    return _compare_split(trials, seconds, is_ratio=True)
-
-
-def measure_split_memory(records: ComparableTrials) -> Measurement:
-    """What accumulation saves of the memory, over what it would save if all memory were in proportion to the micro
-    batch: 1 - 1 / k with k micro batches."""
-    return _compare_split(records.done, read_numbers(records.done, "peak_memory_bytes"))
-
-
-def _compare_split(trials: pd.DataFrame, values: Values, is_ratio: bool = False) -> Measurement:
-    # each number of micro batches against one; the pairs of a cell have the trial with one micro batch in common
-    counts, cells = count_micro(trials), group_costs(trials, MICRO_KEYS)
-    pairs = [np.zeros((2, 0), dtype=np.int64)]
-    for count in np.unique(counts[np.isfinite(counts) & (counts > 1)]):
-        rows = np.flatnonzero((counts == count) | (counts == 1))
-        pairs.append(rows[np.stack(pair_by_cost(trials.iloc[rows], cells[rows], counts[rows] == count))])
-    first, second = np.concatenate(pairs, axis=1)
-    ratios = log_ratio(values[first], values[second])
-    effects = ratios if is_ratio else (1 - np.exp(ratios)) / (1 - 1 / counts[first])
-    firsts, averages = average_by_cell(cells[first], effects)
-    kind = "of equal cost and effective batch size, with accumulation (mean) against without"
-    return estimate_main_recipe(trials, first[firsts], averages, kind, is_ratio)
-
-
-# --- what settles a claim beside its own study
-
-
-def settle_rate_rule(records: ComparableTrials, power: float) -> NextStep:
-    """More trials, or the learning rate in the space."""
-    if not np.isfinite(read_accuracies(records.done)).any() and len(records.done):
-        remark = "the study requires optimizer.lr in [space]"
-        return suggest_variant(records, "equal_epochs", {"budget.epochs": 10}, remark)
-    if "optimizer.lr" not in records.swept:
-        return suggest_copy(records.commands.extend_space("optimizer.lr", "log = [0.001, 1.0]"))
-    trials = 3 * records.spec.trials if records.spec and _follows_power(records, power).any() else 60
-    return NextStep(records.commands.run_more(trials))
-
-
-def settle_slope(records: ComparableTrials, budget: str) -> NextStep:
-    """More trials, or the same study at an equal length of training."""
-    chosen, _ = _find_main_length(records, is_main_model(records.frame), (budget,))
-    if _is_tuned(records, chosen).any():
-        return NextStep(records.commands.run_more(3 * (records.spec.trials if records.spec else len(records.trials))))
-    steps = read_numbers(records.done, "num_steps")
-    num_steps = int(np.nanmedian(steps)) if np.isfinite(steps).any() else 1000
-    fixed = {f"budget.{budget}": 10 if budget == "epochs" else num_steps}
-    return suggest_variant(records, f"equal_{budget}", fixed, "the study requires four effective batch sizes or more")
-
-
-def settle_small_batches(records: ComparableTrials) -> NextStep:
-    """More seeds, or more batch sizes."""
-    batches = _fit_main_curve(records).batches
-    if (batches <= SMALL).any() and (batches > SMALL).any():
-        return NextStep(records.command_for_more_seeds)
-    return suggest_copy(records.commands.extend_space("batch.micro", "log2 = [4, 10]"))
-
-
-def settle_split(records: ComparableTrials) -> NextStep:
-    """A study of one effective batch size in micro batches."""
-    return suggest_copy(
-        f"a copy of {records.commands.argument} under a new name, with batch.global and optimizer.lr fixed in "
-        '[base], sampler = "grid" and "batch.micro" = { log2 = [4, 8] } in [space]'
-    )
-
-
-def settle_regimes(records: ComparableTrials) -> NextStep:
-    """The same study until a target that its batches can reach, with a rate that does not fall over a fixed length."""
-    accuracies, batches = read_numbers(records.done, "val_accuracy"), read_numbers(records.done, EFFECTIVE)
-    best = pd.Series(accuracies).groupby(batches).max().min()
-    target = max(0.01, float(np.floor(100 * best - 1) / 100)) if np.isfinite(best) else 0.9
-    fixed = {"budget.target_accuracy": target, "schedule.name": "constant"}
-    remark = f"the study requires optimizer.lr and {MIN_BATCHES} effective batch sizes or more in [space]"
-    return suggest_variant(records, "to_target", fixed, remark)
-
-
-def settle_noise_power(records: ComparableTrials) -> NextStep:
-    """The same study with the noise scale; longer trainings, which measure it at more steps, where it was measured."""
-    is_measured = np.isfinite(read_numbers(records.done, "num_noise_steps")).any()
-    longer = {"budget.steps": _LONG} if is_measured else {}
-    return suggest_variant(records, "noise", {"diagnostics.noise_scale": True, **longer})
-
-
-def settle_sharpness(records: ComparableTrials) -> NextStep:
-    return suggest_variant(records, "sharpness", {"diagnostics.sharpness": True})

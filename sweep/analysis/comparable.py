@@ -77,7 +77,8 @@ class ComparableTrials:
     def command_for_more_seeds(self) -> str:
         """The command that trains more fresh seeds. All that began count, those on another device too."""
         confirm = self.spec.confirm if self.spec else Confirm()
-        num_begun = np.bincount(configuration_groups(_of_confirming(self.frames.trials)))
+        is_confirm = read_text(self.frames.trials, "phase") == "confirm"
+        num_begun = np.bincount(configuration_groups(self.frames.trials[is_confirm]))
         most_seeds = max(int(num_begun.max(initial=0)), FEWEST_SEEDS - 1)
         return self.commands.confirm_more(confirm.list_raises(len(num_begun), most_seeds))
 
@@ -164,11 +165,6 @@ def select_comparable(frames: Frames) -> ComparableTrials:
     )
 
 
-def _of_confirming(trials: pd.DataFrame) -> pd.DataFrame:
-    chosen: pd.DataFrame = trials[read_text(trials, "phase") == "confirm"]
-    return chosen
-
-
 def find_study_name(frames: Frames) -> str:
     """The name of the study by its specification, otherwise by its first trial; "study" where neither is on record."""
     names = read_text(frames.trials, "study")
@@ -184,20 +180,15 @@ def _note_flags(done: pd.DataFrame, check: str) -> list[str]:
     if not flags:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
-    notes = []
     sources = Counter(read_text(done, "time_source")[np.isfinite(read_numbers(done, SECONDS))].tolist())
-    if sources[""]:
-        notes.append(
-            f"The times of {format_count(sources[''], 'trial')} are not reliable, and nothing stands for them: they "
-            "count only where no trial of equal cost has another time, and then with their uncertainty. Accuracy and "
-            "memory are not affected."
-        )
-    for source, words in SOURCE_NAMES.items():
-        if sources[source]:
-            notes.append(
-                f"The measured times of {format_count(sources[source], 'trial')} are not reliable: those of {words} "
-                "stand for them. Accuracy and memory are not affected."
-            )
+    instead = {source: f"those of {words} stand for them" for source, words in SOURCE_NAMES.items()}
+    instead[""] = "they count only where no trial of equal cost has another time, and then with their uncertainty"
+    notes = [
+        f"The measured times of {format_count(sources[source], 'trial')} are not reliable: {words}. Accuracy and "
+        "memory are not affected."
+        for source, words in instead.items()
+        if sources[source]
+    ]
     parts = ", ".join(f"{name_flags(name)} ({count})" for name, count in sorted(counts.items()))
     return [
         *notes,

@@ -1,9 +1,8 @@
 """Two studies side by side: equal configurations, the machine's pace in both runs, fronts, and what changed.
 
 The times of two runs differ also where the code is equal, because the machine had another clock or another load, and
-the spread between the seeds of a run shows nothing of that. The variance between runs is taken from work that was the
-same in both: the reference work before each trial, over stretches of each run, and probes of equal shapes by equal
-code. Without such work, or on two devices, there is no verdict on times.
+the spread between the seeds of a run shows nothing of that. The variance between runs is taken from the reference work
+before each trial, over stretches of each run. Without it, or on two devices, there is no verdict on times.
 """
 
 from collections.abc import Sequence
@@ -13,8 +12,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable import USUAL_OBJECTIVES, find_common_data
-from sweep.analysis.costs import MEASURED, UNDISTURBED, apply_times, has_sure_time
+from sweep.analysis.comparable import USUAL_OBJECTIVES, find_common_data, find_study_name
+from sweep.analysis.costs import MEASURED, UNDISTURBED, apply_times
 from sweep.analysis.statistics import (
     CONFIDENCE,
     NOTHING,
@@ -45,11 +44,11 @@ from sweep.analysis.statistics import (
     t_upper_tail,
     varying_keys,
 )
+from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.sections import BudgetSection
 from sweep.config.trial import Scalar, config_keys
 from sweep.records.frames import Frames
-from sweep.records.inputs import DataSummary
 
 Verdict = Literal["higher", "lower", "undecided", "not_known"]
 _METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")
@@ -73,7 +72,6 @@ class PaceDifference:
     degrees: float = 0
     ratio: float = np.nan
     num_references: tuple[int, int] = (0, 0)
-    num_probes: int = 0
     reason: str = ""
 
     @property
@@ -118,29 +116,23 @@ class _Aligned:
 @dataclass(frozen=True)
 class Front:
     """The front of one study: the numbers of its configurations, and its share of the volume behind both fronts, from
-    one reference point; None where the studies read different data."""
+    one reference point."""
 
     numbers: tuple[int, ...]
-    volume: float | None
+    volume: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """``overall`` by metric: the mean difference over the aligned configurations; ``changed`` facts of the environment
-    and the study by name, as (in A, in B). ``data_a`` and ``data_b`` are the images where they are on record; where
-    they are known to differ, or where the data sets have different names, nothing is aligned. ``pace`` is how much the
-    machine itself may differ between the two; ``num_without_time`` aligned configurations have no time of their own run
-    that can be used. ``commands`` would run both again, one after the other."""
+    and the study by name, as (in A, in B). ``pace`` is how much the machine itself may differ between the two. The
+    ``commands`` would run both again, one after the other."""
 
     study_a: str
     study_b: str
-    data_a: DataSummary | None
-    data_b: DataSummary | None
-    data_differ: bool
     aligned: tuple[_Aligned, ...]
     overall: dict[str, Difference]
     pace: PaceDifference
-    num_without_time: int
     units: dict[str, str]
     front_a: Front
     front_b: Front
@@ -156,56 +148,50 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
     its answer rests on: the fresh seeds, otherwise the first search trial.
 
     Raises:
-        InputError: one of the two holds trials of several studies that read different data.
+        InputError: the two, or several studies in one of them, read different data.
     """
-    data_a, data_b = find_common_data(a), find_common_data(b)
-    data_differ = _is_other_data(a, b, data_a, data_b)
+    _require_equal_data(a, b)
     sides, pairs = _align(a.trials, b.trials)
     names = [name for name in _METRIC_NAMES if _is_measured(sides, name)]
     pace = measure_pace_difference(a, b)
     differences: dict[str, list[Difference]] = {}
-    if pairs and not data_differ:
-        for name in names:
-            spread = _pool_spread(sides, name)
-            of_metric = [_find_difference(sides, pair, name, spread, pace) for pair in pairs]
-            differences[name] = give_verdicts(of_metric, [name] * len(of_metric))
+    for name in names if pairs else ():
+        spread = _pool_spread(sides, name)
+        of_metric = [_find_difference(sides, pair, name, spread, pace) for pair in pairs]
+        differences[name] = give_verdicts(of_metric, [name] * len(of_metric))
     known = {name: [item for item in of_metric if item.interval.n] for name, of_metric in differences.items()}
     overall = {name: _find_overall(of_metric, name, pace) for name, of_metric in known.items() if of_metric}
     keys = {key for side in sides for key in varying_keys(side.done)} - _NOT_TRAINED
     settings = tuple(key for key in config_keys() if key in keys)
     front_a, front_b = _find_fronts(sides)
-    if data_differ:  # the volumes of results on different data are not comparable
-        front_a, front_b = (Front(_find_fronts((side, side))[0].numbers, None) for side in sides)
     return Comparison(
-        study_a=_name(a),
-        study_b=_name(b),
-        data_a=data_a,
-        data_b=data_b,
-        data_differ=data_differ,
-        aligned=() if data_differ else tuple(_list_aligned(sides, pairs, differences, settings)),
+        study_a=find_study_name(a),
+        study_b=find_study_name(b),
+        aligned=tuple(_list_aligned(sides, pairs, differences, settings)),
         overall=dict(zip(overall, give_verdicts(list(overall.values()), list(overall)), strict=True)),
         pace=pace,
-        num_without_time=sum(not item.interval.n for item in differences.get("train_seconds", ())),
         units={name: difference_unit(name) for name in names},
         front_a=front_a,
         front_b=front_b,
-        changed=_find_changes(a, b, with_root=data_differ),
+        changed=_find_changes(a, b),
         settings=settings,
-        commands=tuple(frames.find_commands(_name(frames)).run_again() for frames in (a, b)),
+        commands=tuple(frames.find_commands(find_study_name(frames)).run_again() for frames in (a, b)),
     )
 
 
-def _is_other_data(a: Frames, b: Frames, data_a: DataSummary | None, data_b: DataSummary | None) -> bool:
-    if data_a and data_b and data_a.digest and data_b.digest:
-        return data_a.is_other_than(data_b)
+def _require_equal_data(a: Frames, b: Frames) -> None:
+    data = [find_common_data(frames) for frames in (a, b)]
     names = [{str(name) for name in read_text(frames.trials, "config.data.name") if name} for frames in (a, b)]
-    return all(names) and names[0].isdisjoint(names[1])
-
-
-def _name(frames: Frames) -> str:
-    # records of another program have no study
-    names = sorted(set(frames.studies["study"]) or set(read_text(frames.trials, "study").tolist()))
-    return str(names[0]) if len(names) == 1 else f"{len(names)} studies"
+    if data[0] and data[1] and data[0].digest and data[1].digest:
+        is_other = data[0].is_other_than(data[1])
+    else:
+        is_other = all(names) and names[0].isdisjoint(names[1])
+    if is_other:
+        read = (
+            f"{find_study_name(frames)} read {', '.join([*sorted(own), *([each.describe()] if each else [])])}"
+            for frames, own, each in zip((a, b), names, data, strict=True)
+        )
+        raise InputError(f"Results on different data are never compared: {'; '.join(read)}.")
 
 
 # --- equal configurations
@@ -379,8 +365,7 @@ def _judge(item: Difference, name: str, p_value: float) -> Verdict:
 
 
 def measure_pace_difference(a: Frames, b: Frames) -> PaceDifference:
-    """The difference of pace between the runs of ``a`` and ``b``. Each stretch of a run is a draw of the pace, and each
-    pair of probes are two; a reused trial says nothing of either run."""
+    """The difference of pace between the runs of ``a`` and ``b``; a reused trial says nothing of either run."""
     facts = [_collect_device_facts(frames) for frames in (a, b)]
     for name in _DEVICE_FACTS:
         values = [run[name] for run in facts]
@@ -389,31 +374,22 @@ def measure_pace_difference(a: Frames, b: Frames) -> PaceDifference:
         if all(values) and values[0] != values[1]:
             reason = f"the two runs differ in {name}, so that a ratio of times is of that and of the code together"
             return PaceDifference(reason=reason)
-    known = [_read_probes(frames) for frames in (a, b)]
-    pairs = [(known[0][key], known[1][key]) for key in known[0].keys() & known[1].keys()]
-    # of shapes that were probed by equal code for each of the two; a shared probe says nothing
-    ratios = np.array([np.log(two / one) for (one, at), (two, later) in pairs if at != later])
-    return estimate_pace_difference((_read_references(a), _read_references(b)), ratios)
+    return estimate_pace_difference(_read_references(a), _read_references(b))
 
 
-def estimate_pace_difference(references: tuple[Values, Values], probes: Values) -> PaceDifference:
-    """From logarithms: of the times of the reference work in each run, in the order of its trials, and of the ratios of
-    probes, B over A, shape ``[probes]``."""
-    squares, degrees, ratio = float(np.sum(probes**2)) / 2, len(probes), np.nan
-    if all(map(len, references)):
-        parts = [np.array_split(logs, min(_NUM_STRETCHES, len(logs))) for logs in references]
-        stretches = np.array([part.mean() for run in parts for part in run])
-        squares += float(np.sum((stretches - stretches.mean()) ** 2))
-        degrees += len(stretches) - 1
-        ratio = float(np.exp(references[1].mean() - references[0].mean()))
-    if not degrees:
+def estimate_pace_difference(a: Values, b: Values) -> PaceDifference:
+    """From the logarithms of the times of the reference work in each run, in the order of its trials. Each stretch of a
+    run is a draw of the pace."""
+    if not (len(a) and len(b)):
         return PaceDifference(reason=_NOT_TIMED)
+    parts = [np.array_split(logs, min(_NUM_STRETCHES, len(logs))) for logs in (a, b)]
+    stretches = np.array([part.mean() for run in parts for part in run])
+    degrees = len(stretches) - 1
     return PaceDifference(
-        error=float(np.sqrt(2 * squares / degrees)),
+        error=float(np.sqrt(2 * np.sum((stretches - stretches.mean()) ** 2) / degrees)),
         degrees=degrees,
-        ratio=ratio,
-        num_references=(len(references[0]), len(references[1])),
-        num_probes=len(probes),
+        ratio=float(np.exp(b.mean() - a.mean())),
+        num_references=(len(a), len(b)),
     )
 
 
@@ -430,16 +406,6 @@ def _read_references(frames: Frames) -> Values:
     trials = frames.trials[_is_own(frames.trials)].sort_values("number", kind="stable")
     seconds = read_numbers(trials, "reference_seconds")
     return np.log(seconds[seconds > 0])
-
-
-def _read_probes(frames: Frames) -> dict[str, tuple[float, str]]:
-    # step seconds and time of the probes whose time can be used, by the key of shape and code
-    probes = frames.probes
-    is_good = (read_text(probes, "outcome") == "complete") & has_sure_time(probes)
-    seconds = read_numbers(probes, "step_seconds_median")
-    keys, times = read_text(probes, "shape_key"), read_text(probes, "probed_at")
-    rows = np.flatnonzero(is_good & (seconds > 0))
-    return {str(keys[row]): (float(seconds[row]), str(times[row])) for row in rows}
 
 
 # --- fronts and changes
@@ -466,15 +432,15 @@ def _find_fronts(sides: _Sides) -> tuple[Front, Front]:
     return fronts[0], fronts[1]
 
 
-def _find_changes(a: Frames, b: Frames, *, with_root: bool) -> dict[str, tuple[str, str]]:
-    # the facts that differ by name, as (in A, in B); ``with_root`` includes the folder of the data
-    facts = [_collect_facts(frames, with_root=with_root) for frames in (a, b)]
+def _find_changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:
+    # the facts that differ by name, as (in A, in B)
+    facts = [_collect_facts(frames) for frames in (a, b)]
     names = dict.fromkeys((*facts[0], *facts[1]))
     values = {name: tuple(run.get(name, "not recorded") for run in facts) for name in names}
     return {name: (first, second) for name, (first, second) in values.items() if first != second}
 
 
-def _collect_facts(frames: Frames, *, with_root: bool) -> dict[str, str]:
+def _collect_facts(frames: Frames) -> dict[str, str]:
     # every fact of the environments, several values joined, and every setting: its value where all trials share it
     trials, table = frames.trials, frames.environments.drop(columns=["study", "environment_digest"], errors="ignore")
     devices = ", ".join(sorted({str(device) for device in read_text(trials, "device") if device}))
@@ -482,8 +448,7 @@ def _collect_facts(frames: Frames, *, with_root: bool) -> dict[str, str]:
     facts |= {str(name): ", ".join(sorted({str(value) for value in table[name].dropna()})) for name in table.columns}
     for key in config_keys():
         name = f"config.{key}"
-        is_shown = key not in _NOT_TRAINED or (with_root and key == "data.root")
-        if is_shown and len(trials) and name in trials.columns:
+        if key not in _NOT_TRAINED and len(trials) and name in trials.columns:
             is_shared = trials[name].nunique(dropna=False) == 1
             facts[key] = str(plain_value(trials[name].iloc[0])) if is_shared else "varies"
     return facts

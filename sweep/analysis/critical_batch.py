@@ -35,13 +35,6 @@ _MAX_MISFIT = 0.25  # root mean square of the logarithm: data that the fit misse
 # The share of steps or samples above the fewest at which a regime ends. Shallue et al. 2018 draw the ends by eye; Zhang
 # et al. 2024 (arXiv:2410.21676) bound the critical batch by this share.
 _OVERHEAD = 0.2
-# Why a batch is left out. Shallue et al. 2018 extend the search where the best rate is at the edge of those tried.
-_LACKS = _TOO_SOON, _NEVER, _FEW_RATES, _AT_EDGE = (
-    "with a first evaluation that had reached it",
-    "that did not reach it",
-    f"with fewer than {_MIN_RATES} learning rates",
-    "whose best learning rate is the lowest or the highest tried there",
-)
 # Trainings that count as tried: the others ended for reasons that have nothing to do with learning.
 _TRIED = ("complete", "target_missed", "diverged", "timed_out", "pruned")
 # The estimates of single steps scatter by more than their mean, and the ratio of few is biased.
@@ -109,20 +102,8 @@ class StepsEstimate(NamedTuple):
         return CriticalBatch(*confidence_interval(self.estimate), self.tuned.detail)
 
 
-class CriticalBatches(NamedTuple):
-    """Each estimate, or why the records do not give it."""
-
-    steps: StepsEstimate | str
-    noise: CriticalBatch | str
-
-
-def estimate_critical_batches(records: ComparableTrials) -> CriticalBatches:
-    """The estimates that the records give, each of the model and optimizer that most of its trials have."""
-    return CriticalBatches(estimate_by_steps(records), _estimate_by_noise(records))
-
-
 def estimate_by_steps(records: ComparableTrials) -> StepsEstimate | str:
-    """The estimate by steps to a target, or why there is none."""
+    """The estimate by steps to a target of the model and optimizer that most trials have, or why there is none."""
     tuned = find_tuned_steps(records)
     if isinstance(tuned, str):
         return tuned
@@ -133,11 +114,11 @@ def estimate_by_steps(records: ComparableTrials) -> StepsEstimate | str:
     return StepsEstimate(estimate, tuned, law)
 
 
-def _estimate_by_noise(records: ComparableTrials) -> CriticalBatch | str:
+def estimate_by_noise(records: ComparableTrials) -> CriticalBatch | str:
+    """The estimate by the gradient noise, or why there is none."""
     scales = read_noise_scales(records)
     chosen, recipe = find_main_recipe(records.frame, np.asarray(scales.values > 0, dtype=np.bool_))
-    missing = scales.describe_missing()
-    rest = f"; {missing}" if missing else ""
+    rest = f"; {scales.describe_missing()}".removesuffix("; ")
     if not chosen.any():
         return f"no configuration has a noise scale over its training{rest}; set diagnostics.noise_scale = true"
     estimate = mean_estimate(np.log(scales.values[chosen]), is_ratio=True)
@@ -201,18 +182,6 @@ def fit_regimes(batches: Values, steps: Values) -> Regimes | None:
     )
 
 
-def refit_steps(batches: Values, steps: Values, critical_batch: float) -> Regimes:
-    """The law with that critical batch whose fewest steps fit best, in the logarithm; both of shape ``[b]``."""
-    residuals = np.log(steps) - np.log1p(critical_batch / batches)
-    return Regimes(
-        min_steps=float(np.exp(residuals.mean())),
-        critical_batch=critical_batch,
-        log_error=0.0,
-        degrees=len(batches) - 1,
-        misfit=float(residuals.std()),
-    )
-
-
 def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
     """The steps to the most common target of one model and optimizer, or why they are not known.
 
@@ -249,39 +218,33 @@ def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str)
     paces, _ = grouping.medians(_measure_paces(trials, evaluations))
     frame = trials.iloc[grouping.first]
     batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
-    tuned, lacks = {}, dict.fromkeys(_LACKS, 0)
+    tuned = {}
     for batch in np.unique(batches):
         of_batch = paces[batches == batch]
-        if lack := _find_lack(of_batch, rates[batches == batch]):
-            lacks[lack] += 1
-        else:
+        if _is_tuned(of_batch, rates[batches == batch]):
             tuned[batch] = np.sort(of_batch)[::-1]
-    missing = "; ".join(
-        f"{count} {'batch' if count == 1 else 'batches'} {lack}" for lack, count in lacks.items() if count
-    )
+    if num_missing := len(np.unique(batches)) - len(tuned):
+        what += (
+            f" ({format_count(num_missing, 'further batch size')} left out: fewer than {_MIN_RATES} learning rates, "
+            "the best one at the edge of those tried, or a target reached by the first evaluation or not at all)"
+        )
     if len(tuned) < MIN_BATCHES:
         num_tuned = format_count(len(tuned), "effective batch size")
-        return f"{what} at {num_tuned} whose rate was tuned; {MIN_BATCHES} are required{missing and f' ({missing})'}"
+        return f"{what}, at {num_tuned} whose rate was tuned; {MIN_BATCHES} are required"
     sizes = [len(known) for known in tuned.values()]
     steps = [expect_fewest(1 / known[known > 0], len(known), min(sizes)) for known in tuned.values()]
     detail = (
         f"{what}, interpolated between evaluations, at {len(tuned)} effective batch sizes; {min(sizes)} to "
         f"{max(sizes)} configurations tuned at each, compared as the best of {min(sizes)}"
     )
-    detail += f"; left out: {missing}" if missing else ""
     return TunedSteps(np.array(list(tuned)), np.array(steps), detail)
 
 
-def _find_lack(paces: Values, rates: Values) -> str:
-    # why the fewest steps of a batch are not known, "" where they are
-    if np.isnan(paces).any():
-        return _TOO_SOON
-    if not paces.max() > 0:
-        return _NEVER
-    if len(np.unique(rates)) < _MIN_RATES:
-        return _FEW_RATES
-    best = rates[np.argmax(paces)]
-    return "" if rates.min() < best < rates.max() else _AT_EDGE
+def _is_tuned(paces: Values, rates: Values) -> bool:
+    # Shallue et al. 2018 extend the search where the best rate is at the edge of those tried
+    if np.isnan(paces).any() or not paces.max() > 0 or len(np.unique(rates)) < _MIN_RATES:
+        return False
+    return bool(rates.min() < rates[np.argmax(paces)] < rates.max())
 
 
 def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:

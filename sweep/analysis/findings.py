@@ -11,12 +11,13 @@ import numpy as np
 
 from sweep.analysis.answer import to_document
 from sweep.analysis.claim_table import CLAIMS
-from sweep.analysis.claims import SEED, Claim, Design, Measurement
+from sweep.analysis.claims import EFFECTIVE, SEED, Claim, Design
 from sweep.analysis.comparable import ComparableTrials, select_comparable
 from sweep.analysis.statistics import (
     NOTHING,
     SIGNIFICANT,
     Estimate,
+    Measurement,
     Region,
     Verdict,
     assess_region,
@@ -33,7 +34,6 @@ from sweep.config.trial import Scalar, build_config, default_settings, replace_k
 from sweep.records.frames import Frames
 
 _ACCURACY_UNIT = "fraction difference"
-_TOO_LITTLE = "the records have too little for an interval"
 UNTESTED: tuple[Verdict, ...] = ("not tested", "not measured")
 UNSETTLED: tuple[Verdict, ...] = ("undecided", *UNTESTED)
 _BASE: dict[str, Scalar] = {"budget.epochs": 10, "model.patch_size": 4}
@@ -52,9 +52,9 @@ class Finding:
     configurations. ``p`` belongs to the test behind the verdict, corrected for the number of tests (Holm 1979); the
     verdict is undecided unless it is at most 0.05. It is "not measured" where the study did not vary or measure what
     the claim is about, and "not tested" where it did and the records cannot test the claim: there is no effect then,
-    for the ``reason``. ``settle`` is the command that would settle the claim ("" where it is settled), ``remark`` what
-    that requires or what else would settle it, ``trainings`` how many a study would require for that with a power of
-    0.8 at the effect that ``matters``: by the spread of these records, without an effect by an assumed one.
+    for the ``reason``. ``settle`` plans and runs the study that settles the claim ("" where it is settled),
+    ``trainings`` is how many a study would require for that with a power of 0.8 at the effect that ``matters``: by the
+    spread of these records, without an effect by an assumed one.
     ``published`` is what others measured, with the source.
     """
 
@@ -72,7 +72,6 @@ class Finding:
     detail: str
     p: float
     reason: str = ""
-    remark: str = ""
     matters: float = np.nan
     trainings: int = 0
 
@@ -135,7 +134,6 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
     if not assessment.is_tested:
         verdict = "not measured" if lack else "not tested"
     effect, low, high = confidence_interval(measurement.estimate if assessment.is_tested else NOTHING)
-    step = claim.settle(records) if verdict in UNSETTLED else None
     return Finding(
         name=claim.name,
         statement=claim.statement,
@@ -146,12 +144,11 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
         claimed=assessment.region,
         n=measurement.estimate.n,
         verdict=verdict,
-        settle=(step.command or _command_plan(records, claim.name)) if step else "",
+        settle=_command_plan(records, claim.name) if verdict in UNSETTLED else "",
         published=claim.published,
         detail=measurement.detail,
         p=p,
-        reason="" if assessment.is_tested else measurement.reason or _TOO_LITTLE,
-        remark=step.remark if step else "",
+        reason="" if assessment.is_tested else measurement.reason,
         matters=claim.matters,
         trainings=count_needed(claim, measurement.estimate, assessment.region, len(records.done), num_tested),
     )
@@ -206,7 +203,7 @@ def write_plan(claim: Claim, changes: Mapping[str, Any] | None = None) -> str:
     configuration.
 
     Raises:
-        InputError: a key of ``changes`` is one that the study varies, or is not valid.
+        InputError: a key of ``changes`` is one that the study varies.
     """
     changes = dict(changes or {})
     data = str(changes.pop("data.name", "digits"))
@@ -221,16 +218,15 @@ def write_plan(claim: Claim, changes: Mapping[str, Any] | None = None) -> str:
 def _write(claim: Claim, data: str, changes: Mapping[str, Any], deliberate: Sequence[str] = ()) -> str:
     design, repetitions = claim.design, count_planned(claim)
     base = replace_keys({"data.name": data, **_BASE, **(_DIGITS if data == "digits" else {})}, {**design.base})
-    repeated = "seeds" if design.repeated.key == SEED else f"values of {design.repeated.key}"
+    repeated = "seeds" if design.repeated == SEED else f"values of {design.repeated}"
     weights = ["# a file of weights of this model that was trained on other images: sweep train --save FILE"]
-    advice = [f"deliberate = {json.dumps(deliberate)}  # the design of the claim, so that no advice is due"]
     lines = [
         f"name = {json.dumps(f'claim_{claim.name}')}",
         f"question = {json.dumps(f'Is it so? {claim.statement}')}",
         f"trials = {design.count_trainings(repetitions)}  # {repetitions} {repeated}, with which the claim is settled",
         'sampler = "grid"',
         "confirm = { max_configurations = 0, seeds = 0 }",
-        *(advice * bool(deliberate)),
+        *([f"deliberate = {json.dumps(deliberate)}  # by design, so that no advice is due"] if deliberate else []),
         "",
         "[base]",
         *(weights * ("model.weights" in base)),
@@ -248,6 +244,6 @@ def _write(claim: Claim, data: str, changes: Mapping[str, Any], deliberate: Sequ
 def _find_varied(design: Design) -> set[str]:
     # the effective batch size and the number of micro batches follow from several keys
     configs = [build_config(replace_keys({}, point), "plan") for point in design.list_points(2)]
-    varied = {*design.space, design.repeated.key} - {"batch.accumulation"}
-    varied |= {"global_batch_size"} if len({config.global_batch_size for config in configs}) > 1 else set()
+    varied = {*design.space, design.repeated} - {"batch.accumulation"}
+    varied |= {EFFECTIVE} if len({config.global_batch_size for config in configs}) > 1 else set()
     return varied | ({"batch.accumulation"} if len({config.num_accumulation for config in configs}) > 1 else set())

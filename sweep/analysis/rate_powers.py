@@ -2,9 +2,6 @@
 p of quantity ~ batch^p."""
 
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +11,7 @@ from sweep.analysis.statistics import (
     NOTHING,
     Estimate,
     Mask,
+    Measurement,
     Values,
     fit_linear,
     read_numbers,
@@ -42,89 +40,44 @@ _MIN_SPARE = 4  # configurations beyond the coefficients of a quantity that is m
 _MAX_SHARED = 0.95  # of the variance of one quantity that others may explain before their effects count as one
 
 
-class TunedKey(NamedTuple):
-    """What is tuned at each batch: its ``label`` in words, how its values are read from a frame (shape
-    ``[len(frame)]``, above 0 where they count), and the ``keys`` that it follows from."""
-
-    label: str
-    read: Callable[[pd.DataFrame], Values]
-    keys: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchPower:
-    """The ``estimate`` of the power. ``chosen`` are the configurations of the one model and optimizer that it is about,
-    shape ``[configurations]``; ``detail`` names what it rests on, ``reason`` why there is no estimate."""
-
-    chosen: Mask
-    estimate: Estimate = NOTHING
-    detail: str = ""
-    reason: str = ""
-
-
-def measure_rate_power(records: ComparableTrials, among: Mask, tuned: TunedKey | None = None) -> BatchPower:
-    """The power by the configurations ``among`` (shape ``[configurations]``), of the model and optimizer that most of
-    them have, trained for a fixed length. ``tuned`` is the learning rate unless another key is given; then the rate is
-    one of the settings that are held equal."""
-    frame, tuned = records.frame, tuned or LEARNING_RATE
+def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
+    """The power of the best learning rate by the configurations ``among`` (shape ``[configurations]``), of the model
+    and optimizer that most of them have, trained for a fixed length."""
+    frame = records.frame
     # as measured: estimates that depend on one another would make the interval too narrow
     accuracies, _ = records.grouping.medians(read_accuracies(records.done))
-    values = tuned.read(frame)
+    values = scaled_learning_rates(frame)
     known = among & np.isfinite(accuracies) & (values > 0)
     if not known.any():
-        return BatchPower(chosen=known, reason="no training of a fixed length is eligible")
+        return Measurement(reason="no training of a fixed length is eligible")
     chosen, recipe = find_main_recipe(frame, known)
     batches = read_numbers(frame, "global_batch_size")
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
-    settings = _hold_equal(frame.iloc[np.flatnonzero(good)], tuned)
-    lack = _find_lack(batches[good], values[good], settings, tuned.label)
-    if lack:
-        return BatchPower(chosen=chosen, reason=f"{recipe}: {lack}")
-    estimate = fit_rate_power(batches[good], values[good], accuracies[good], settings.columns)
+    beside, settings = _code_settings(frame.iloc[np.flatnonzero(good)])
+    if lack := _find_lack(batches[good], values[good], beside, settings):
+        return Measurement(reason=f"{recipe}: {lack}")
+    estimate = fit_rate_power(batches[good], values[good], accuracies[good], settings)
     if not estimate.degrees > 0:
-        return BatchPower(chosen=chosen, reason=f"{recipe}: accuracy has no clear peak over the {tuned.label}")
+        return Measurement(reason=f"{recipe}: accuracy has no clear peak over the learning rate")
     num = len(np.unique(batches[good]))
     detail = f"{recipe}: {estimate.n} configurations, the more accurate half at each of {num} effective batch sizes"
-    return BatchPower(chosen=chosen, estimate=estimate, detail=detail + settings.describe())
+    return Measurement(estimate, detail + beside)
 
 
-class _Covariates(NamedTuple):
-    """``columns`` of shape ``[n, k]``, each with mean 0 and standard deviation 1, and the ``keys`` that they code."""
-
-    keys: tuple[str, ...]
-    columns: Values
-
-    def describe(self) -> str:
-        """The keys in words that follow a description, "" for none."""
-        return f", at equal {self.name_keys()}" if self.keys else ""
-
-    def name_keys(self) -> str:
-        return ", ".join(map(key_label, self.keys))
-
-
-def _hold_equal(frame: pd.DataFrame, tuned: TunedKey) -> _Covariates:
-    settings = _code_settings(frame, tuned.keys)
-    rates = _standardize(np.log(scaled_learning_rates(frame))[:, None])
-    if "optimizer.lr" in tuned.keys or not rates.size:
-        return settings
-    return _Covariates(("optimizer.lr", *settings.keys), np.column_stack([rates, settings.columns]))
-
-
-def _find_lack(batches: Values, values: Values, settings: _Covariates, label: str) -> str:
-    # why the best value cannot be fitted, "" where it can
-    n, num_batches, num_values = len(values), len(np.unique(batches)), len(np.unique(values))
-    needed = max(_MIN_TRIALS, _num_columns(settings.columns) + _MIN_DEGREES)
-    if num_batches < _MIN_BATCHES or num_values < _MIN_RATES:
+def _find_lack(batches: Values, rates: Values, beside: str, settings: Values) -> str:
+    # why the best rate cannot be fitted, "" where it can
+    n, num_batches, num_rates = len(rates), len(np.unique(batches)), len(np.unique(rates))
+    needed = max(_MIN_TRIALS, _num_columns(settings) + _MIN_DEGREES)
+    if num_batches < _MIN_BATCHES or num_rates < _MIN_RATES:
         return (
-            f"{format_count(num_batches, 'effective batch size')} and {format_count(num_values, label)}; "
+            f"{format_count(num_batches, 'effective batch size')} and {format_count(num_rates, 'learning rate')}; "
             f"at least {_MIN_BATCHES} and {_MIN_RATES} are required"
         )
     if n < needed:
-        beside = f", because the fit also accounts for {settings.name_keys()}" if settings.keys else ""
         there = format_count(n, "configuration")
         return f"{there} in the more accurate halves of the batch sizes; {needed} are required{beside}"
-    if share_explained(np.log(values), np.log(batches)[:, None]) > _MAX_SHARED:
-        return f"the {label} follows the effective batch size, so that there is no best one at each batch"
+    if share_explained(np.log(rates), np.log(batches)[:, None]) > _MAX_SHARED:
+        return "the learning rate follows the effective batch size, so that there is no best one at each batch"
     return ""
 
 
@@ -138,41 +91,6 @@ def scaled_learning_rates(frame: pd.DataFrame) -> Values:
     given = read_numbers(frame, "config.rules.lr")
     power = np.where(np.isfinite(given), given, power)
     return read_numbers(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
-
-
-def _read_decays(frame: pd.DataFrame) -> Values:
-    given = read_numbers(frame, "config.optimizer.weight_decay")
-    return _apply_rule(frame, given, "scaled_weight_decay", "rules.weight_decay")
-
-
-def _read_moment_rates(frame: pd.DataFrame) -> Values:
-    names: list[str] = read_text(frame, "config.optimizer.name").tolist()
-    usual = [OPTIMIZERS[name].beta2 if name in OPTIMIZERS else np.nan for name in names]
-    given = read_numbers(frame, "config.optimizer.beta2")
-    betas = np.where(np.isfinite(given), given, np.array(usual, dtype=np.float64))
-    return 1 - _apply_rule(frame, betas, "scaled_beta2", "rules.betas")
-
-
-def _apply_rule(frame: pd.DataFrame, given: Values, recorded: str, rule: str) -> Values:
-    # what the rule made of the ``given`` values; NaN where a rule was set and that is not on record
-    scaled = read_numbers(frame, recorded)
-    is_unscaled = np.isin(read_text(frame, f"config.{rule}"), ["", "none"])
-    return np.where(np.isfinite(scaled), scaled, np.where(is_unscaled, given, np.nan))
-
-
-_DECAY_KEYS = ("optimizer.weight_decay", "rules.weight_decay")
-LEARNING_RATE = TunedKey("learning rate", scaled_learning_rates, ("optimizer.lr",))
-WEIGHT_DECAY = TunedKey("weight decay", _read_decays, _DECAY_KEYS)
-DECAY_PER_STEP = TunedKey(
-    "weight decay per step",
-    lambda frame: _read_decays(frame) * scaled_learning_rates(frame),
-    ("optimizer.lr", *_DECAY_KEYS),
-)
-MOMENT_RATE = TunedKey(  # 1 - beta2, the weight of a step in the second moment
-    "decay rate of the second moment",
-    _read_moment_rates,
-    ("optimizer.beta2", "rules.betas"),
-)
 
 
 def find_rule_power(name: str, rule: str) -> float:
@@ -227,7 +145,7 @@ def _upper_half(batches: Values, accuracies: Values) -> Mask:
     return np.asarray(accuracies >= medians, dtype=np.bool_)
 
 
-def measure_value_power(records: ComparableTrials, values: Values) -> BatchPower:
+def measure_value_power(records: ComparableTrials, values: Values) -> Measurement:
     """The power by which measured ``values`` (shape ``[configurations]``) follow the batch, at equal learning rate,
     training loss and other settings. Each configuration counts once."""
     losses = _read_last_losses(records)
@@ -237,20 +155,20 @@ def measure_value_power(records: ComparableTrials, values: Values) -> BatchPower
         reason = "no configuration has one effective batch size and a training loss above 0"
         if not np.isfinite(losses).any():
             reason = "no training loss is on record: the evaluations are not loaded"
-        return BatchPower(chosen=is_known, reason=reason)
+        return Measurement(reason=reason)
     chosen, recipe = find_main_recipe(records.frame, is_known)
     rows = np.flatnonzero(chosen)
     frame = records.frame.iloc[rows]
-    x, settings = np.log(read_numbers(frame, "global_batch_size")), _code_settings(frame)
+    x, (beside, settings) = np.log(read_numbers(frame, "global_batch_size")), _code_settings(frame)
     rates = _standardize(np.log(scaled_learning_rates(frame))[:, None])
-    held = np.column_stack([rates, _standardize(np.log(losses[rows])[:, None]), settings.columns])
+    held = np.column_stack([rates, _standardize(np.log(losses[rows])[:, None]), settings])
     lack = _find_shared(x, rates, held)
     fitted = None if lack else fit_linear(np.column_stack([np.ones(len(x)), x, held]), np.log(values[rows]))
     if fitted is None:
-        return BatchPower(chosen=chosen, reason=f"{recipe}: {lack or 'the settings that vary follow from one another'}")
+        return Measurement(reason=f"{recipe}: {lack or 'the settings that vary follow from one another'}")
     estimate = Estimate(float(fitted.values[1]), float(np.sqrt(fitted.covariance[1, 1])), fitted.degrees, len(rows))
-    detail = f"{recipe}: {len(rows)} configurations at equal learning rate and training loss{settings.describe()}"
-    return BatchPower(chosen=chosen, estimate=estimate, detail=detail)
+    detail = f"{recipe}: {len(rows)} configurations at equal learning rate and training loss{beside}"
+    return Measurement(estimate, detail)
 
 
 def _find_shared(x: Values, rates: Values, held: Values) -> str:
@@ -276,13 +194,14 @@ def _read_last_losses(records: ComparableTrials) -> Values:
     return records.grouping.medians(last.reindex(trials).to_numpy(dtype=np.float64, na_value=np.nan))[0]
 
 
-def _code_settings(frame: pd.DataFrame, ignored: Collection[str] = ()) -> _Covariates:
-    """The settings that vary over the configurations ``frame`` (``config.*``), but for batch and rate and the keys
-    ``ignored``: numbers as one column, by their logarithm where all are above 0; two numbers, or anything else, as a
-    column for each value but one."""
-    keys = tuple(key for key in varying_keys(frame) if key not in _APART and key not in ignored)
+def _code_settings(frame: pd.DataFrame) -> tuple[str, Values]:
+    """The settings that vary over the configurations ``frame`` (``config.*``), but for batch and rate, as the end of a
+    description, and as columns of shape ``[len(frame), k]`` with mean 0 and standard deviation 1: numbers as one, by
+    their logarithm where all are above 0; two numbers, or anything else, as a column for each value but one."""
+    keys = [key for key in varying_keys(frame) if key not in _APART]
     coded = [_code(frame, f"config.{key}") for key in keys]
-    return _Covariates(keys, _standardize(np.column_stack([np.zeros((len(frame), 0)), *coded])))
+    beside = f", at equal {', '.join(map(key_label, keys))}" if keys else ""
+    return beside, _standardize(np.column_stack([np.zeros((len(frame), 0)), *coded]))
 
 
 def _standardize(columns: Values) -> Values:

@@ -27,8 +27,6 @@ from sweep.analysis.shortfalls import (
     count_missing_objectives,
     describe_missing_objectives,
     explain_confirmation,
-    explain_few_seeds,
-    explain_left_out_seeds,
     explain_no_complete_trial,
     explain_search,
 )
@@ -102,12 +100,7 @@ def make_answer(
         facts = {name: _state_fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
         notes = (*comparable.notes, *_list_assumptions(candidates))
     rules = comparable.spec.answer if comparable.spec else AnswerRules()
-    shortfalls = (
-        explain_left_out_seeds(comparable),
-        explain_search(loaded),
-        explain_confirmation(loaded),
-        explain_few_seeds(comparable),
-    )
+    shortfalls = (explain_search(loaded), explain_confirmation(loaded))
     price = comparable.spec.price if comparable.spec else None
     if price is not None:
         chosen = {use: _price_configuration(item, price) for use, item in chosen.items()}

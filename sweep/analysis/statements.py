@@ -22,7 +22,7 @@ from sweep.analysis.tuned_batches import (
     fix_batch,
     list_models,
 )
-from sweep.config.metrics import format_count, format_share
+from sweep.config.metrics import format_count, format_points, format_share
 
 _FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
 _MOST_TRAININGS = 1000  # more than a study of this kind would train
@@ -40,7 +40,7 @@ def answer_batch_size(candidates: Candidates, given: int | None = None) -> Batch
     batches = draws[chosen]
     statements = [_state_use(candidates, named)]
     if len(batches.batches) > 1:
-        statements += [_state_equally_good(candidates, batches), _state_largest(candidates, batches)]
+        statements += _state_batches(candidates, batches)
         statements += _state_neighbors(candidates, batches, named)
     if given is not None:
         statements.append(_state_given(candidates, batches, named, given))
@@ -123,13 +123,33 @@ def _estimate_needed(candidates: Candidates, named: Recommendation) -> tuple[str
     return enough if num_more <= _MOST_TRAININGS else too_many, False
 
 
-def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
-    rules, split, thin = candidates.rules, split_batches(candidates, draws), _find_open_thin(candidates, draws)
-    within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
+def _state_batches(candidates: Candidates, draws: BatchDraws) -> list[Statement]:
+    """Which batch sizes are equally good, and the largest without a loss."""
+    split, points = split_batches(candidates, draws), _points(candidates.rules.tolerance.accuracy)
+    # tuning makes no batch size worse, so that one which is as good as the best already is known to be
+    good = set(draws.batches[split.inside].tolist())
+    thin = {batch: count for batch, count in find_thin_batches(candidates, draws).items() if batch not in good}
     is_tuned = ~np.isin(draws.batches, list(thin))
+    # that the only one which is tuned is as good as the best is certain, and states nothing
+    is_alone = (split.inside | is_tuned).sum() < 2
+    equally_good = _state_equally_good(candidates, draws, split, thin)
+    if is_alone:
+        lack = f"{draws.model} has fewer than two that count as tuned.{_add_remarks(candidates, thin)}"
+        text = f"Which effective batch sizes are equally good is not known yet: {lack}"
+        missing = candidates.records.command_for_more
+        equally_good = Statement(name="equally_good", text=text, batches=(), missing=missing)
+    if is_alone or not split.inside.any():
+        text = f"The largest effective batch size that loses no more than {points} is not known yet."
+        text += _add_remarks(candidates, {})
+        missing = candidates.records.command_for_more if is_alone else candidates.records.command_for_more_seeds
+        return [equally_good, Statement(name="largest_without_loss", text=text, batches=(), missing=missing)]
+    return [equally_good, _state_largest(candidates, draws, split, thin)]
+
+
+def _state_equally_good(candidates: Candidates, draws: BatchDraws, split: _Split, thin: Mapping[int, int]) -> Statement:
+    tolerance, is_tuned = candidates.rules.tolerance.accuracy, ~np.isin(draws.batches, list(thin))
+    within, near = draws.find_within(tolerance), draws.find_within(tolerance / 2)
     worse, unknown = split.outside & is_tuned, split.unknown & is_tuned
-    if (split.inside | is_tuned).sum() < 2:
-        return _state_no_comparison(candidates, draws, thin)
     is_right = np.all(within[:, split.inside], axis=1) & ~np.any(near[:, worse], axis=1)
     parts = [
         f"{_list(draws, mask)} {one if mask.sum() == 1 else several}"
@@ -145,46 +165,21 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
     seeds = f" Too few fresh seeds to tell: {_list(draws, unseeded)}." if unseeded.any() else ""
     return Statement(
         name="equally_good",
-        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}:{tried}{seeds}"
-        + _add_remarks(candidates, thin),
+        text=f"Within {_points(tolerance)}, {draws.model}:{tried}{seeds}{_add_remarks(candidates, thin)}",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=float(is_right.mean()) if (split.inside | worse).any() else 0.0,
         is_settled=not unknown.any() and not thin,
-        missing=_find_missing(candidates, has_unknown=bool(unknown.any()), thin=thin),
+        missing=_find_missing(candidates, thin, unknown),
     )
 
 
-def _state_no_comparison(candidates: Candidates, draws: BatchDraws, thin: Mapping[int, int]) -> Statement:
-    # that the only one which is tuned is as good as the best is certain, and states nothing
-    return Statement(
-        name="equally_good",
-        text=f"Which effective batch sizes are equally good is not known yet: {draws.model} has fewer than two "
-        f"that count as tuned.{_add_remarks(candidates, thin)}",
-        batches=(),
-        missing=candidates.records.command_for_more,
-    )
-
-
-def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
-    rules, split = candidates.rules, split_batches(candidates, draws)
-    points = _points(rules.tolerance.accuracy)
-    thin = _find_open_thin(candidates, draws)
-    is_tuned = ~np.isin(draws.batches, list(thin))
-    is_alone = (split.inside | is_tuned).sum() < 2
-    if is_alone or not split.inside.any():
-        return Statement(
-            name="largest_without_loss",
-            text=f"The largest effective batch size that loses no more than {points} is not known yet."
-            + (f" {_OUTSIDE}" if _has_limits(candidates.limits) else ""),
-            batches=(),
-            missing=candidates.records.command_for_more if is_alone else candidates.records.command_for_more_seeds,
-        )
+def _state_largest(candidates: Candidates, draws: BatchDraws, split: _Split, thin: Mapping[int, int]) -> Statement:
+    tolerance = candidates.rules.tolerance.accuracy
     largest = int(np.flatnonzero(split.inside)[-1])
-    batch = int(draws.batches[largest])
-    # a smaller one changes nothing here
-    thin = {size: count for size, count in thin.items() if size > batch}
-    has_unknown = bool((split.unknown & is_tuned)[largest + 1 :].any())
-    is_settled = not has_unknown and not thin
+    batch, points = int(draws.batches[largest]), _points(tolerance)
+    unknown = (split.unknown & ~np.isin(draws.batches, list(thin)))[largest + 1 :]
+    thin = {size: count for size, count in thin.items() if size > batch}  # a smaller one changes nothing here
+    is_settled = not unknown.any() and not thin
     text = f"An effective batch size of {batch} loses no more than {points}; for larger ones this is not known yet."
     if largest == len(draws.batches) - 1:
         text = f"The largest effective batch size that was tried, {batch}, loses no more than {points}."
@@ -194,23 +189,17 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
         name="largest_without_loss",
         text=text + _add_remarks(candidates, thin),
         batches=(batch,),
-        probability=float(draws.find_within(rules.tolerance.accuracy)[:, largest].mean()),
+        probability=float(draws.find_within(tolerance)[:, largest].mean()),
         is_settled=is_settled,
-        missing=_find_missing(candidates, has_unknown=has_unknown, thin=thin),
+        missing=_find_missing(candidates, thin, unknown),
     )
 
 
-def _find_open_thin(candidates: Candidates, draws: BatchDraws) -> dict[int, int]:
-    # tuning makes no batch size worse, so that one which is as good as the best already is known to be
-    good = set(draws.batches[split_batches(candidates, draws).inside].tolist())
-    return {batch: count for batch, count in find_thin_batches(candidates, draws).items() if batch not in good}
-
-
-def _find_missing(candidates: Candidates, *, has_unknown: bool, thin: Mapping[int, int]) -> str | None:
+def _find_missing(candidates: Candidates, thin: Mapping[int, int], unknown: Mask) -> str | None:
     # batch sizes that are not tuned require more configurations first; seeds tell about those that are
     if thin:
         return candidates.records.command_for_more
-    return candidates.records.command_for_more_seeds if has_unknown else None
+    return candidates.records.command_for_more_seeds if unknown.any() else None
 
 
 def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommendation) -> list[Statement]:
@@ -279,8 +268,7 @@ def _add_remarks(candidates: Candidates, thin: Mapping[int, int]) -> str:
 
 
 def _points(accuracy: float) -> str:
-    shown = f"{100 * accuracy:g}"
-    return f"{shown} {'point' if shown == '1' else 'points'} of accuracy"
+    return f"{format_points(accuracy)} of accuracy"
 
 
 def _list(draws: BatchDraws, mask: Mask) -> str:
@@ -337,24 +325,22 @@ def _describe_eligible(candidates: Candidates) -> str:
 
 
 def _explain_exclusion(candidates: Candidates) -> str:
-    """Which limit no configuration that was tried keeps to, by the estimates; "" where one keeps to all of them."""
+    """That no configuration that was tried keeps to the limits, with what the best one reaches in each, by the
+    estimates; "" where one keeps to all of them."""
     if candidates.within_limits().any():
         return ""
     limits, parts = candidates.limits, []
-    best = float(candidates.values(ACCURACY).max())
-    if limits.min_accuracy is not None and best < limits.min_accuracy:
+    if limits.min_accuracy is not None:
+        best = float(candidates.values(ACCURACY).max())
         parts.append(f"the most accurate one reaches {_percent(best)}, {_percent(limits.min_accuracy)} is required")
     for name, limit, word, unit, scale in (
         (SECONDS, limits.max_seconds, "fastest one takes", "s", 1.0),
         (MEMORY, limits.max_memory_bytes, "smallest one requires", "MiB", 2.0**20),
     ):
-        known = [value for value in candidates.values(name).tolist() if math.isfinite(value)]
-        if limit is not None and not known:
-            parts.append(f"{name} is on record for none of them")
-        elif limit is not None and min(known) > limit:
-            parts.append(f"the {word} {min(known) / scale:.3g} {unit}, the limit is {limit / scale:.3g} {unit}")
-    reason = "; ".join(parts) or "each limit can be kept, but not all at once"
-    return f"No configuration that was tried keeps to the limits: {reason}."
+        if limit is not None:
+            least = min(filter(math.isfinite, candidates.values(name).tolist()), default=math.nan) / scale
+            parts.append(f"the {word} {least:.3g} {unit}, the limit is {limit / scale:.3g} {unit}")
+    return f"No configuration that was tried keeps to the limits: {'; '.join(parts)}."
 
 
 def _percent(accuracy: float) -> str:

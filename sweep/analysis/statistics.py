@@ -21,7 +21,6 @@ Values = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
 CONFIDENCE = 0.95
-NUM_RESAMPLES = 2000
 # Standard deviation of the median of n values of a normal distribution with standard deviation 1, n = 1 ... 16
 # (order statistics, by 600,000 draws); beyond, sqrt(pi / (2 n + pi - 2)) is right to 3 %.
 _MEDIAN_ERRORS = (
@@ -95,18 +94,11 @@ def front_probabilities(draws: Values, signs: npt.ArrayLike | None = None) -> Va
 
 
 def _signs(signs: npt.ArrayLike | None, width: int) -> Values:
-    if signs is None:
-        return np.ones(width)
-    given = np.asarray(signs, dtype=np.float64)
-    if given.shape != (width,):
-        raise ValueError(f"{width} objectives require {width} signs, not {given.size}")
-    return given
+    return np.ones(width) if signs is None else np.asarray(signs, dtype=np.float64)
 
 
 def _costs(values: Values, signs: npt.ArrayLike | None) -> tuple[Values, Mask]:
     table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2:
-        raise ValueError(f"values require the shape [n, m], not {list(table.shape)}")
     costs = table * _signs(signs, table.shape[1])
     return costs, np.asarray(np.isfinite(costs).all(axis=1), dtype=np.bool_)
 
@@ -177,24 +169,6 @@ def t_density(values: Values, degrees: float) -> Values:
         return np.asarray(np.exp(-squares / 2) / np.sqrt(2 * np.pi))
     height = np.exp(gammaln((degrees + 1) / 2) - gammaln(degrees / 2)) / np.sqrt(degrees * np.pi)
     return np.asarray(height * np.exp(-(degrees + 1) / 2 * np.log1p(squares / degrees)))
-
-
-def median_interval(
-    values: npt.ArrayLike, confidence: float = CONFIDENCE, num_resamples: int = NUM_RESAMPLES, seed: int = 0
-) -> Interval:
-    """Median of the finite ``values`` (shape ``[n]``) and its percentile bootstrap interval (Efron, 1979).
-
-    For many repeats of one measurement. It is at most as wide as the values' range: of 3 values it covers the truth in
-    about 75 % of the cases, not 95 %, so few seeds require :func:`seed_interval`.
-    """
-    known = _finite(values)
-    n = len(known)
-    if n < 2:
-        return Interval(float(known[0]) if n else np.nan, np.nan, np.nan, n)
-    draws = np.random.default_rng(seed).integers(0, n, size=(num_resamples, n))
-    medians = np.median(known[draws], axis=1)
-    low, high = np.quantile(medians, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(np.median(known)), float(low), float(high), n)
 
 
 def seed_interval(
@@ -408,6 +382,16 @@ class Region(NamedTuple):
 
 
 NOTHING = Estimate(np.nan, np.nan, 0, 0)
+
+
+class Measurement(NamedTuple):
+    """An effect, of ratios its logarithm; ``detail`` names what it rests on. ``region`` is what a claim allows where
+    that depends on the records, ``reason`` why there is no estimate with an error."""
+
+    estimate: Estimate = NOTHING
+    detail: str = ""
+    region: Region | None = None
+    reason: str = ""
 
 
 def log_ratio(first: Values, second: Values) -> Values:

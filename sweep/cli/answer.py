@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from sweep.cli.app import print_answer, print_lines
+from sweep.cli.app import print_answer
 from sweep.cli.arguments import (
     RUNS,
     AsJson,
@@ -53,9 +53,6 @@ def recommend(
     batch: Annotated[
         int | None, typer.Option(min=1, help="An effective batch size to compare with the recommended one.")
     ] = None,
-    latex: Annotated[
-        bool, typer.Option("--latex", help="Print the tuned batch sizes as a LaTeX table (package booktabs).")
-    ] = False,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
@@ -67,8 +64,6 @@ def recommend(
     from sweep.analysis.recommendation import as_document
     from sweep.analysis.recommendation import recommend as answer_for
 
-    if latex and as_json:
-        raise InputError("sweep recommend: --latex and --json are two formats of one output; choose one of them.")
     max_memory_bytes = parse_bytes(max_memory, "--max-memory")
     limit_seconds = parse_duration(max_seconds, "--max-seconds")
     frames = load_records(study, root)
@@ -80,15 +75,6 @@ def recommend(
         uses=tuple(use or USES),
         given_batch=batch,
     )
-    if latex:
-        from reports.texts import write_latex_table
-
-        if answer.batch_size is None:
-            raise InputError("sweep recommend: no trial has completed with an accuracy, so that there is no table.")
-        name = ", ".join(map(str, frames.studies["study"])) or answer.study
-        print_lines(write_latex_table(answer.batch_size, name, answer.validation.statement))
-        print_lines(frames.source.describe() if frames.source else [], err=True)
-        return 0
     claims = evaluate_claims(frames)
     method = " ".join(text for _, text in METHOD)
     document = as_document(answer) | {"findings": findings_document(claims), "method": method}
@@ -235,16 +221,10 @@ def _describe_comparison(comparison: "Comparison") -> Iterator[str]:
     from sweep.config.trial import key_label
 
     yield f"A: {comparison.study_a}   B: {comparison.study_b}"
+    yield f"{len(comparison.aligned)} configurations in both; differences are B - A, ratios B / A"
     budgets_differ = any(name.startswith("budget.") for name in comparison.changed)
-    if comparison.data_differ:
-        yield "The data differ, so that no results are compared:"
-        for label, data in (("A", comparison.data_a), ("B", comparison.data_b)):
-            yield f"  {label}: {data.describe() if data else 'not counted; see data.name below'}"
-    else:
-        yield f"{len(comparison.aligned)} configurations in both; differences are B - A, ratios B / A"
-        if budgets_differ:
-            yield "  the budgets differ (see below): configurations of other budgets are others, and each volume below"
-            yield "  is what a study reached with its own budget"
+    if not comparison.aligned and budgets_differ:
+        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
     for name, value in comparison.overall.items():
         n = format_count(value.interval.n, "configuration")
         yield f"  {_describe_difference(comparison, name, value)}, n = {n}"
@@ -255,10 +235,11 @@ def _describe_comparison(comparison: "Comparison") -> Iterator[str]:
         yield from (f"    {_describe_difference(comparison, *each)}" for each in item.differences.items())
     if len(comparison.aligned) > _MAX_LINES:
         yield f"  and {len(comparison.aligned) - _MAX_LINES} more: --json has all"
+    if budgets_differ:
+        yield "The budgets differ (see below), so that each volume is what a study reached with its own budget:"
     for label, front in (("A", comparison.front_a), ("B", comparison.front_b)):
         numbers = ", ".join(map(str, front.numbers[:_MAX_LINES])) or "none"
-        volume = "" if front.volume is None else f"{front.volume:.1%} of the volume behind both; "
-        yield f"Front of {label}: {volume}trials {numbers}"
+        yield f"Front of {label}: {front.volume:.1%} of the volume behind both; trials {numbers}"
     yield "Changed:" if comparison.changed else "Settings and environment are equal."
     for name, (first, second) in comparison.changed.items():
         yield f"  {name}: {first} -> {second}"
@@ -278,19 +259,17 @@ def _describe_difference(comparison: "Comparison", name: str, item: "Difference"
 
 def _describe_times(comparison: "Comparison") -> Iterator[str]:
     pace = comparison.pace
-    if comparison.num_without_time:
-        n = format_count(comparison.num_without_time, "configuration")
-        yield f"  {n} without a time of its own that can be used: disturbed, or of a reused trial"
     if not {"train_seconds", "images_per_second"} & comparison.overall.keys():
         return
     if pace.reason:
         yield f"  Whether the code makes times differ is not known: {pace.reason}."
         yield from (f"    to settle it: {command}" for command in comparison.commands)
         return
-    reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A"
-    probes = f"{format_count(pace.num_probes, 'shape')} probed for each of them"
-    parts = ", ".join([reference] * all(pace.num_references) + [probes] * bool(pace.num_probes))
-    yield f"  The machine: {parts}; times of equal code may differ by +-{pace.half_width:.1%} (95 % interval)."
+    counts = " and ".join(map(str, pace.num_references))
+    yield (
+        f"  The machine: the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times); "
+        f"times of equal code may differ by +-{pace.half_width:.1%} (95 % interval), which the intervals contain."
+    )
 
 
 # ---------------------------------------------------------------------- claims
@@ -405,8 +384,6 @@ def describe_findings(findings: Sequence["Finding"]) -> Iterator[str]:
         if item.settle:  # the command has a line of its own, so that it can be pasted
             yield "    to settle it:"
             yield f"      {item.settle}"
-        if item.remark:
-            yield f"    note: {item.remark}"
 
 
 def _plan(claim: "Claim", changes: dict[str, Any], root: Path, plugin: Path | None) -> tuple[dict[str, Any], list[str]]:

@@ -15,7 +15,6 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from itertools import groupby
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -384,7 +383,7 @@ def check_trials(frames: "Frames") -> Iterator[Check]:
 
     trials = apply_times(frames.trials, frames.probes)
     trials = trials[(trials["reused_from"] == "") & trials["outcome"].notna()]
-    yield from _check_bottlenecks(frames, trials)
+    yield from _check_bottlenecks(trials)
     yield from _check_warnings(trials)
     if frames.data is None:
         yield Check("data", "note", labels.NOT_COUNTED)
@@ -394,12 +393,9 @@ def check_trials(frames: "Frames") -> Iterator[Check]:
         yield Check("data", "note", note)
 
 
-def _check_bottlenecks(frames: "Frames", trials: "pd.DataFrame") -> Iterator[Check]:
-    from sweep.analysis.shortfalls import BOTTLENECK_MEANINGS, suggest_remedy
-    from sweep.analysis.statistics import plain_value, read_numbers
-    from sweep.records.records import CONFIG_COLUMNS
+def _check_bottlenecks(trials: "pd.DataFrame") -> Iterator[Check]:
+    from sweep.analysis.shortfalls import BOTTLENECKS
 
-    num_processors = int(max(filter(isfinite, read_numbers(frames.environments, "num_cpus")), default=1))
     counts = Counter(trials["bottleneck"].dropna())
     if not counts:
         num_trials = format_count(len(trials), "trial")
@@ -407,13 +403,12 @@ def _check_bottlenecks(frames: "Frames", trials: "pd.DataFrame") -> Iterator[Che
     for name, count in counts.most_common():
         affected = trials[(trials["bottleneck"] == name).fillna(False)]
         worst = affected.sort_values("train_seconds", ascending=False).iloc[0]  # a change gains most for the slowest
-        meaning = f"{BOTTLENECK_MEANINGS.get(name, name)} (trial {worst['number']} for longest)"
-        values = {column.path: plain_value(worst[column.name]) for column in CONFIG_COLUMNS}
+        meaning, remedy = BOTTLENECKS.get(name, (name, ""))
         yield Check(
             name.replace("_", " "),
             "ok" if name == "compute_bound" else "note",
-            f"{count} of {len(trials)} trials: {meaning}",
-            suggest_remedy(name, values, num_processors),
+            f"{count} of {len(trials)} trials: {meaning} (trial {worst['number']} for longest)",
+            remedy,
         )
 
 

@@ -42,6 +42,7 @@ from sweep.search.tuner import (
 if TYPE_CHECKING:
     from sweep.search.session import Session
 
+
 _NOTEBOOK_COLUMNS = 110
 _NOTEBOOK_LINES = 40  # of what happened; a cell of thousands makes a notebook slow
 _REDRAW_SECONDS = 0.5
@@ -197,7 +198,7 @@ class Display:
             self._line(f"confirmed {format_count(num, 'configuration')} with {seeds} ({most})")
         for name, count in answer["missing_objectives"].items():
             self._line(f"objective {name} is missing in {format_count(count, 'complete trial')}; no front has these")
-        for name in ("no_complete_trial", "confirmation_shortfall", "few_seeds"):
+        for name in ("no_complete_trial", "confirmation_shortfall"):
             if answer[name]:
                 self._line(answer[name])
         if self._saved_seconds:

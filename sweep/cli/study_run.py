@@ -9,14 +9,8 @@ from typing import Any
 
 from reports import write_report
 from reports.labels import describe_price, format_value
-from sweep.analysis.comparable import select_comparable
 from sweep.analysis.costs import apply_times
-from sweep.analysis.shortfalls import (
-    count_missing_objectives,
-    explain_confirmation,
-    explain_few_seeds,
-    explain_no_complete_trial,
-)
+from sweep.analysis.shortfalls import count_missing_objectives, explain_confirmation, explain_no_complete_trial
 from sweep.analysis.statistics import read_numbers
 from sweep.cli.app import print_answer, print_lines
 from sweep.cli.check import format_data, print_advice, show_inspection
@@ -135,7 +129,6 @@ def _summarize(session: Session, records: list[TrialRecord], stopped: Stopped | 
         "front": front,
         "missing_objectives": count_missing_objectives(frames),
         "confirmation_shortfall": reason or None,
-        "few_seeds": explain_few_seeds(select_comparable(frames)) or None,
         "no_complete_trial": explain_no_complete_trial(frames) or None,
         "stopped": stopped.reason if stopped else None,
         "num_enqueued": len(list_waiting(session.store.database, spec.name)),

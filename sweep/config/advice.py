@@ -11,7 +11,7 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import format_count
 from sweep.config.sections import RulesSection
 from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
-from sweep.config.tables import OPTIMIZERS, SCHEDULES, has_batch_statistics
+from sweep.config.tables import FEW_OF_NORM, OPTIMIZERS, SCHEDULES, has_batch_statistics
 from sweep.config.trial import Scalar, TrialConfig, default_settings, flatten_config
 
 
@@ -136,7 +136,7 @@ def _accumulates_much(case: _Case) -> _Facts:
 
 def _normalizes_few(case: _Case) -> _Facts:
     smallest = min(map(_count_normalized, case.corners))
-    return {"smallest": smallest} if smallest < 16 else None
+    return {"smallest": smallest} if smallest < FEW_OF_NORM else None
 
 
 def _count_normalized(config: TrialConfig) -> float:

@@ -99,11 +99,6 @@ class StudyCommands:
         planned = replace(self._as_new_study(), argument=f"claim_{claim}.toml", changes={})
         return f"{' '.join(words)} && {planned.run()}"
 
-    def extend_space(self, key: str, form: str) -> str:
-        """What to add to the study's file, in words: no command line adds a key to a space."""
-        copy = f'a copy of {self.argument} under a new name, with "{key}" = {{ {form} }} in [space]'
-        return self._elsewhere(f"trainings over {key}") or copy
-
     def _elsewhere(self, what: str) -> str:
         return f"# where these records were made: {what}" if self.is_foreign else ""
 

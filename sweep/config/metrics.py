@@ -89,6 +89,12 @@ def format_share(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
+def format_points(share: float) -> str:
+    """0.005 as "0.5 points"."""
+    shown = f"{100 * share:.2g}"
+    return f"{shown} {'point' if shown == '1' else 'points'}"
+
+
 def join_words(words: Sequence[str]) -> str:
     """ "time", "time and memory", "accuracy, time and memory"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -186,6 +186,9 @@ def model_family(name: str) -> str:
     return MODELS[name].family if name in MODELS else ""
 
 
+FEW_OF_NORM = 16  # samples in a micro batch: the statistics of fewer are noisy
+
+
 def has_batch_statistics(name: str, norm: str) -> bool | None:
     """Whether the model ``name`` with ``model.norm = norm`` normalizes by statistics of a micro batch; None: not known.
 

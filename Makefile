@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0 torchvision==0.28.0
 ENDS := answer cli dashboard exchange frames image_folders migrations models monitor optuna statistics \
 	ray report run_trial samplers slurm store study terminal versions
 
-.PHONY: setup demo check docs security lock test test-all test-slow durations test-oldest test-newest faults test-import test-browser test-gpu bench bench-gpu rehearse-gpu clean
+.PHONY: setup demo check docs security lock test test-all test-slow durations test-oldest test-newest faults test-browser test-gpu bench bench-gpu rehearse-gpu clean
 
 setup: $(VENV)/.ready
 
@@ -74,11 +74,6 @@ test-oldest test-newest: test-%: .venv-%/.ready
 # The whole storm of faults upon real studies, of which `make test-all` has a tenth but for clusters and kills; its last line says what was lost.
 faults: setup
 	SWEEP_STORM=1 $(BIN)/python -m pytest -q -n 2 --timeout 1800 tests/faults
-
-# Records of MLflow and TensorBoard, and the recipes for MLflow and W&B: with their packages (200 MB), without which these tests are skipped.
-test-import: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[import]' wandb
-	$(BIN)/python -m pytest tests/test_foreign_sources.py
 
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser

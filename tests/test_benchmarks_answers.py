@@ -14,7 +14,7 @@ from table_factory import EPOCHS, EVALUATION_SECONDS, RESTS, SETUP_SECONDS, endi
 from benchmarks import __main__ as command
 from benchmarks import ask_guide, claims_digits
 from benchmarks.answer_arms import confirm_search, find_geometric_mean, find_ratio, is_checkpoint, run_arm
-from benchmarks.answer_table import RecordedTable, find_margins, price_naive, price_oracle, read_table
+from benchmarks.answer_table import RecordedTable, find_margins, read_table
 from benchmarks.answer_truth import FAMILIES, MadeStudy, make_spec, run_study
 from benchmarks.replay import (
     ReplayingExecutor,
@@ -32,7 +32,6 @@ from sweep.analysis.statistics import Spread
 from sweep.config.errors import InputError
 from sweep.config.space import pick_grid_point
 from sweep.config.study import Tolerance
-from sweep.config.trial import TrialConfig
 from sweep.records.messages import TrialTask
 from sweep.records.records import encode_correct
 
@@ -126,11 +125,11 @@ def test_the_frames_of_a_study_have_its_numbers_seeds_and_images(table: Recorded
     assert frames.find_correct("made", [1])[1].tolist() == bits[int(recorded[1].origin.split("/")[1])].tolist()
 
 
-@pytest.mark.parametrize("arm", list_arms())
+@pytest.mark.parametrize("arm", ["ours", "optuna_default", "optuna_gp"])
 @pytest.mark.filterwarnings("ignore")
 def test_an_arm_tries_each_point_once_and_adds_up_its_seconds(table: RecordedTable, arm: str) -> None:
     order = list_arms()[arm](table, 1)
-    is_slow = arm in ("optuna_gp", "qlognehvi")
+    is_slow = arm == "optuna_gp"
     searched = [next(order) for _ in range(13)] if is_slow else list(order)
     points = [table.find_point(each.record) for each in searched]
     assert len(set(points)) == len(points) == (13 if is_slow else len(table.points))
@@ -196,18 +195,6 @@ def test_the_arrival_is_the_first_checkpoint_with_the_right_answer(table: Record
     assert never.spent_seconds == pytest.approx(sum(table.price(point) for point in wrong))
 
 
-def test_the_references_are_sums_of_recorded_trainings(table: RecordedTable) -> None:
-    least = min(table.price(point) for point in table.right)
-    assert 5 * least < price_oracle(table) < table.grid_seconds
-    # four rates are all there are, and 64 and 256 are had with two micro batches each
-    sizes: dict[tuple[int, float], float] = {}
-    for point, (micro, accumulation, rate) in enumerate(table.points):
-        key = (micro * accumulation, rate)  # type: ignore[operator]
-        sizes[key] = min(sizes.get(key, INF), table.price(point))  # type: ignore[index, arg-type]
-    assert len(sizes) == 24
-    assert price_naive(table) == pytest.approx(3 * sum(sizes.values()))
-
-
 def test_ratios_of_medians_and_their_geometric_means() -> None:
     assert find_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]) == {"ratio": 2.0, "low": 2.0, "high": 2.0}  # every pair is 2
     assert find_ratio([INF, INF, 4.0], [1.0, 2.0, 3.0])["ratio"] is None
@@ -270,20 +257,3 @@ def test_the_guide_is_compared_by_pairs_of_seeds() -> None:
     summary = ask_guide.summarize({"a": {"share": 1.05, "accuracies": {"test": values}}})
     assert summary["median_regret"] == {"oracle_named": pytest.approx(0.02), "oracle_most_accurate": None}
     assert (summary["within_budget"]["share"], summary["better_than_usual"]["share"]) == (1.0, 0.0)
-
-
-def test_each_seed_is_trained_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[tuple[int, int]] = []
-
-    def train(config: TrialConfig) -> tuple[float, float]:
-        trained.append((config.seed, config.batch.micro))  # type: ignore[arg-type]
-        return config.seed / 1000, 0.0
-
-    monkeypatch.setattr(ask_guide, "train_once", train)
-    monkeypatch.setattr(ask_guide, "SEEDS", (201, 202))
-    small, large = (TrialConfig.model_validate({"batch": {"micro": size}}) for size in (16, 32))
-    found: ask_guide.Accuracies = {"test": {"guide": [0.9]}, "val": {"guide": [0.8]}}
-    ask_guide.train_missing({"guide": small, "usual": large, "oracle_named": small}, found, lambda: None)
-    assert found["test"] == {"guide": [0.9, 0.202], "usual": [0.201, 0.202], "oracle_named": [0.201, 0.202]}
-    # of the first seed the guide's is known; of the second its equal is not trained again
-    assert trained == [(201, 32), (201, 16), (202, 16), (202, 32)]

@@ -1,25 +1,20 @@
 """What trials read is kept with a study: through exports and imports, and from records of before or of others."""
 
-import dataclasses
 import json
 from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from postgres_server import postgres, url
 from records_factory import add_trials, make_spec, make_store
 from sqlalchemy import text
 
-from sweep.cli.check import check_trials
 from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError
 from sweep.records.files import export_frames, import_records
 from sweep.records.inputs import DataSummary, Ignored, StudyInputs
 from sweep.records.loading import load_frames
 from sweep.records.store import Store, open_store
-
-__all__ = ["postgres", "url"]
 
 DATA = DataSummary(
     name="imagefolder", root="-photos", num_train=14, num_val=3, num_test=3, num_ignored=7,
@@ -32,7 +27,6 @@ ORIGIN = StudyOrigin(
     argument="my s.toml", changes={"optimizer.lr": 0.1}, plugin="plugins/mine.py", options=("--on", "ray.toml")
 )
 INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
-FORMATS = ("parquet", "csv")
 
 
 def fill(store: Store, inputs: StudyInputs = INPUTS) -> None:
@@ -40,27 +34,20 @@ def fill(store: Store, inputs: StudyInputs = INPUTS) -> None:
     store.record_inputs("s", inputs)
 
 
-def export(place: Path, format: str, inputs: StudyInputs = INPUTS) -> Path:
+def export(place: Path, inputs: StudyInputs = INPUTS) -> Path:
     with closing(make_store(place / "a" / "study.sqlite")) as store:
         fill(store, inputs)
-    export_frames(load_frames(place / "a", evaluations=True, correct_images=True), place / "out", format)
+    export_frames(load_frames(place / "a", evaluations=True, correct_images=True), place / "out")
     return place / "out"
 
 
-def change_export(folder: Path, format: str, inputs: str | None) -> None:
-    """Gives the one study of an export other ``inputs``; None removes the column, as exports of before have none."""
-    path = folder / f"studies.{format}"
-    studies = pd.read_parquet(path) if format == "parquet" else pd.read_csv(path, dtype=str, keep_default_na=False)
-    studies = studies.drop(columns="inputs") if inputs is None else studies.assign(inputs=[inputs])
-    if format == "parquet":
-        studies.to_parquet(path, index=False)
-    else:
-        studies.to_csv(path, index=False)
+def change_export(folder: Path, inputs: str) -> None:
+    path = folder / "studies.parquet"
+    pd.read_parquet(path).assign(inputs=[inputs]).to_parquet(path, index=False)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_exports_and_imports_keep_what_trials_read(tmp_path: Path, format: str) -> None:
-    folder = export(tmp_path, format)
+def test_exports_and_imports_keep_what_trials_read(tmp_path: Path) -> None:
+    folder = export(tmp_path)
     assert load_frames(folder).data == DATA
     with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
         import_records(folder, copy)
@@ -71,26 +58,6 @@ def test_exports_and_imports_keep_what_trials_read(tmp_path: Path, format: str) 
     assert list(frames.data.classes) == list(DATA.classes)  # their order is that of the labels
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_exports_of_before_are_read_and_imported_without_it(tmp_path: Path, format: str) -> None:
-    folder = export(tmp_path, format)
-    change_export(folder, format, None)
-    assert load_frames(folder).data is None
-    with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
-        assert import_records(folder, copy) == 1
-        assert copy.load_inputs("s") == StudyInputs()
-    frames = load_frames(tmp_path / "b")
-    assert (frames.data, frames.inputs) == (None, {"s": StudyInputs()})
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_set_of_ten_thousand_classes_comes_back(tmp_path: Path, format: str) -> None:
-    names = (f"{number:05}_{'Lumbricus terrestris ' * 3}" for number in range(10_000))
-    many = dataclasses.replace(DATA, classes={name: {"train": 270, "val": 30, "test": 10} for name in names})
-    folder = export(tmp_path, format, StudyInputs(data=many))
-    assert load_frames(folder).data == many
-
-
 def test_frames_of_several_studies_have_the_data_of_each(tmp_path: Path) -> None:
     with closing(make_store(tmp_path / "study.sqlite")) as store:
         fill(store)
@@ -99,14 +66,6 @@ def test_frames_of_several_studies_have_the_data_of_each(tmp_path: Path) -> None
     assert frames.data is None
     assert {name: inputs.data for name, inputs in frames.inputs.items()} == {"s": DATA, "t": None}
     assert [load_frames(tmp_path, name).data for name in ("s", "t")] == [DATA, None]
-
-
-def test_the_doctor_of_a_study_names_what_to_know_of_its_data(tmp_path: Path) -> None:
-    with closing(make_store(tmp_path / "study.sqlite")) as store:
-        fill(store)
-    counted, note = (check for check in check_trials(load_frames(tmp_path)) if check.name == "data")
-    assert (counted.status, "14 training, 3 validation and 3 test images" in counted.found) == ("ok", True)
-    assert (note.status, note.found) == ("note", "1 image is a copy")
 
 
 def test_a_summary_of_a_later_version_is_read() -> None:
@@ -127,8 +86,8 @@ DAMAGED = {
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
-    folder = export(tmp_path, "parquet")
-    change_export(folder, "parquet", DAMAGED[damage])
+    folder = export(tmp_path)
+    change_export(folder, DAMAGED[damage])
     with pytest.raises(InputError, match=r"out.*damaged"):
         load_frames(folder)
     with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
@@ -142,19 +101,3 @@ def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
             store.load_inputs("s")
     with pytest.raises(InputError, match=r"a: .*damaged"):
         load_frames(tmp_path / "a")
-
-
-@pytest.mark.wide
-def test_a_server_keeps_what_trials_read(url: str, tmp_path: Path) -> None:
-    with closing(open_store(url, create=True)) as store:
-        store.create_study(make_spec())
-        fill(store)
-        assert store.load_inputs("s") == INPUTS
-        store.record_inputs("s", dataclasses.replace(INPUTS, plugin={}))
-        assert store.load_inputs("s").plugin == {}
-    frames = load_frames(f"{url}#s", evaluations=True, correct_images=True)
-    assert frames.data == DATA
-    export_frames(frames, tmp_path / "out", "csv")
-    with closing(open_store(tmp_path / "copy.sqlite", create=True)) as copy:
-        import_records(tmp_path / "out", copy)
-        assert copy.load_inputs("s").data == DATA

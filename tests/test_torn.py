@@ -9,7 +9,6 @@ import pytest
 from records_factory import add_trials, make_store
 
 from sweep.config.errors import InputError, StoreError
-from sweep.records.files import export_frames
 from sweep.records.frames import Frames
 from sweep.records.loading import load_frames
 from sweep.records.store import open_store
@@ -24,9 +23,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.transaction():
         add_trials(store, ["complete"] * _NUM_TRIALS)
     store.close()
-    frames = load_frames(folder / "study", evaluations=True, correct_images=True)
-    for form in ("csv", "parquet"):
-        export_frames(frames, folder / form, form)
     return folder
 
 
@@ -101,19 +97,3 @@ def test_what_the_log_has_lost_is_absent_as_a_whole(tmp_path: Path) -> None:
             seen.add(len(records))
     store.close()
     assert len(seen) > 2
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-@pytest.mark.parametrize("name", ["studies", "environments", "trials", "attempts", "evaluations", "probes", "export"])
-def test_an_export_of_which_one_file_was_cut_off_is_refused(whole: Path, tmp_path: Path, form: str, name: str) -> None:
-    folder = tmp_path / "out"
-    shutil.copytree(whole / form, folder)
-    path = folder / ("export.json" if name == "export" else f"{name}.{form}")
-    content = path.read_bytes()
-    lines = [index + 1 for index in range(len(content) - 1) if content[index : index + 1] == b"\n"]
-    between_rows = lines[:: max(1, len(lines) // 3)] if form == "csv" else []
-    for offset in sorted({*_offsets(len(content), 6), *between_rows} - {len(content)}):
-        if 0 <= offset < len(content):
-            path.write_bytes(content[:offset])
-            message = _refusal(folder)
-            assert "\n" not in message, offset

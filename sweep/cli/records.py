@@ -85,11 +85,11 @@ def report(
 def export(
     study: RecordedStudy,
     folder: Annotated[Path, typer.Argument(help="Folder of the exported tables, created if missing.")],
-    to: Annotated[str, typer.Option("--to", help="parquet or csv, which lose nothing.")] = "parquet",
+    to: Annotated[str, typer.Option("--to", help="parquet, which `sweep import` restores, or csv.")] = "parquet",
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Export the records of a study. `sweep import` restores them losslessly."""
+    """Export the records of a study as tables."""
     from sweep.records.files import FORMATS, export_frames
     from sweep.records.loading import load_frames
 

@@ -4,7 +4,7 @@ it from the names of the columns."""
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -14,11 +14,10 @@ from sweep.config.sections import Section
 from sweep.config.study_file import read_toml
 from sweep.config.trial import config_keys
 from sweep.records.messages import OUTCOMES
-from sweep.records.records import EVALUATION_KINDS
 
 FACTS = ("seed", "device", "outcome")
 # Everything that a column may be.
-_TARGETS = tuple(dict.fromkeys((*FACTS, *config_keys(), *METRICS, *EVALUATION_KINDS)))
+_TARGETS = tuple(dict.fromkeys((*FACTS, *config_keys(), *METRICS)))
 _OPEN = "?"  # stands in a draft for what the user is to fill in
 _UNITS = {
     "fraction": {"fraction": 1.0, "percent": 0.01},
@@ -33,7 +32,6 @@ class MappedColumn(Section):
 
     column: str
     unit: str = ""  # required where the quantity has several: a share, a time, an amount of memory
-    take: Literal["last", "max", "min"] = "last"  # of a series
 
 
 class ColumnMap(Section):
@@ -42,10 +40,10 @@ class ColumnMap(Section):
     name: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")] = Field(
         "", description="how the answer calls the records; by default after the file"
     )
-    study: str = Field("", description="the study of Optuna or experiment of MLflow, where the file holds several")
+    study: str = Field("", description="the study of Optuna, where the file holds several")
     columns: dict[str, MappedColumn] = Field(
         default_factory=dict,
-        description="the column of each configuration key, metric, value of an evaluation, `seed`, `device`, `outcome`",
+        description="the column of each configuration key, metric, `seed`, `device`, `outcome`",
     )
     constants: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="configuration keys and `device` that have one value in all runs"
@@ -59,9 +57,6 @@ class ColumnMap(Section):
     )
     ignored: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (), description="hyperparameters of the file that change nothing, such as a path or a name"
-    )
-    steps: Literal["", "optimizer_steps", "epochs"] = Field(
-        "", description="what the steps of the file's series count; without it no learning curves are read"
     )
     search_seed: int | None = Field(
         None, description="the seed of the runs by which configurations were chosen; by default the most frequent one"

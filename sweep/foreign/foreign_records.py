@@ -25,7 +25,6 @@ from sweep.foreign.column_map import (
 from sweep.foreign.imported import is_imported, read_imported
 from sweep.foreign.sources import STATES, Cell, ForeignTable, is_setting, read_foreign_table
 from sweep.records.frames import (
-    EVALUATION_COLUMNS,
     FRAME_PARTS,
     FrameColumn,
     Frames,
@@ -34,7 +33,7 @@ from sweep.records.frames import (
     check_frames,
 )
 from sweep.records.messages import OUTCOMES
-from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Kind
+from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, Kind
 
 _ACCURACY = "val_accuracy"
 _KINDS: dict[str, Kind] = {column.path: column.kind for column in CONFIG_COLUMNS} | {"seed": "int"}
@@ -45,7 +44,7 @@ _GROUP = "group"  # runs of equal settings have the same
 def load_foreign_frames(
     place: str | Path | pd.DataFrame, columns: str | Path | Mapping[str, Any] | None = None
 ) -> Frames:
-    """The runs in a file or folder of another program, or in a DataFrame with a row per run, as frames with ``source``
+    """The runs in a file of another program, or in a DataFrame with a row per run, as frames with ``source``
     set. ``columns`` is the map of the columns: its TOML file, or a dictionary of the same keys. ``trials`` has only
     the columns that are known, and ``number`` is the position of a run in the source, from 1. A folder that
     ``sweep import`` made of such records is read as it is.
@@ -57,8 +56,7 @@ def load_foreign_frames(
     if columns is None and isinstance(place, str | Path) and is_imported(Path(place)):
         return read_imported(Path(place))
     mapping = load_column_map(Path(columns) if isinstance(columns, str | Path) else columns or {})
-    series = {mapped.column for mapped in mapping.columns.values()}
-    table = read_foreign_table(place if isinstance(place, pd.DataFrame) else Path(place), mapping.study, series)
+    table = read_foreign_table(place if isinstance(place, pd.DataFrame) else Path(place), mapping.study)
     if columns is None:
         raise InputError(_ask_for_map(table))
     _check_columns(table, mapping)
@@ -70,8 +68,9 @@ def load_foreign_frames(
     limits = [rule, *left_out, *_list_limits(table, mapping, trials, dropped)]
     map_file = "" if isinstance(columns, Mapping) else str(columns)
     parts: dict[str, Any] = {part.field: build_frame(part.columns, {}, 0) for part in FRAME_PARTS}
-    parts |= {"trials": trials, "evaluations": _convert_curves(table, mapping, trials, name)}
-    frames = Frames(**parts, place=table.place, source=_describe(table, mapping, trials, map_file, limits))
+    frames = Frames(
+        **parts | {"trials": trials}, place=table.place, source=_describe(table, mapping, trials, map_file, limits)
+    )
     check_frames(frames, table.place)
     return frames
 
@@ -100,12 +99,6 @@ def _check_columns(table: ForeignTable, mapping: ColumnMap) -> None:
     for name in (*(mapped.column for mapped in mapping.columns.values()), *mapping.settings, *mapping.ignored):
         if name not in table.names:
             raise InputError(f"{table.place}: {describe_unknown('column', name, table.names)}")
-    for target, mapped in mapping.columns.items():
-        if mapped.take != "last" and not table.has_series(mapped.column):
-            raise InputError(
-                f"{table.place}: {target}: take = {mapped.take!r}: column {mapped.column!r} has one value per run; "
-                "delete it."
-            )
     given = {*mapping.columns, *mapping.constants}
     if _ACCURACY not in given:
         raise InputError(f"{table.place}: the map names no column for {_ACCURACY}, which every answer rests on.")
@@ -127,12 +120,12 @@ def _convert_runs(table: ForeignTable, mapping: ColumnMap) -> pd.DataFrame:
         if key != "device":
             runs[CONFIG_PREFIX + key] = _make_setting(key, [_parse(key, value, f"the map: {key}")] * num_runs)
     for target, mapped in mapping.columns.items():
-        cells, where = _take_cells(table, mapped), f"{table.place}: column {mapped.column!r}"
+        cells, where = table.cells[mapped.column].tolist(), f"{table.place}: column {mapped.column!r}"
         if target in _KINDS:
             parsed = [_parse(target, cell, f"{where}, run {number}") for number, cell in enumerate(cells, start=1)]
             runs[target if target == "seed" else CONFIG_PREFIX + target] = _make_setting(target, parsed)
         elif target in METRICS:
-            runs[target] = _convert_metric(target, mapped, cells, range(1, num_runs + 1), where)
+            runs[target] = _convert_metric(target, mapped, cells, where)
     runs |= {CONFIG_PREFIX + name: cells for name, cells in _list_own_settings(table, mapping)}
     runs.setdefault(f"{CONFIG_PREFIX}model.name", ["model not on record"] * num_runs)
     if mapping.own_seeds:
@@ -141,16 +134,6 @@ def _convert_runs(table: ForeignTable, mapping: ColumnMap) -> pd.DataFrame:
     devices = [mapping.constants.get("device")] * num_runs if device is None else table.cells[device.column]
     runs["device"] = pd.array(["" if cell is None else str(cell) for cell in devices], dtype="str")
     return pd.DataFrame(runs).assign(global_batch_size=lambda frame: _compute_batches(frame, table.place))
-
-
-def _take_cells(table: ForeignTable, mapped: MappedColumn) -> list[Cell]:
-    # one per run: the last value of a series, or its largest or smallest
-    cells: list[Cell] = table.cells[mapped.column].tolist()
-    if mapped.take != "last":
-        points = table.curves[table.curves["column"] == mapped.column]
-        taken = points.groupby("row")["value"].agg(mapped.take)
-        cells = [taken.get(row, cell) for row, cell in enumerate(cells)]
-    return cells
 
 
 @cache
@@ -181,12 +164,10 @@ def _make_setting(key: str, values: Sequence[Any]) -> Any:
     return pd.array(values, dtype=dtype)
 
 
-def _convert_metric(
-    target: str, mapped: MappedColumn, cells: Sequence[Cell], numbers: Sequence[int], where: str
-) -> "np.ndarray[Any, Any]":
+def _convert_metric(target: str, mapped: MappedColumn, cells: Sequence[Cell], where: str) -> "np.ndarray[Any, Any]":
     # in our unit; NaN where nothing is recorded, or no finite number
     given = np.array(
-        [_parse(target, cell, f"{where}, run {number}") for number, cell in zip(numbers, cells, strict=True)],
+        [_parse(target, cell, f"{where}, run {number}") for number, cell in enumerate(cells, start=1)],
         dtype=np.float64,
     )
     # a division, because 97.3 * 0.01 is another number than 0.973
@@ -198,11 +179,10 @@ def _convert_metric(
     else:
         is_bad = (values < 0.0) & (unit in {"seconds", "bytes", "count"})
     for index in np.flatnonzero(is_bad)[:1]:
-        refused = f"{where}, run {numbers[index]}: {target}: {given[index]}"
-        if unit != "fraction":
-            raise InputError(f"{refused} is below 0; map another column.")
-        remedy = 'unit = "percent"' if mapped.unit == "fraction" and 1 < given[index] <= 100 else "another column"
-        raise InputError(f"{refused} {mapped.unit} is no share between 0 and 1; is it {remedy}?")
+        raise InputError(
+            f"{where}, run {index + 1}: {given[index]} {mapped.unit} is no {target}: below 0, or a share above 1. "
+            "Check the column and its unit."
+        )
     return values
 
 
@@ -229,15 +209,11 @@ def _list_own_settings(table: ForeignTable, mapping: ColumnMap) -> Iterator[tupl
         varies = is_setting(name) and table.cells[name].map(str).nunique() > 1
         if name in used or not (varies or name in mapping.settings):
             continue
-        if name in config_keys() or name in FACTS:
+        is_seed = is_usual_name("seed", name) and name not in mapping.settings
+        if is_seed or name in config_keys() or name in FACTS:
+            what = "the seed" if is_seed else "a key of this program"
             raise InputError(
-                f"{table.place}: column {name!r} varies and has the name of a key of this program: if it is that, map "
-                f'it ("{name}" = "{name}" in [columns]), otherwise name it in ignored.'
-            )
-        if is_usual_name("seed", name) and name not in mapping.settings:
-            raise InputError(
-                f'{table.place}: column {name!r} varies and may be the seed: map it (seed = "{name}" in [columns]), or '
-                "name it in settings or ignored."
+                f"{table.place}: column {name!r} varies and may be {what}: map it in [columns], or name it in ignored."
             )
         cells = table.cells[name]
         numbers = pd.to_numeric(cells, errors="coerce").astype("float64")
@@ -335,35 +311,6 @@ def _arrange_columns(runs: pd.DataFrame) -> pd.DataFrame:
     return trials.astype({"number": "int64", "global_batch_size": "int64", **as_text})
 
 
-def _convert_curves(table: ForeignTable, mapping: ColumnMap, trials: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The ``evaluations`` frame: a row per run and step with a ``val_accuracy``, and the other mapped values of that
-    step. Empty without such a series, and where the map does not state what its steps count."""
-    targets = EVALUATION_KINDS.keys() - {"step", "global_batch_size"}  # of the curve itself, and of its run
-    series = {target: mapped for target, mapped in mapping.columns.items()
-              if target in targets and table.has_series(mapped.column)}  # fmt: skip
-    if _ACCURACY not in series or not mapping.steps:
-        return build_frame(EVALUATION_COLUMNS, {}, 0)
-    batches = trials.set_index("number")["global_batch_size"]
-    points = table.curves.assign(number=table.curves["row"] + 1).drop_duplicates(
-        ["number", "column", "step"], keep="last"
-    )
-    points = points[points["number"].isin(batches.index)]
-    wide = points.pivot(index=["number", "step"], columns="column", values="value").sort_index()
-    wide = wide[wide[series[_ACCURACY].column].notna()]
-    numbers, steps = (wide.index.get_level_values(level).tolist() for level in ("number", "step"))
-    cells: dict[str, Any] = {each: [np.nan] * len(wide) for each in EVALUATION_KINDS}
-    for target, mapped in series.items():
-        where = f"{table.place}: series {mapped.column!r}"
-        cells[target] = _convert_metric(target, mapped, wide[mapped.column].tolist(), numbers, where)
-    cells["samples"] = [None if np.isnan(value) else int(value) for value in cells["samples"]]
-    is_epochs = mapping.steps == "epochs"
-    cells["step"] = [None if is_epochs else int(step) for step in steps]
-    cells |= {"epoch": steps} if is_epochs else {}
-    cells |= {"study": [name] * len(wide), "number": numbers, "attempt": [1] * len(wide)}
-    cells["global_batch_size"] = batches[numbers].tolist()
-    return build_frame(EVALUATION_COLUMNS, cells, len(wide))
-
-
 # ---------------------------------------------------------------------- the origin of the records
 
 
@@ -372,8 +319,7 @@ def _describe(
 ) -> RecordSource:
     used = []
     for target, mapped in mapping.columns.items():
-        taken = f", the {mapped.take}imum of its series" if mapped.take != "last" else ""
-        used.append((mapped.column, f"{target}{f' in {mapped.unit}' if mapped.unit else ''}{taken}"))
+        used.append((mapped.column, f"{target}{f' in {mapped.unit}' if mapped.unit else ''}"))
     used += [(name, "a setting of its own") for name in _list_unknown_settings(trials)]
     state = table.state if "outcome" not in mapping.columns else ""
     return RecordSource(
@@ -425,12 +371,4 @@ def _list_limits(
         yield "No learning rate is mapped: whether it was tuned for each batch size is not known."
     if not any(str(name).startswith(f"{CONFIG_PREFIX}budget.") for name in trials):
         yield "The length of the trainings is not mapped: that it is equal in all runs is assumed."
-    yield "Which validation images were got right is not on record."
-    accuracy = mapping.columns.get(_ACCURACY)
-    if accuracy is None or not table.has_series(accuracy.column):
-        yield "No learning curves are in the file, or none is of the validation accuracy."
-    elif not mapping.steps:
-        yield (
-            'What the steps of the series count is not stated (steps = "optimizer_steps" or "epochs" in the map): no '
-            "learning curves."
-        )
+    yield "Learning curves, and which validation images were got right, are not on record."

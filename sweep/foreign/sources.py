@@ -1,35 +1,28 @@
-"""Records of other programs as one table with a row per run, each read by the library of the program that wrote it.
-
-The libraries see a copy: they write tables, locks and folders beside what they read."""
+"""Records of other programs as one table with a row per run. Optuna's files are read by Optuna, from a copy, because it
+writes tables and locks beside what it reads."""
 
 import csv
 import hashlib
 import json
-import logging
-import os
 import shutil
 import sqlite3
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sweep.config.errors import InputError, shorten_text
-from sweep.config.metrics import format_count
-from sweep.records.address import STORE_FILE
-from sweep.records.files import is_export
+from sweep.foreign.imported import is_imported
 from sweep.records.frames import MAX_FILE_BYTES, refuse_oversized, refuse_too_many
 from sweep.records.schema import VERSIONS
 
 Cell = str | int | float | bool | None
-_CURVE_COLUMNS = ["row", "column", "step", "value"]
 # The words for how a run ended, of W&B, MLflow and Optuna, in lower case; "" for a run that has not ended.
 STATES = {
     "finished": "complete", "complete": "complete", "pruned": "pruned", "failed": "crashed", "fail": "crashed",
@@ -38,14 +31,9 @@ STATES = {
 }  # fmt: skip
 _STATE_COLUMNS = ("state", "State", "status")
 _MISSING = {"", "nan", "none", "null", "n/a", "na", "-"}
-_SETTING_PREFIXES = ("params.", "params_", "config.", "hparams.")
+_SETTING_PREFIXES = ("params.", "params_", "config.")
 _SQLITE = b"SQLite format 3\0"
-_MAX_FILES = 100_000  # of one folder
-_META, _EVENTS = "meta.yaml", "events.out.tfevents*"
-_KNOWN = (
-    "a CSV, TSV or Parquet file with a row per run, MLflow's mlruns or database, Optuna's database or journal, or a "
-    "folder of TensorBoard's event files"
-)
+_KNOWN = "a CSV, TSV or Parquet file with a row per run, or Optuna's database or journal"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +43,7 @@ class ForeignTable:
     program: str
     place: str
     digest: str
-    cells: pd.DataFrame  # a row per run; Python objects, None where nothing is recorded; the last value of a series
-    curves: pd.DataFrame  # the series that were read: row of ``cells``, column, step and value
+    cells: pd.DataFrame  # a row per run; Python objects, None where nothing is recorded
     notes: tuple[str, ...] = ()
 
     @property
@@ -70,104 +57,67 @@ class ForeignTable:
         columns = [name for name in _STATE_COLUMNS if name in self.cells]
         return next((name for name in columns if STATES.keys() & set(map(str.lower, map(str, self.cells[name])))), "")
 
-    def has_series(self, column: str) -> bool:
-        """Whether more than one value per run was read in ``column``."""
-        return bool((self.curves["column"] == column).any())
-
 
 def is_setting(column: str) -> bool:
     """Whether the name says that a program recorded the column as a hyperparameter."""
     return column.startswith(_SETTING_PREFIXES)
 
 
-class _Read(NamedTuple):
-    cells: pd.DataFrame
-    curves: Sequence[tuple[int, str, float, float | None]] = ()
-    notes: Sequence[str] = ()
-
-
-class _Source(NamedTuple):
-    program: str
-    files: Sequence[Path]  # what the digest is of
-    read: Callable[[], _Read]
-
-
 def is_foreign(place: str) -> bool:
-    """Whether ``place`` is a file or folder, and not one of this program's records."""
+    """Whether ``place`` is a file of another program, or a study that ``sweep import`` made of one."""
     path = Path(place)
     if "://" in place or not path.exists():
         return False
     if path.is_dir():
-        return not ((path / STORE_FILE).exists() or is_export(path)) and any(path.iterdir())
+        return is_imported(path)
     if _begins_as_sqlite(path):
         return VERSIONS.name not in _list_tables(path)
     return path.suffix != ".sqlite"
 
 
-def read_foreign_table(place: Path | pd.DataFrame, study: str = "", series: Collection[str] = ()) -> ForeignTable:
-    """The runs at ``place``. ``study`` names one where the source holds several; ``series`` are the columns of which
-    all values are read and not only the last one, where the source has them.
+def read_foreign_table(place: Path | pd.DataFrame, study: str = "") -> ForeignTable:
+    """The runs at ``place``. ``study`` names one where the source holds several.
 
     Raises:
-        InputError: no program is known that writes such a file, its package is not installed, or the file is damaged,
-            too large or empty.
+        InputError: no program is known that writes such a file, or it is damaged, too large or empty.
     """
     if isinstance(place, pd.DataFrame):
         digest = hashlib.sha256(place.to_csv().encode()).hexdigest()
-        return _tabulate(_Read(place), "pandas", "the DataFrame", digest)
-    source = _find_source(place, study, series)
+        return _tabulate(place, "pandas", "the DataFrame", digest)
+    if not place.exists():
+        raise InputError(f"{place}: nothing is there; give {_KNOWN}.")
+    refuse_oversized(place)
+    program, read = _find_reader(place, study)
     try:
-        read = source.read()
+        found = read()
     except InputError:
         raise
     except Exception as error:  # a library may raise anything on a damaged file
         cause = str(getattr(error, "orig", None) or error).strip().partition("\n")[0] or type(error).__name__
-        raise InputError(
-            f"{place}: it cannot be read as {source.program}: {shorten_text(cause.rstrip('.'))}."
-        ) from None
-    return _tabulate(read, source.program, str(place), _compute_digest(source.files, place))
+        raise InputError(f"{place}: it cannot be read as {program}: {shorten_text(cause.rstrip('.'))}.") from None
+    with place.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return _tabulate(found, program, str(place), digest)
 
 
-def _find_source(path: Path, study: str, series: Collection[str]) -> _Source:
-    if path.is_dir():
-        return _find_folder(path, study, series)
-    if not path.exists():
-        raise InputError(f"{path}: nothing is there; give {_KNOWN}.")
-    refuse_oversized(path)
+def _find_reader(path: Path, study: str) -> tuple[str, Callable[[], pd.DataFrame]]:
     suffix = path.suffix.lower()
     if _begins_as_sqlite(path):
-        tables = _list_tables(path)
-        if {"experiments", "runs", "params", "metrics"} <= tables:
-            return _Source("MLflow", [path], lambda: _read_mlflow(path, [path], study, series))
-        if {"studies", "trials", "trial_params", "trial_values"} <= tables:
-            return _Source("Optuna", [path], lambda: _read_optuna(path, study, is_journal=False))
-        raise InputError(f"{path}: neither a store of this program nor a database of Optuna or MLflow; give {_KNOWN}.")
-    if suffix in {".csv", ".tsv"}:
-        return _Source("CSV", [path], lambda: _read_delimited(path))
-    if suffix == ".parquet":
-        return _Source("Parquet", [path], lambda: _read_parquet(path))
-    if _begins_as_journal(path):
-        return _Source("Optuna", [path], lambda: _read_optuna(path, study, is_journal=True))
+        if {"studies", "trials", "trial_params", "trial_values"} <= _list_tables(path):
+            return "Optuna", lambda: _read_optuna(path, study, is_journal=False)
+    elif suffix in {".csv", ".tsv"}:
+        return "CSV", lambda: _read_delimited(path)
+    elif suffix == ".parquet":
+        return "Parquet", lambda: _read_parquet(path)
+    elif _begins_as_journal(path):
+        return "Optuna", lambda: _read_optuna(path, study, is_journal=True)
     raise InputError(f"{path}: what wrote it is not known; give {_KNOWN}.")
-
-
-def _find_folder(folder: Path, study: str, series: Collection[str]) -> _Source:
-    if (folder / "mlflow.db").is_file():
-        return _find_source(folder / "mlflow.db", study, series)
-    if any(folder.glob(f"*/{_META}")) or any(folder.glob(f"*/*/{_META}")):
-        parts = ("params", "metrics", "tags")  # artifacts may be large
-        inside = (path for path in folder.rglob("*") if {_META, *parts} & {*path.relative_to(folder).parts})
-        files = _list_files(inside)
-        return _Source("MLflow", files, lambda: _read_mlflow(folder, files, study, series))
-    if files := _list_files(folder.rglob(_EVENTS)):
-        return _Source("TensorBoard", files, lambda: _read_tensorboard(folder, files))
-    raise InputError(f"{folder}: nothing in it is known as records of runs; give {_KNOWN}.")
 
 
 # ---------------------------------------------------------------------- one reader per program
 
 
-def _read_delimited(path: Path) -> _Read:
+def _read_delimited(path: Path) -> pd.DataFrame:
     # not pandas.read_csv: it fills short rows and renames equal columns without a word
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
@@ -183,188 +133,75 @@ def _read_delimited(path: Path) -> _Read:
                 raise InputError(f"{path}:{reader.line_num}: {len(row)} cells, the header has {len(names)}.")
             rows.append(row)
             refuse_too_many(path, len(rows), len(names))
-    return _Read(pd.DataFrame(rows, columns=names, dtype=object))
+    return pd.DataFrame(rows, columns=names, dtype=object)
 
 
-def _read_parquet(path: Path) -> _Read:
+def _read_parquet(path: Path) -> pd.DataFrame:
     from pyarrow import parquet, types  # 0.2 s, and only these files need it
 
     metadata = parquet.read_metadata(path)
-    refuse_too_many(path, metadata.num_rows, metadata.num_columns)
     num_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-    if num_bytes > MAX_FILE_BYTES:
-        raise InputError(f"{path}: {num_bytes} bytes unpacked, at most {MAX_FILE_BYTES} are taken.")
+    refuse_too_many(path, metadata.num_rows, metadata.num_columns, num_bytes)
     # as dictionaries, because a file of kilobytes may repeat one megabyte of text ten million times
     texts = [field.name for field in parquet.read_schema(path) if types.is_string(field.type)]
-    return _Read(pd.read_parquet(path, read_dictionary=texts))
+    return pd.read_parquet(path, read_dictionary=texts)
 
 
-def _read_optuna(path: Path, study: str, *, is_journal: bool) -> _Read:
+def _read_optuna(path: Path, study: str, *, is_journal: bool) -> pd.DataFrame:
     import optuna
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
     from sqlalchemy.pool import NullPool
 
-    with _copy_aside([path], path.parent) as folder, warnings.catch_warnings():
+    with _copy_aside(path) as copy, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        copy = folder / path.name
         if is_journal:
             storage: Any = JournalStorage(JournalFileBackend(str(copy)))
         else:
             storage = RDBStorage(f"sqlite:///{copy}", engine_kwargs={"poolclass": NullPool})
         try:
             names = optuna.get_all_study_names(storage)
-            loaded = optuna.load_study(study_name=_choose(names, study, f"{path}: its studies are"), storage=storage)
+            loaded = optuna.load_study(study_name=_choose(names, study, path), storage=storage)
             cells = loaded.trials_dataframe(("number", "state", "value", "duration", "params", "user_attrs"))
-            points = [sorted(trial.intermediate_values.items()) for trial in loaded.trials]
+            points = [trial.intermediate_values for trial in loaded.trials]
         finally:
             if not is_journal:
                 storage.remove_session()
                 storage.engine.dispose()
     cells["duration_seconds"] = pd.to_timedelta(cells.pop("duration")).dt.total_seconds()
     if any(points):
-        cells["intermediate_value"] = [values[-1][1] if values else None for values in points]
-    curves = [(row, "intermediate_value", step, value) for row, values in enumerate(points) for step, value in values]
-    return _Read(cells, curves)
+        cells["intermediate_value"] = [values[max(values)] if values else None for values in points]
+    return cells
 
 
-def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collection[str]) -> _Read:
-    # folders are read only where that is allowed; usage is not reported; no connection is left open
-    os.environ |= {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true",
-                   "MLFLOW_SQLALCHEMYSTORE_POOLCLASS": "NullPool"}  # fmt: skip
-    mlflow = _import_package("mlflow", "mlflow-skinny")
-    views = _import_package("mlflow.entities", "mlflow-skinny").ViewType
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    is_folder = place.is_dir()
-    # what a run that was killed leaves: a metric without a value
-    base = place if is_folder and not (place / _META).is_file() else place.parent  # all experiments, or one
-    empty = [path for path in files if path.stat().st_size == 0 and "metrics" in path.relative_to(base).parts]
-    with _copy_aside([path for path in files if path not in empty], base) as folder:
-        for meta in folder.glob(f"*/*/{_META}"):  # no run has an empty folder here, and MLflow requires all of them
-            for part in ("params", "metrics", "tags", "artifacts"):
-                (meta.parent / part).mkdir(exist_ok=True)
-        uri = folder.as_uri() if is_folder else f"sqlite:///{folder / place.name}"
-        client = mlflow.MlflowClient(tracking_uri=uri)
-        every = {each.name: each.experiment_id for each in client.search_experiments(view_type=views.ALL)}
-        filled = [name for name, key in every.items() if client.search_runs([key], max_results=1)]
-        experiment = every[_choose(filled, study, f"{place}: experiments with runs:")]
-        runs: list[Any] = []
-        token = None
-        while not runs or token:  # pages
-            page = client.search_runs([experiment], run_view_type=views.ALL, order_by=["start_time"], page_token=token)
-            runs, token = [*runs, *page], page.token
-        kept = [run for run in runs if run.info.lifecycle_stage != "deleted"]
-        rows = [
-            {"run_id": run.info.run_id, "status": run.info.status}
-            | {f"{part}.{key}": value for part in ("params", "metrics", "tags")
-               for key, value in getattr(run.data, part).items()}
-            for run in kept
-        ]  # fmt: skip
-        curves = [
-            (row, f"metrics.{key}", point.step, point.value)
-            for row, run in enumerate(kept)
-            for key in run.data.metrics
-            if f"metrics.{key}" in series
-            for point in client.get_metric_history(run.info.run_id, key)
-        ]
-    notes = [f"{format_count(len(runs) - len(kept), 'deleted run')} left out."] if len(kept) < len(runs) else []
-    notes += [f"Left out, because it has no value: {path.relative_to(base)}." for path in empty]
-    return _Read(pd.DataFrame(rows), curves, notes)
-
-
-def _read_tensorboard(folder: Path, files: Sequence[Path]) -> _Read:
-    accumulators = _import_package("tensorboard.backend.event_processing.event_accumulator", "tensorboard")
-    plugin_data = _import_package("tensorboard.plugins.hparams.plugin_data_pb2", "tensorboard")
-    tensors = _import_package("tensorboard.util.tensor_util", "tensorboard")
-    settings: dict[Path, dict[str, Any]] = {}
-    points: dict[Path, list[tuple[str, float, float]]] = {}
-    for path in sorted({file.parent for file in files}):
-        log = accumulators.EventAccumulator(str(path), {"scalars": 0, "tensors": 0}, purge_orphaned_data=False).Reload()
-        points[path] = [(tag, each.step, each.value) for tag in log.Tags()["scalars"] for each in log.Scalars(tag)]
-        for tag in log.Tags()["tensors"]:  # scalars, too, of newer programs
-            arrays = [(each.step, tensors.make_ndarray(each.tensor_proto)) for each in log.Tensors(tag)]
-            scalars = [(step, array) for step, array in arrays if array.size == 1 and array.dtype.kind in "fiu"]
-            points[path] += [(tag, step, float(array.item())) for step, array in scalars]
-        start = log.summary_metadata.get("_hparams_/session_start_info")
-        if start is not None:
-            data = plugin_data.HParamsPluginData.FromString(start.plugin_data.content)
-            given = data.session_start_info.hparams.items()
-            settings[path] = {
-                f"hparams.{name}": getattr(value, str(value.WhichOneof("kind")), None) for name, value in given
-            }
-    num_left_out = 0
-    for path in points.keys() - settings.keys():
-        inner = [each for each in settings if each.parent == path]
-        if len(inner) == 1:  # as add_hparams of torch writes them
-            points[inner[0]] = points[path] + points[inner[0]]
-        else:
-            num_left_out += 1
-    if not settings:
-        raise InputError(f"{folder}: no run below it has hyperparameters, which the HParams plug-in records.")
-    rows = [
-        {"run": path.relative_to(folder).as_posix()} | given | {tag: value for tag, _, value in points[path]}
-        for path, given in settings.items()
-    ]
-    curves = [(row, *point) for row, path in enumerate(settings) for point in points[path]]
-    notes = f"{format_count(num_left_out, 'folder')} of scalars without hyperparameters left out."
-    return _Read(pd.DataFrame(rows), curves, [notes] if num_left_out else [])
-
-
-def _import_package(module: str, package: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError:
-        raise InputError(
-            f"this format requires the package {package}; install the extra: pip install 'batch-sweep[import]'."
-        ) from None
-
-
-def _choose(names: Sequence[str], requested: str, whose: str) -> str:
-    if requested in names:
-        return requested
-    if not names:
-        raise InputError(f"{whose} none; it holds no run.")
-    if requested or len(names) > 1:
-        raise InputError(f'{whose} {", ".join(map(repr, sorted(names)))}; name one in the map: study = "...".')
-    return names[0]
+def _choose(names: Sequence[str], requested: str, path: Path) -> str:
+    if requested in names or (len(names) == 1 and not requested):
+        return requested or names[0]
+    known = ", ".join(map(repr, sorted(names))) or "none"
+    raise InputError(f'{path}: its studies are {known}; name one in the map: study = "...".')
 
 
 # ---------------------------------------------------------------------- files and cells
 
 
 @contextmanager
-def _copy_aside(files: Sequence[Path], base: Path) -> Iterator[Path]:
-    # a folder with copies of ``files`` and of the write-ahead logs of databases
+def _copy_aside(path: Path) -> Iterator[Path]:
+    # a copy of the file and of the write-ahead log of a database
     with tempfile.TemporaryDirectory(prefix="sweep-", ignore_cleanup_errors=True) as folder:
-        for path in files:
-            target = Path(folder) / path.relative_to(base)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-            if (log := path.with_name(f"{path.name}-wal")).is_file():
-                shutil.copyfile(log, f"{target}-wal")
-        yield Path(folder)
+        copy = Path(folder) / path.name
+        shutil.copyfile(path, copy)
+        if (log := path.with_name(f"{path.name}-wal")).is_file():
+            shutil.copyfile(log, f"{copy}-wal")
+        yield copy
 
 
 def _list_tables(path: Path) -> frozenset[str]:
     refuse_oversized(path)
     try:
-        with _copy_aside([path], path.parent) as folder, closing(sqlite3.connect(folder / path.name)) as connection:
+        with _copy_aside(path) as copy, closing(sqlite3.connect(copy)) as connection:
             return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master"))
     except (sqlite3.DatabaseError, OSError) as error:
         raise InputError(f"{path}: it cannot be read as an SQLite database: {error}.") from None
-
-
-def _list_files(paths: Iterator[Path]) -> list[Path]:
-    files: list[Path] = []
-    num_bytes = 0
-    for path in paths:
-        if path.is_file():
-            files.append(path)
-            num_bytes += path.stat().st_size
-        if len(files) > _MAX_FILES or num_bytes > MAX_FILE_BYTES:
-            raise InputError(f"{path.parent}: with what is before it there are more than {_MAX_FILES} files or "
-                             f"{MAX_FILE_BYTES} bytes; give a part of it.")  # fmt: skip
-    return sorted(files)
 
 
 def _begins_as_sqlite(path: Path) -> bool:
@@ -385,45 +222,25 @@ def _begins_as_journal(path: Path) -> bool:
     return isinstance(first, dict) and {"op_code", "worker_id"} <= first.keys()
 
 
-def _compute_digest(files: Sequence[Path], base: Path) -> str:
-    # SHA-256 of a file, or of the names and contents of several
-    digests = {}
-    for path in files:
-        with path.open("rb") as file:
-            digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
-    if base in digests or len(digests) == 1:
-        return next(iter(digests.values()))
-    lines = (f"{path.relative_to(base).as_posix()} {digest}\n" for path, digest in digests.items())
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _tabulate(source: _Read, program: str, place: str, digest: str) -> ForeignTable:
-    cells = source.cells if isinstance(source.cells.index, pd.RangeIndex) else source.cells.reset_index()
+def _tabulate(found: pd.DataFrame, program: str, place: str, digest: str) -> ForeignTable:
+    cells = found if isinstance(found.index, pd.RangeIndex) else found.reset_index()
     if not len(cells):
         raise InputError(f"{place}: it holds no run.")
     refuse_too_many(Path(place), *cells.shape)
     names = [str(name) for name in cells.columns]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InputError(f"{place}: column {min(twice)!r} occurs twice; rename one of them.")
-    refuse_too_many(Path(place), len(source.curves), len(_CURVE_COLUMNS))
     columns = {name: cells.iloc[:, index].astype(object) for index, name in enumerate(names)}
     nested = [name for name, column in columns.items() if column.map(pd.api.types.is_list_like).any()]
     read = {name: [_simplify_cell(cell) for cell in columns[name]] for name in columns if name not in nested}
     if sum(len(cell) for column in read.values() for cell in column if isinstance(cell, str)) > MAX_FILE_BYTES:
         raise InputError(f"{place}: more than {MAX_FILE_BYTES} characters in its cells.")
-    curves = pd.DataFrame(list(source.curves), columns=_CURVE_COLUMNS).astype({"step": "float64", "value": "float64"})
-    is_known = curves["value"].notna()
-    notes = list(source.notes)
-    if nested:
-        notes.append(f"Columns whose cells are no single values were not read: {', '.join(nested)}.")
-    if not is_known.all():
-        notes.append(f"{format_count(int((~is_known).sum()), 'point')} of the series without a value left out.")
+    notes = [f"Columns whose cells are no single values were not read: {', '.join(nested)}."] if nested else []
     return ForeignTable(
         program=program,
         place=place,
         digest=digest,
         cells=pd.DataFrame(read, dtype=object),
-        curves=curves[is_known],
         notes=tuple(notes),
     )
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sweep.config.errors import InputError
 from sweep.config.sections import DataSection
 from sweep.config.tables import DATASETS, DataFacts, ImageShape, Published
-from sweep.records.inputs import DataSummary
+from sweep.records.inputs import DataSummary, read_document
 from sweep.training.data.folders import load_document
 from sweep.training.data.images import (
     HELD_OUT_BESIDE_TEST,
@@ -105,7 +105,8 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
     content = json.dumps([str(folder.absolute()), section.subset, section.validation_share, stamps])
     key = hashlib.sha256(content.encode()).hexdigest()
     document = load_document(f"{key}.data.json", lambda: _summarize_files(section).document())
-    return DataSummary.from_document(document)
+    summary: DataSummary = read_document(DataSummary, document)
+    return summary
 
 
 def _summarize_files(section: DataSection) -> DataSummary:

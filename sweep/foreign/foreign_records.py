@@ -1,5 +1,6 @@
 """Frames from the records of another program, as if its runs were trials without a study."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.config.metrics import METRICS, format_count, join_words
-from sweep.config.study import WINDOWS_RESERVED_NAMES
 from sweep.config.trial import config_fields, config_keys
 from sweep.foreign.column_map import (
     FACTS,
@@ -60,7 +60,7 @@ def load_foreign_frames(
     if columns is None:
         raise InputError(_ask_for_map(table))
     _check_columns(table, mapping)
-    name = mapping.name or _choose_name(Path(table.place))
+    name = mapping.name or re.sub(r"[^A-Za-z0-9-]+", "_", Path(table.place).resolve().stem).strip("_-")[:64] or "runs"
     every, dropped = _drop_times_of_unknown_devices(_convert_runs(table, mapping))
     runs, left_out = _select_runs(every, table.place)
     phases, rule = _choose_phases(runs, mapping.search_seed)
@@ -87,12 +87,6 @@ def _ask_for_map(table: ForeignTable) -> str:
         f"{table.place}: {format_count(len(table.cells), 'run')} of {table.program}; what its columns mean, and in "
         f"which units, is not guessed. Candidates: {'; '.join(parts) or 'no column has a usual name'}. {remedy}"
     )
-
-
-def _choose_name(path: Path) -> str:
-    name = "".join(each if each.isascii() and (each.isalnum() or each in "_-") else "_" for each in path.resolve().stem)
-    is_good = name[:1].isalnum() and name.lower() not in WINDOWS_RESERVED_NAMES
-    return (name if is_good else f"runs{name}")[:64]
 
 
 def _check_columns(table: ForeignTable, mapping: ColumnMap) -> None:

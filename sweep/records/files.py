@@ -36,7 +36,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     if path.suffix == ".parquet":
         frame.to_parquet(path, index=False)
         return
-    names = map(str, frame.select_dtypes("str").columns)
+    names = [str(name) for name, dtype in frame.dtypes.items() if dtype == "str"]
     texts: dict[str, Any] = {name: frame[name].map(_defuse, na_action="ignore") for name in names}
     frame.assign(**texts).to_csv(path, index=False)
 

@@ -43,8 +43,7 @@ from sweep.records.schema import (
 )
 
 
-@dataclass(frozen=True)
-class FrameColumn:
+class FrameColumn(NamedTuple):
     """A column of a frame. ``nullable``: a cell may be missing; a float's missing cell is NaN in any case. ``default``
     is the cell of each row of an export that is older than the column."""
 

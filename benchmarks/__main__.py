@@ -16,23 +16,18 @@ from sweep.measurement.device import resolve_device
 
 # The module that registers each; imported when it is asked for.
 RATIOS = {
-    **dict.fromkeys(("input", "harness", "noise", "monitor", "probe"), "speed"), "lightning": "peers",
-    **dict.fromkeys(("search_default", "search_nsga2", "search_gp", "search_random", "search_front"), "search"),
-    **dict.fromkeys(("ask", "frames", "report", "report_many"), "records"), "forecast": "forecast",
+    **dict.fromkeys(("input", "harness", "noise", "monitor"), "speed"),
+    **dict.fromkeys(("frames", "report", "report_many"), "records"), "forecast": "forecast",
 }  # fmt: skip
-# With a peer that is not installed with the tests: Syne Tune (`make bench-peers`), BoTorch (the extra `bench`).
-PEERS = {"search_moasha": "search", "search_qlognehvi": "search"}
 # Modules with a ``main`` and options of their own, which take minutes to hours.
 STUDIES = {
     "answer_truth": "how often the answer is right on made-up truths",
     "answer_arms": "seconds until the answer is right and settled, ours against peers, on recorded tables",
-    "answer_studies": "whole studies on recorded tables, judged by the tables",
     "ask_guide": "what `sweep ask` loses to an oracle and gains on the usual settings",
     "claims_digits": "every claim by its own study on the digits",
     "claims_truth": "how often the findings are right on made-up truths",
     "critical_batch": "two ways to the critical batch where it is known",
     "memory_forecast": "the forecast of memory beside what trials record",
-    "tables": "records every training of a grid, to replay searches on",
 }
 
 
@@ -47,9 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    except ModuleNotFoundError as error:
-        print(f"{given[0]}: {error}; run pip install -c constraints.txt -e '.[bench]'.", file=sys.stderr)
-        return 2
     except ArmsDifferError as error:
         print(f"{given[0]}: {error}", file=sys.stderr)
         return 1
@@ -59,10 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find(name: str) -> Benchmark:
-    known = RATIOS | PEERS
-    if name not in known:
-        raise InputError(describe_unknown("benchmark", name, known | STUDIES))
-    _import(known[name])
+    if name not in RATIOS:
+        raise InputError(describe_unknown("benchmark", name, RATIOS | STUDIES))
+    _import(RATIOS[name])
     return BENCHMARKS[name]
 
 

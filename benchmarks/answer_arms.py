@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.answer_table import CONFIRM_SHARE, AnswerTable, price_naive, price_oracle, read_answer_table
-from benchmarks.harness import NUM_RESAMPLES, digest_files, keep, save
-from benchmarks.search import OUR_ARM, Order, Searched, list_arms, list_folders
+from benchmarks.answer_table import CONFIRM_SHARE, RecordedTable, price_naive, price_oracle, read_table
+from benchmarks.harness import NUM_RESAMPLES, TABLES, digest_files, keep, save
+from benchmarks.replay import OUR_ARM, Order, Searched, list_arms
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import BATCH_SIZE, choose_for, select_candidates
 from sweep.analysis.comparable import select_comparable
@@ -40,6 +40,8 @@ from sweep.config.study import StudySpec
 from sweep.records.records import TrialRecord
 from sweep.search.seeds import rank_confirmations
 
+# The tables that no constant of the search or the answer was chosen on.
+_FRESH = ("cifar10_animals", "digits_blended", "dots", "gratings", "mixtures")
 _FIRST_CHECKPOINT = 8
 
 
@@ -68,15 +70,11 @@ class RunFigures:
     spent_seconds: float
 
     @property
-    def search_seconds(self) -> float:
-        return self.arrival.search_seconds if self.arrival else np.inf
-
-    @property
     def whole_seconds(self) -> float:
         return self.arrival.search_seconds + self.arrival.confirm_seconds if self.arrival else np.inf
 
 
-def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures:
+def run_arm(table: RecordedTable, arm: str, order: Order, seed: int) -> RunFigures:
     study = table.make_study(seed)
     searched: list[Searched] = []
     checkpoints: list[Checkpoint] = []
@@ -120,7 +118,7 @@ class Confirmed(NamedTuple):
     num_trainings: int
 
 
-def confirm_search(table: AnswerTable, searched: Sequence[TrialRecord], study: StudySpec) -> Confirmed:
+def confirm_search(table: RecordedTable, searched: Sequence[TrialRecord], study: StudySpec) -> Confirmed:
     records, seconds = list(searched), 0.0
     while True:
         num_trainings = len(records) - len(searched)
@@ -139,34 +137,26 @@ def confirm_search(table: AnswerTable, searched: Sequence[TrialRecord], study: S
 # Intervals are percentile bootstrap intervals (Efron 1979). A search that never arrived is later than every other one.
 
 
-def summarize_table(table: AnswerTable, runs: Sequence[RunFigures]) -> dict[str, Any]:
+def summarize_table(table: RecordedTable, runs: Sequence[RunFigures]) -> dict[str, Any]:
     """The arms on one table; a value that is infinite or no number is None."""
     by_arm = {arm: [run for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
-    ours = by_arm[OUR_ARM]
-    median = float(np.median([run.whole_seconds for run in ours]))
-    search = float(np.median([run.search_seconds for run in ours]))
-    oracle, oracle_search = price_oracle(table)
-    naive = price_naive(table)
+    median = float(np.median([run.whole_seconds for run in by_arm[OUR_ARM]]))
+    oracle, naive = price_oracle(table), price_naive(table)
     return {
-        "table": table.name, "num_points": len(table.recorded.points), "num_seeds": table.num_seeds,
+        "table": table.name, "num_points": len(table.points), "num_seeds": table.num_seeds,
         "num_right": len(table.right), "grid_seconds": table.grid_seconds, "oracle_seconds": oracle,
-        "oracle_search_seconds": oracle_search, "naive_seconds": naive,
-        "ours_share_of_oracle_speed": _finite(oracle / median),
-        "ours_share_of_oracle_search_speed": _finite(oracle_search / search),
+        "naive_seconds": naive, "ours_share_of_oracle_speed": _finite(oracle / median),
         "ours_share_of_naive_cost": _finite(median / naive),
-        "arms": {arm: _summarize_arm(own, ours) for arm, own in by_arm.items()},
+        "arms": {arm: _summarize_arm(own, by_arm[OUR_ARM]) for arm, own in by_arm.items()},
     }  # fmt: skip
 
 
 def _summarize_arm(own: Sequence[RunFigures], ours: Sequence[RunFigures]) -> dict[str, Any]:
-    whole, search = [run.whole_seconds for run in own], [run.search_seconds for run in own]
-    our_whole = [run.whole_seconds for run in ours]
+    whole = [run.whole_seconds for run in own]
     return {
         "num_runs": len(own), "median_seconds": _finite(float(np.median(whole))),
-        "median_search_seconds": _finite(float(np.median(search))),
-        "share_arrived": sum(run.arrival is not None for run in own) / len(own), "ratio": find_ratio(whole, our_whole),
-        "ratio_of_search": find_ratio(search, [run.search_seconds for run in ours]),
-        "ratio_at_least": find_ratio([run.spent_seconds for run in own], our_whole),
+        "share_arrived": sum(run.arrival is not None for run in own) / len(own),
+        "ratio_at_least": find_ratio([run.spent_seconds for run in own], [run.whole_seconds for run in ours]),
         "seconds": [_finite(value) for value in whole],
     }  # fmt: skip
 
@@ -193,15 +183,14 @@ def _finite(value: float) -> float | None:
 
 
 def summarize_tables(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Over tables, each arm's geometric mean of the ratios with an interval over resampled tables; None where one of
-    them is infinite or unknown. Those of ``ratio_at_least`` count what a search that never arrived had spent."""
+    """Over tables, each arm's geometric mean of the ratios with an interval over resampled tables, which count what a
+    search that never arrived had spent."""
     found: dict[str, Any] = {}
     for arm in dict.fromkeys(arm for table in tables for arm in table["arms"]):
         own = [table["arms"][arm] for table in tables if arm in table["arms"]]
-        kinds = ("ratio", "ratio_of_search", "ratio_at_least")
-        means = {kind: find_geometric_mean([each[kind]["ratio"] for each in own]) for kind in kinds}
         arrived = float(np.mean([each["share_arrived"] for each in own]))
-        found[arm] = {"num_tables": len(own), "share_arrived": arrived, **means}
+        mean = find_geometric_mean([each["ratio_at_least"]["ratio"] for each in own])
+        found[arm] = {"num_tables": len(own), "share_arrived": arrived, "ratio_at_least": mean}
     return found
 
 
@@ -225,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     parser.add_argument("--to", type=Path, default=Path("runs/answer_arms"), help="where the runs are written")
     options = parser.parse_args(arguments)
-    tables = {folder: _read(folder) for folder in options.tables or map(str, list_folders())}
+    tables = {folder: _read(folder) for folder in options.tables or [str(TABLES / name) for name in _FRESH]}
     tasks = list(itertools.product(range(options.seeds), tables, dict.fromkeys([OUR_ARM, *options.arms])))
     rows = [(folder, arm, seed, options.to / _digest(folder)) for seed, folder, arm in tasks]
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
@@ -242,12 +231,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @cache
-def _read(folder: str) -> AnswerTable:
-    return read_answer_table(folder)
+def _read(folder: str) -> RecordedTable:
+    return read_table(folder)
 
 
 def _digest(table: str) -> str:
-    code = [f"benchmarks/{name}.py" for name in ("answer_arms", "answer_table", "search")]
+    code = [f"benchmarks/{name}.py" for name in ("answer_arms", "answer_table", "replay")]
     files = sorted(path.resolve() for path in Path(table).iterdir() if path.is_file())
     return digest_files("sweep/analysis", "sweep/search", *code, *files)
 

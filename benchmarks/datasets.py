@@ -97,12 +97,6 @@ def _noise(count: int) -> ArrayImages:
 
 
 @cache
-def offer_cifar(num_train: int) -> None:
-    """``data.name = "cifar10"`` as the first of the shuffled images, with the 500 next ones for validation."""
-    offer("cifar10", *split(cifar_images(num_train + 500)[0], num_train))
-
-
-@cache
 def _pick_classes(classes: tuple[int, ...], num_train: int, num_validation: int, side: int) -> Source:
     # by the order of their names, as means of blocks of pixels
     images, _ = cifar_images(50_000)
@@ -111,25 +105,6 @@ def _pick_classes(classes: tuple[int, ...], num_train: int, num_validation: int,
     pixels = blocks.mean(axis=(2, 4)).round().astype(np.uint8)
     small = ArrayImages(pixels, np.searchsorted(classes, images.labels[chosen]))
     return _make_source(*split(small, num_train), len(classes))
-
-
-PART = "cifar10_part"  # a data set, and a file under ``data.root``
-
-
-def write_part(folder: Path, count: int) -> None:
-    """Some images as one file, because each trial is a process of its own, which cannot decode the archive again."""
-    path = folder / f"{PART}.npz"
-    if not path.is_file():
-        images, _ = cifar_images(count)
-        folder.mkdir(parents=True, exist_ok=True)
-        written = path.with_suffix(".part.npz")
-        np.savez(written, pixels=images.pixels, labels=images.labels)
-        written.replace(path)
-
-
-def _load_part(section: DataSection) -> Source:
-    stored = np.load(Path(section.root) / f"{PART}.npz", allow_pickle=False)
-    return Source(train=ArrayImages(stored["pixels"], stored["labels"]), num_classes=10)
 
 
 # ---------------------------------------------------------------------- drawn images
@@ -188,15 +163,6 @@ def draw_mixtures(count: int, seed: int) -> Drawn:
     labels = _cycle(count, 5)
     parts = make_parts()[labels, generator.integers(0, 4, count)]
     return _to_pixels(parts + generator.normal(0.0, _NOISE, parts.shape)), labels
-
-
-def classify_mixtures(pixels: Pixels) -> Labels:
-    """The most probable class of each image, shape ``[count]``: Bayes' rule for equally frequent prototypes and the
-    same Gaussian noise in every pixel (the clipping at 0 and 255 apart)."""
-    flat, parts = pixels.reshape(len(pixels), 1, -1).astype(np.float64), make_parts().reshape(1, -1, 64)
-    logs = -0.5 * ((flat - parts) ** 2).sum(axis=-1) / _NOISE**2
-    weights = np.exp(logs - logs.max(axis=1, keepdims=True)).reshape(len(pixels), 5, 4)
-    return np.asarray(np.argmax(weights.sum(axis=-1), axis=1))
 
 
 def draw_blended(count: int, seed: int) -> Drawn:
@@ -297,4 +263,4 @@ _LOADS: dict[str, Callable[[DataSection], Source]] = {
     LATER: partial(_load_digits_between, low=4, high=10),
 }
 MADE = {name: DatasetEntry(load=load, depends_on_root=False) for name, load in _LOADS.items()}
-DATASETS |= MADE | {PART: DatasetEntry(load=_load_part)}
+DATASETS |= MADE

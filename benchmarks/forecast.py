@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.datasets import ARCHIVE, PART, PLUGIN, write_part
 from benchmarks.harness import Arms, Setting, benchmark, digest_files, keep
 from sweep.config.study import Confirm, StudySpec
 from sweep.config.study_file import build_study
@@ -32,7 +31,7 @@ from sweep.search.session import Options, open_session
 from sweep.search.study_forecast import RemainingWork, SampleCosts, list_remaining, predict_costs
 
 ROOT = Path("runs/forecast_error")
-NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
+NUM_DEVELOPMENT, NUM_VALIDATION = 18, 30
 _COVERAGE = (0.85, 0.95)  # wanted of a 90 % interval
 
 
@@ -56,7 +55,6 @@ _IMAGES: tuple[tuple[dict[str, Any], int, dict[str, int]], ...] = (
     ({"data.name": "digits"}, 1300, {"resnet8": 9000, "vit_micro": 6000}),
     ({"data.name": "digits", "data.subset": 500}, 500, {"resnet8": 9000, "vit_micro": 6000}),
     ({"data.name": "synthetic", "data.image_size": 16, "data.subset": 800}, 800, {"resnet8": 4000, "vit_micro": 4000}),
-    ({"data.name": PART, "data.subset": 1000}, 1000, {"resnet8": 1300, "vit_micro": 1500}),
 )
 _MODELS = (("resnet8",), ("vit_micro",), ("resnet8", "vit_micro"))
 _MICRO = ((3, 6), (4, 8), (5, 9))  # powers of two
@@ -120,20 +118,6 @@ def pick(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
     return choices[int(rng.integers(len(choices)))]
 
 
-def list_measurable(part: str, count: int, folder: Path) -> list[PlannedStudy]:
-    """The first ``count`` studies of ``part``; without CIFAR-10's archive those of its images are left out, with a word
-    on standard error. Otherwise their images are written under ``folder``."""
-    if ARCHIVE.is_file():
-        write_part(folder, 4000)
-    else:
-        print(f"the studies of CIFAR-10 are left out: its archive is not at {ARCHIVE}", file=sys.stderr)
-    return [study for study in plan_studies(part, count) if _has_images(study)]
-
-
-def _has_images(study: PlannedStudy) -> bool:
-    return ARCHIVE.is_file() or study.spec.base["data.name"] != PART
-
-
 @dataclass(frozen=True, kw_only=True)
 class StudyFigures:
     """Of one study. Its total was drawn from ``work`` and ``costs``; ``trials`` has one row for each that ran: phase,
@@ -168,17 +152,15 @@ class StudyFigures:
 def measure_study(planned: PlannedStudy, device: str, root: Path, suffix: str = "") -> StudyFigures:
     """The figures of one study: those on record where the same code measured them, otherwise by running it. ``suffix``
     is of the record's name, for what else the figures depend on."""
-    path = root / f"{planned.spec.name}-{digest_code(PLUGIN, PROBE)[:12]}{suffix}.json"
-    return StudyFigures(**keep(path, lambda: asdict(_run(planned, device, root))))
+    path = root / f"{planned.spec.name}-{digest_code(start=PROBE)[:12]}{suffix}.json"
+    return StudyFigures(**keep(path, lambda: asdict(_run(planned, device))))
 
 
-def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
-    is_cifar = planned.spec.base["data.name"] == PART
-    root = {"data.root": str(images.resolve())} if is_cifar else {}
-    spec = planned.spec.model_copy(update={"base": planned.spec.base | root})
+def _run(planned: PlannedStudy, device: str) -> StudyFigures:
+    spec = planned.spec
     executor = ExecutorSettings(name=planned.executor, device=device, per_device=planned.per_device)
     with tempfile.TemporaryDirectory() as folder:
-        options = Options(root=Path(folder), executor=executor, reuse=False, plugin=PLUGIN if is_cifar else None)
+        options = Options(root=Path(folder), executor=executor, reuse=False)
         with open_session(spec, options) as session:
             forecast = session.forecast()
             work = list_remaining(session.spec, session.forecaster.slots)
@@ -231,7 +213,7 @@ def main() -> int:
     """``python -m benchmarks.forecast`` prints the constants by the development studies; ten minutes, on an idle
     machine."""
     found = []
-    for planned in list_measurable("development", NUM_DEVELOPMENT, ROOT):
+    for planned in plan_studies("development", NUM_DEVELOPMENT):
         found.append(measure_study(planned, "cpu", ROOT))
         found[-1].tell()
     factor, width = calibrate(found)
@@ -241,7 +223,7 @@ def main() -> int:
 
 @benchmark(
     "forecast", "factor by which the forecast of a study's total seconds is off, either way", "times", "lower", 1.15,
-    num_pairs=sum(map(_has_images, plan_studies("validation", NUM_VALIDATION))),
+    num_pairs=NUM_VALIDATION,
 )  # fmt: skip
 def forecast_error(setting: Setting) -> Iterator[Arms]:
     """Ours is the factor by which a study's total is off; the other arm is none."""
@@ -253,7 +235,7 @@ def forecast_error(setting: Setting) -> Iterator[Arms]:
             changes = {"name": "tiny", "trials": 2, "base": base, "confirm": Confirm(seeds=0)}
             planned = [PlannedStudy(_draw("development", 0).spec.model_copy(update=changes), "process", None)]
         else:
-            planned = list_measurable("validation", NUM_VALIDATION, root)
+            planned = plan_studies("validation", NUM_VALIDATION)
         digest = digest_files(Path(study_forecast.__file__).parent)  # another forecast is validated anew
 
         def ours(pair: int) -> float:

@@ -1,19 +1,17 @@
-"""What grows with the number of trials: the next proposal, opening a study, frames, reports; beside Optuna."""
+"""What grows with the number of trials: frames, beside Optuna's, and reports."""
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import optuna
-from optuna.samplers import BaseSampler, QMCSampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import Connection, create_engine, text
@@ -22,30 +20,26 @@ from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial import flatten_config
-from sweep.executors.base import Executor
 from sweep.records.loading import load_frames
-from sweep.records.messages import Ending, Message, Task
 from sweep.records.records import CONFIG_COLUMNS
 from sweep.records.schema import EVALUATIONS, TRIALS
 from sweep.records.store import Store, open_store
-from sweep.search.attempts import RunPlan
-from sweep.search.optuna import from_optuna_params, list_directions, make_distributions, to_optuna_params
+from sweep.search.optuna import list_directions, make_distributions, to_optuna_params
 from sweep.search.sampler import SobolPoints
-from sweep.search.tuner import KeyMaker, Tuner
 
 # ---------------------------------------------------------------------- studies of very many trials
 
 
-def many_spec(name: str, trials: int, sampler: str = "qmc") -> StudySpec:
+def many_spec(trials: int) -> StudySpec:
     space = {
         "batch.micro": {"log2": [4, 10]}, "batch.accumulation": {"choice": [1, 2, 4]},
         "optimizer.lr": {"log": [1e-3, 1.0]}, "optimizer.weight_decay": {"float": [0.0, 1e-3]},
     }  # fmt: skip
-    plain = {"name": name, "trials": trials, "sampler": sampler, "confirm": {"max_configurations": 0}}
+    plain = {"name": "many", "trials": trials, "sampler": "qmc", "confirm": {"max_configurations": 0}}
     return build_study(plain | {"space": space}, "benchmark")
 
 
-_SPEC = many_spec("many", 1)
+_SPEC = many_spec(1)
 
 
 def _measured(values: dict[str, Any], number: int) -> dict[str, float | int]:
@@ -115,22 +109,6 @@ def _make_optuna_study(path: Path, count: int) -> None:
     engine.dispose()
 
 
-def _load_optuna(path: Path, sampler: BaseSampler | None = None) -> optuna.Study:
-    # as a user opens it
-    return optuna.load_study(study_name="many", storage=f"sqlite:///{path}", sampler=sampler)
-
-
-def _ask_optuna(study: optuna.Study, count: int) -> float:
-    # median milliseconds of what a trial costs: asked for, and its end told
-    seconds = []
-    for _ in range(count):
-        began = time.perf_counter()
-        trial = study.ask(make_distributions(_SPEC.space))
-        study.tell(trial, _objectives(from_optuna_params(_SPEC.space, trial.params), trial.number))
-        seconds.append(time.perf_counter() - began)
-    return 1e3 * statistics.median(seconds)
-
-
 def _optuna_trials(count: int) -> list[FrozenTrial]:
     points, kinds = SobolPoints(_SPEC.space, _SPEC.seed), make_distributions(_SPEC.space)
     return [
@@ -149,106 +127,7 @@ def _objectives(point: dict[str, Any], number: int) -> list[float]:
     return [float(found[name]) for name in _SPEC.objectives]
 
 
-# ---------------------------------------------------------------------- from a finished trial to the next
-
-
-@final
-class InstantExecutor(Executor):
-    """Trials that end as soon as they are asked for; notes the seconds between the end of one and the next start."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._task: Task | None = None
-        self._ended: float | None = None
-
-    @property
-    def slots(self) -> int:
-        return 1
-
-    def describe(self) -> dict[str, Any]:
-        return {"device": "cpu"}
-
-    def start(self, task: Task) -> None:
-        if self._ended is not None:
-            self.seconds.append(time.perf_counter() - self._ended)
-        self._task = task
-
-    def devices_of(self, number: int) -> tuple[str, ...]:
-        del number
-        return ("cpu",)
-
-    def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        del timeout_seconds
-        task, self._task = self._task, None
-        if task is None:
-            return []
-        measured = _measured(flatten_config(task.config), task.number)
-        ending = Ending(outcome="complete", measurements=measured, device="cpu", environment={"device": "cpu"})
-        self._ended = time.perf_counter()
-        return [(task.number, ending)]
-
-    def preempt(self, number: int) -> None:
-        self.stop(number)
-
-    def stop(self, number: int) -> None:
-        del number
-        self._task = None
-
-    def close(self) -> None:
-        self._task = None
-
-
-_NUM_ASKED = 40  # trials of one figure
-
-
-@contextmanager
-def _asking(folder: Path, num_trials: int, sampler: str) -> Iterator[Callable[[int], float]]:
-    """A study with ``num_trials`` on record; each call of what it yields trains some more and returns the median
-    milliseconds between two of them."""
-    spec = many_spec(f"{sampler}{num_trials}", num_trials + 10_000, sampler)
-    path = folder / f"{spec.name}.sqlite"
-    fill(path, spec, num_trials)
-    executor, plan = InstantExecutor(), RunPlan(key_of=KeyMaker())
-    with closing(open_store(path)) as store, closing(Tuner(spec, store, executor, plan).run()) as events:
-
-        def ask(_pair: int) -> float:
-            executor.seconds.clear()
-            while len(executor.seconds) < _NUM_ASKED:
-                next(events)
-            return 1e3 * statistics.median(executor.seconds)
-
-        yield ask
-
-
-@benchmark(
-    "ask",
-    "ms from a finished trial to the next, on the disk, over Optuna's on SQLite: 10,000 trials, quasi-random; 5 ms "
-    "where Optuna takes 27",
-    "ms",
-    "lower",
-    round(5 / 27, 3),
-)
-def ask_latency(setting: Setting) -> Iterator[Arms]:
-    """Ours is the tuner with a trial that ends at once; theirs asks and tells on SQLite."""
-    count = setting.pick(10_000, 300)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with tempfile.TemporaryDirectory() as name, _asking(Path(name), count, "qmc") as ask:
-        path = Path(name) / "optuna.sqlite"
-        _make_optuna_study(path, count)
-        study = _load_optuna(path, QMCSampler(seed=0, warn_independent_sampling=False))
-        figures: list[float] = []
-
-        def ours(pair: int) -> float:
-            figures.append(ask(pair))
-            return figures[-1]
-
-        def facts() -> dict[str, Any]:
-            return {"milliseconds": statistics.median(figures[1:])}  # without the warm-up
-
-        yield Arms(ours, lambda _pair: _ask_optuna(study, _NUM_ASKED), facts, {"trials": count})
-
-
-# ---------------------------------------------------------------------- opening, and frames
+# ---------------------------------------------------------------------- frames
 
 
 @benchmark(
@@ -262,7 +141,7 @@ def frames(setting: Setting) -> Iterator[Arms]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with tempfile.TemporaryDirectory() as name:
         own, optunas = Path(name) / "own.sqlite", Path(name) / "optuna.sqlite"
-        fill(own, many_spec("many", count), count)
+        fill(own, many_spec(count), count)
         _make_optuna_study(optunas, count)
 
         def speed(arm: str, read: Callable[[], Any]) -> float:
@@ -277,7 +156,10 @@ def frames(setting: Setting) -> Iterator[Arms]:
 
         yield Arms(
             lambda _pair: speed("ours", lambda: load_frames(own).trials),
-            lambda _pair: speed("theirs", lambda: _load_optuna(optunas).trials_dataframe()),
+            lambda _pair: speed(
+                "theirs",
+                lambda: optuna.load_study(study_name="many", storage=f"sqlite:///{optunas}").trials_dataframe(),
+            ),
             check,
             {"trials": count},
         )
@@ -338,7 +220,7 @@ def fill_whole(path: Path, count: int) -> None:
     """A study of ``count`` search trials with learning curves, of which every eighth ran out of memory, and four
     configurations confirmed with three seeds each."""
     path.parent.mkdir(parents=True)
-    spec = many_spec("many", count)
+    spec = many_spec(count)
     fill(path, spec, count)
     with closing(open_store(path)) as store:
         spoilt = TRIALS.update().where(TRIALS.c.number % 8 == 7)

@@ -1,33 +1,38 @@
-"""Searches on recorded trainings: the tuner of real studies, a replaying executor, a simulated clock.
+"""Searches on recorded trainings, ours and those of peers: in which order the points of a table are trained.
 
-All time of trainings counts, also that of pruned trials. The computing time of the sampler does not, because it is
-that of this machine and not of the one that recorded the table. Nothing is probed: the sampler learns the cost of a
-shape from trials alone.
+All pursue the same objectives on the same grid, and a search ends when every point was tried. All time of trainings
+counts, also that of pruned trials; the computing time of the sampler does not, because it is that of this machine and
+not of the one that recorded the table. Ours is the product's tuner with its pruner on a replaying executor and a
+simulated clock; nothing is probed. The peers do not prune, which Optuna cannot with several objectives. A peer's
+proposal that was trained before is answered from memory at no cost, and the nearest point that was not trained is
+trained in its place and told to it, as the replay does for ours.
 """
 
 import contextlib
 import heapq
+import itertools
 import os
+import random
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import count
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
+import optuna
+import torch
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.trial import TrialState
 
-from sweep.analysis.statistics import Mask, Values, hypervolume, non_dominated, reference_point
-from sweep.config.errors import InputError, hide_credentials
+from benchmarks.answer_table import Point, RecordedTable
+from sweep.analysis.statistics import non_dominated
 from sweep.config.metrics import METRICS
-from sweep.config.space import Parameter, Space
+from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
-from sweep.config.study_file import build_study
-from sweep.config.trial import Scalar, TrialConfig, flatten_config
+from sweep.config.trial import Scalar, TrialConfig
 from sweep.executors.base import Executor
-from sweep.records.loading import curves_of_frame, load_frames, records_of_frame
 from sweep.records.messages import LEFT, Ending, Message, Progress, Task
 from sweep.records.records import ReusableTrial, TrialRecord
 from sweep.records.store import Store, open_store
@@ -36,140 +41,20 @@ from sweep.search.sampler import Sampler
 from sweep.search.samplers import make_sampler
 from sweep.search.tuner import TrialEnded, Tuner
 
-Point = tuple[Scalar, ...]  # values in the order of the space
+OUR_ARM = "ours"
 TimedMessage = tuple[float, Message]  # seconds after the start of the trial, and the message
 _BEFORE = ("setup_seconds", "compile_seconds", "warmup_seconds", "memory_seconds")
 _MEMORY = Path("/dev/shm")  # nosec B108 # a folder with a random name is made there
 
 
-# ---------------------------------------------------------------------- a table of recorded trainings
+class Searched(NamedTuple):
+    """A search trial, and the seconds of training until it ended."""
+
+    record: TrialRecord
+    seconds: float
 
 
-@dataclass(frozen=True)
-class RecordedTable:
-    """Recorded trainings of a whole grid by point of the space and by seed: any records of one study, as ``sweep
-    export`` writes them, with a row for each training, several seeds for each configuration, the evaluations, and which
-    validation images the trainings got right."""
-
-    spec: StudySpec
-    curves: dict[Point, dict[int, ReusableTrial]]
-
-    @cached_property
-    def points(self) -> list[Point]:
-        return sorted(self.curves, key=repr)
-
-    @cached_property
-    def row_of(self) -> dict[Point, int]:
-        return {point: row for row, point in enumerate(self.points)}
-
-    @cached_property
-    def space(self) -> Space:
-        """The study's space as a grid; a continuous parameter has the values that were recorded."""
-        recorded = {path: {point[i] for point in self.points} for i, path in enumerate(self.spec.space)}
-        return {path: _gridded(parameter, recorded[path]) for path, parameter in self.spec.space.items()}
-
-    @cached_property
-    def means(self) -> Values:
-        """Each point's mean over its seeds of every objective, shape ``[points, m]``; NaN where a seed has none."""
-        endings = [[trial.ending for trial in self.curves[point].values()] for point in self.points]
-        names = self.spec.objectives
-        rows = [[np.mean([_objective(each, name) for each in seeds]) for name in names] for seeds in endings]
-        return np.array(rows, dtype=np.float64)
-
-    @cached_property
-    def num_fresh_seeds(self) -> int:
-        """How many trainings every point has besides the one that a search sees."""
-        return min(len(seeds) for seeds in self.curves.values()) - 1
-
-    @cached_property
-    def on_front(self) -> Mask:
-        return non_dominated(self.means, self.signs)
-
-    @cached_property
-    def signs(self) -> Values:
-        """-1 for an objective to be maximized; shape ``[m]``."""
-        return np.array([METRICS[name].sign for name in self.spec.objectives])
-
-    @cached_property
-    def reference(self) -> Values:
-        """The reference point of hypervolumes, a tenth of the range beyond the worst mean; shape ``[m]``."""
-        return reference_point(self.means, self.signs)
-
-    def share(self, rows: Sequence[int]) -> float:
-        whole = hypervolume(self.means[self.on_front], self.reference, self.signs)
-        return hypervolume(self.means[list(rows)], self.reference, self.signs) / whole if rows else 0.0
-
-    def point_of(self, config: TrialConfig) -> Point:
-        flat = flatten_config(config)
-        return tuple(flat[path] for path in self.spec.space)
-
-    def training(self, config: TrialConfig) -> ReusableTrial:
-        """The recorded training at the configuration's point; its seed selects one of the recorded seeds, another one
-        for each of as many consecutive seeds as were recorded."""
-        seeds = self.curves[self.point_of(config)]
-        return seeds[sorted(seeds)[config.seed % len(seeds)]]
-
-
-def _objective(ending: Ending, name: str) -> float:
-    return float(ending.measurements.get(name, np.nan)) if ending.outcome == "complete" else np.nan
-
-
-def _gridded(parameter: Parameter, recorded: set[Scalar]) -> Parameter:
-    if parameter.grid_values is not None and recorded <= set(parameter.grid_values):
-        return parameter
-    return Parameter(choice=tuple(sorted(recorded, key=lambda value: (str(type(value)), value))))
-
-
-def read_table(place: str | Path) -> RecordedTable:
-    """The table in ``place``: a folder that ``sweep export`` wrote, a study's folder or a database URL."""
-    frames = load_frames(place, evaluations=True, correct_images=True)
-    if len(frames.specs) != 1:
-        raise InputError(
-            f"{hide_credentials(place)}: a table is one study, and here are {len(frames.specs)}; export one alone."
-        )
-    assert frames.evaluations is not None
-    assert frames.correct_images is not None
-    spec = next(iter(frames.specs.values()))
-    if not spec.space:
-        raise InputError(
-            f"{hide_credentials(place)}: the study {spec.name!r} varies nothing, so there is nothing to search."
-        )
-    curves = curves_of_frame(frames.evaluations)
-    correct = dict(zip(frames.correct_images["number"], frames.correct_images["correct_images"], strict=True))
-    table = RecordedTable(spec, {})
-    for record in records_of_frame(frames.trials):
-        if record.outcome in (None, "cancelled", "crashed", "pruned"):
-            continue  # not the whole training
-        curve = curves.get((spec.name, record.number), ())
-        ending = replace(record.ending, correct_images=correct.get(record.number, ""))
-        trial = ReusableTrial(origin=f"{spec.name}/{record.number}", ending=ending, evaluations=curve)
-        point = tuple(record.values[path] for path in spec.space)
-        table.curves.setdefault(point, {})[int(str(record.values["seed"]))] = trial
-    if not np.isfinite(table.means).all(axis=1).any():
-        missing = ", ".join(spec.objectives)
-        raise InputError(
-            f"{hide_credentials(place)}: no configuration has every objective ({missing}) in all its trainings."
-        )
-    return table
-
-
-def make_replay_study(table: RecordedTable, name: str, **changes: Any) -> StudySpec:
-    """The table's study over the recorded grid, with other values of its plain keys.
-
-    ``confirm.seeds`` is at most :attr:`RecordedTable.num_fresh_seeds`, so that the search trial of a configuration and
-    its confirming trials, whose seeds follow the study's, are different recorded trainings whatever the study's seed.
-
-    Raises:
-        InputError: a value that a study refuses.
-    """
-    # another sampler has a usual pruner of its own
-    left_out = {"space", "first", "search_timeout", *(["pruner"] if "sampler" in changes else [])}
-    plain = table.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
-    space = {path: item.model_dump(mode="json", by_alias=True, exclude_none=True) for path, item in table.space.items()}
-    values = {**plain, "space": space, "name": name, "timeout": None, "trial_timeout": None, **changes}
-    spec = build_study(values, name)
-    confirm = spec.confirm.model_copy(update={"seeds": min(spec.confirm.seeds, table.num_fresh_seeds)})
-    return spec.model_copy(update={"confirm": confirm})
+Order = Callable[[RecordedTable, int], Iterator[Searched]]  # of the search with that seed
 
 
 # ---------------------------------------------------------------------- an executor on a simulated clock
@@ -213,7 +98,7 @@ class ReplayingExecutor(Executor):
         self._messages_of, self._clock, self._device, self._slots = messages_of, clock, device, slots
         self._running: dict[int, Iterator[TimedMessage]] = {}  # the messages that follow, by trial
         self._order: list[_Due] = []  # a heap; some may have been stopped since
-        self._count = count()
+        self._count = itertools.count()
 
     @property
     def slots(self) -> int:
@@ -291,42 +176,7 @@ def schedule_messages(trial: ReusableTrial) -> list[TimedMessage]:
     return [*messages, (total, trial.ending)]
 
 
-# ---------------------------------------------------------------------- a search
-
-
-@final
-@dataclass(kw_only=True)
-class ReplayedSearch:
-    """The results of one replayed search, which grow while it runs. Seconds are those of the simulated clock."""
-
-    progress: list[tuple[float, float]] = field(default_factory=list)  # seconds, share of the table's hypervolume
-    search_seconds: float = 0.0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    pruned_front: list[Point] = field(default_factory=list)  # configurations of the true front that were pruned
-    rows: list[int] = field(default_factory=list)  # of the table's points: those that were measured
-    ended_seconds: list[float] = field(default_factory=list)  # when each search trial ended
-
-    @property
-    def share(self) -> float:
-        return self.progress[-1][1] if self.progress else 0.0
-
-    def seconds_to(self, share: float) -> float:
-        """Seconds until that share of the hypervolume was reached; infinite if it was not."""
-        return next((seconds for seconds, reached in self.progress if reached >= share), float("inf"))
-
-    def add_record(self, record: TrialRecord, seconds: float, table: RecordedTable) -> None:
-        if record.phase == "confirm":
-            return
-        self.search_seconds = seconds
-        self.ended_seconds.append(seconds)
-        self.outcomes[record.outcome or "running"] += 1
-        point = table.point_of(record.config)
-        row = table.row_of[point]
-        if record.outcome == "pruned" and table.on_front[row]:
-            self.pruned_front.append(point)
-        if record.outcome == "complete" and np.isfinite(table.means[row]).all():
-            self.rows.append(row)
-            self.progress.append((seconds, table.share(self.rows)))
+# ---------------------------------------------------------------------- our search
 
 
 @final
@@ -364,26 +214,23 @@ def _distance(parameter: Parameter, one: Scalar, other: Scalar) -> float:
     return abs(parameter.share(one) - parameter.share(other)) if is_number else float(one != other)
 
 
-def replay_search(
-    table: RecordedTable, spec: StudySpec, until: float | None = None,
-    on_end: Callable[[TrialRecord], None] = lambda _record: None,
-) -> ReplayedSearch:  # fmt: skip
-    """Runs ``spec``, a study over the table's space (:func:`make_replay_study`), to
-    its end, or until its search has reached the share ``until`` of the table's hypervolume. ``on_end`` is called with
-    each trial that ended."""
-    clock, search = SimulatedClock(), ReplayedSearch()
-    device = next(iter(next(iter(table.curves.values())).values())).ending.device
+def search_ours(table: RecordedTable, seed: int) -> Iterator[Searched]:
+    confirm = {"max_configurations": 0, "seeds": 0}
+    return iter(replay_search(table, table.make_study(seed, confirm=confirm, sampler="cost_aware", pruner="front")))
+
+
+def replay_search(table: RecordedTable, spec: StudySpec) -> list[Searched]:
+    """The search trials of ``spec``, a study over the table's space, in the order of their ends."""
+    clock, searched = SimulatedClock(), list[Searched]()
+    device = str(table.frames.trials["device"].iloc[0])
     executor = ReplayingExecutor(lambda config: iter(schedule_messages(table.training(config))), clock, device)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(_opened(spec))
         tuner = Tuner(spec, store, executor, _plan(table, clock))
         for event in stack.enter_context(contextlib.closing(tuner.run())):
-            if isinstance(event, TrialEnded):
-                search.add_record(event.record, clock(), table)
-                on_end(event.record)
-            if until is not None and search.share >= until:
-                break
-    return search
+            if isinstance(event, TrialEnded) and event.record.phase == "search":
+                searched.append(Searched(event.record, clock()))
+    return searched
 
 
 @contextlib.contextmanager
@@ -402,3 +249,175 @@ def _plan(table: RecordedTable, clock: SimulatedClock) -> RunPlan:
         return GridSampler(make_sampler(spec, records), table)
 
     return RunPlan(key_of=lambda config: config.model_dump_json(), clock=clock, make_sampler=sampler, device="cpu")
+
+
+# ---------------------------------------------------------------------- peers
+
+
+def search_with(make: Callable[[RecordedTable, int], Sampler]) -> Order:
+    """A search by a sampler that is made for a table and a seed, without pruning."""
+
+    def order(table: RecordedTable, seed: int) -> Iterator[Searched]:
+        study = table.make_study(seed, sampler="random")
+        moved, spent = GridSampler(make(table, seed), table), 0.0
+        for number in itertools.count():
+            if (values := moved.propose(number)) is None:
+                return
+            record = table.train(study.config(values), number, "search")
+            moved.learn(record)
+            spent += record.measurements["total_seconds"]
+            yield Searched(record, spent)
+
+    return order
+
+
+def _optuna(make: Callable[[int], BaseSampler]) -> Order:
+    return search_with(lambda table, seed: PeerSampler(table, make(seed)))
+
+
+@final
+class PeerSampler(Sampler):
+    """An Optuna study as its user would run it: numbers are searched by their rank on the grid, names as categories."""
+
+    def __init__(self, table: RecordedTable, sampler: BaseSampler) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._table = table
+        directions = [METRICS[name].direction or "minimize" for name in self._table.spec.objectives]
+        self._study = optuna.create_study(directions=directions, sampler=sampler)
+        self._values = {path: list(item.grid_values or ()) for path, item in self._table.space.items()}
+        self._distributions: dict[str, BaseDistribution] = {
+            path: IntDistribution(0, len(item.grid_values or ()) - 1)
+            if is_ordered(item)
+            else CategoricalDistribution(item.grid_values or ())
+            for path, item in self._table.space.items()
+        }
+        self._known: dict[Point, TrialRecord] = {}
+        self._asked: optuna.Trial | None = None
+
+    def propose(self, index: int) -> dict[str, Any]:
+        del index  # the study counts its own trials
+        self._asked = self._study.ask(self._distributions)
+        return {
+            path: self._values[path][told] if isinstance(self._distributions[path], IntDistribution) else told
+            for path, told in self._asked.params.items()
+        }
+
+    def learn(self, record: TrialRecord) -> None:
+        assert self._asked is not None
+        point = self._table.point_of(record.config)
+        self._known[point] = record
+        parameters = {
+            path: self._values[path].index(value) if isinstance(distribution, IntDistribution) else value
+            for (path, distribution), value in zip(self._distributions.items(), point, strict=True)
+        }
+        if self._asked.params != parameters:
+            proposed = (self._asked.params[path] for path in self._values)
+            pairs = zip(self._distributions.values(), self._values.values(), proposed, strict=True)
+            place = tuple(values[told] if isinstance(kind, IntDistribution) else told for kind, values, told in pairs)
+            self._tell(self._known.get(place))
+            self._study.enqueue_trial(parameters)
+            self._asked = self._study.ask(self._distributions)
+        self._tell(record)
+
+    def _tell(self, record: TrialRecord | None) -> None:
+        # it has failed where it is not complete or was never trained
+        assert self._asked is not None
+        if record is None or record.outcome != "complete":
+            self._study.tell(self._asked, state=TrialState.FAIL)
+        else:
+            self._study.tell(self._asked, [record.measurements[name] for name in self._table.spec.objectives])
+
+
+def is_ordered(parameter: Parameter) -> bool:
+    values = parameter.grid_values or ()
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return len(numbers) == len(values) and all(low < high for low, high in itertools.pairwise(numbers))
+
+
+_NUM_RANDOM = 10
+_NUM_SAMPLES = 32  # of the models; a quarter of the usual number, because a proposal takes as many times longer
+
+
+@final
+class LogNehviSampler(Sampler):
+    """BoTorch's qLogNEHVI (Ament et al. 2023, Daulton et al. 2021), which the bench extra installs.
+
+    Its acquisition function is evaluated at every point of the grid that was not trained, so that its maximum is exact.
+    As in BoTorch's tutorials the models are Gaussian processes of the standardized objectives and the reference point
+    is inferred from the front; the first points are random ones.
+    """
+
+    def __init__(self, table: RecordedTable, seed: int) -> None:
+        torch.set_num_threads(1)
+        self._table, self._seed = table, seed
+        space, points = table.space, table.points
+        columns = [_encode(parameter, [point[i] for point in points]) for i, parameter in enumerate(space.values())]
+        self._features = torch.tensor(np.concatenate(columns, axis=1), dtype=torch.float64)
+        self._left = list(range(len(points)))
+        random.Random(seed).shuffle(self._left)
+        self._rows: list[int] = []
+        self._values: list[list[float]] = []  # larger is better
+
+    def propose(self, index: int) -> dict[str, Any] | None:
+        if not self._left:
+            return None
+        is_random = index < _NUM_RANDOM or len(self._rows) < 2
+        place = 0 if is_random else self._find_best(index)
+        point = self._table.points[self._left.pop(place)]
+        return dict(zip(self._table.space, point, strict=True))
+
+    def learn(self, record: TrialRecord) -> None:
+        if record.outcome == "complete":
+            names = self._table.spec.objectives
+            self._rows.append(self._table.find_point(record))
+            self._values.append([-METRICS[name].sign * float(record.measurements[name]) for name in names])
+
+    def _find_best(self, index: int) -> int:
+        from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+        from botorch.sampling.normal import SobolQMCNormalSampler
+        from botorch.utils.multi_objective.hypervolume import infer_reference_point
+
+        torch.manual_seed(self._seed * 10_000 + index)
+        tried, values = self._features[self._rows], np.array(self._values)
+        values = (values - values.mean(axis=0)) / np.maximum(values.std(axis=0), 1e-12)
+        front = torch.tensor(values[non_dominated(-values)])
+        acquisition = qLogNoisyExpectedHypervolumeImprovement(
+            model=_fit(tried, torch.tensor(values)),
+            ref_point=infer_reference_point(front, scale=0.1),
+            X_baseline=tried,
+            sampler=SobolQMCNormalSampler(torch.Size([_NUM_SAMPLES]), seed=self._seed * 10_000 + index),
+            prune_baseline=True,
+        )
+        with torch.no_grad():
+            worth = acquisition(self._features[self._left].unsqueeze(1))
+        return int(worth.argmax())
+
+
+def _fit(features: torch.Tensor, values: torch.Tensor) -> Any:
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import ModelListGP, SingleTaskGP
+    from gpytorch.mlls import SumMarginalLogLikelihood
+
+    model = ModelListGP(*(SingleTaskGP(features, column.unsqueeze(1)) for column in values.T))
+    fit_gpytorch_mll(SumMarginalLogLikelihood(model.likelihood, model))
+    return model
+
+
+def _encode(parameter: Parameter, values: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    # ranks from 0 to 1, or one column for each category; shape [points, columns]
+    known = list(parameter.grid_values or ())
+    if is_ordered(parameter):
+        return np.array([[known.index(value) / max(len(known) - 1, 1)] for value in values])
+    return np.array([[float(value == each) for each in known] for value in values])
+
+
+_ARMS: dict[str, Order] = {
+    OUR_ARM: search_ours, "optuna_default": _optuna(lambda seed: TPESampler(seed=seed)),
+    "nsga2": _optuna(lambda seed: NSGAIISampler(seed=seed)), "optuna_gp": _optuna(lambda seed: GPSampler(seed=seed)),
+    "qlognehvi": search_with(LogNehviSampler), "random": _optuna(lambda seed: RandomSampler(seed=seed)),
+}  # fmt: skip
+
+
+def list_arms() -> Mapping[str, Order]:
+    """The arms by name; BoTorch's only where that is installed (``pip install -e '.[bench]'``)."""
+    return {name: order for name, order in _ARMS.items() if name != "qlognehvi" or find_spec("botorch")}

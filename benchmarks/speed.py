@@ -1,5 +1,5 @@
 """What a trial costs beside a loop that its user could have written: the loop, the input path, the noise scale, the
-monitor, a probe."""
+monitor."""
 
 import importlib
 import math
@@ -23,11 +23,9 @@ from torch.utils.data import DataLoader, Dataset
 from benchmarks.datasets import cifar_images
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
 from sweep.config.trial import TrialConfig, build_config
-from sweep.executors.base import QueryableExecutor
-from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_synchronizer
-from sweep.records.messages import Ending, Evaluation, ProbeTask, TrialTask
+from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.sources import load_splits
@@ -429,37 +427,3 @@ def _windows(setup: TrainingSetup, num_steps: int) -> Iterator[Any]:
         if index % len(windows) == 0:
             setup.feeder.begin_epoch(index // len(windows), windows)
         yield windows[index % len(windows)]
-
-
-# ---------------------------------------------------------------------- a probe
-
-_PROBE_SECONDS = 3.0
-
-
-@benchmark(
-    "probe",
-    f"seconds of a probe of one shape over the {_PROBE_SECONDS:g} it may take (digits, ResNet-8, micro batch 64)",
-    "seconds", "lower", 1.0,
-)  # fmt: skip
-def probe_time(setting: Setting) -> Iterator[Arms]:
-    """Ours is the probe in a process of its own, with loading and first steps; the other is what it may take."""
-    timed = 0.05 if setting.is_tiny else 1.0  # as `sweep cost --measure` has it
-    config, device = build_config(DIGITS, "benchmark"), str(setting.device)
-    task = ProbeTask(number=0, config=config, device=device, timed_seconds=timed)
-    steps: list[float] = []
-    with QueryableExecutor(make_executor(ExecutorSettings(device=device))) as executor:
-        executor.describe()  # when the forkserver has imported everything
-
-        def ours(_pair: int) -> float:
-            began = time.perf_counter()
-            ending = executor.run_query(task)
-            seconds = time.perf_counter() - began
-            if ending.outcome != "complete":
-                raise ArmsDifferError(f"the probe ended as {ending.outcome}: {ending.error}")
-            steps.append(float(ending.measurements["step_seconds_median"]))
-            return seconds
-
-        def check() -> dict[str, Any]:
-            return {"step_seconds": steps, "widest_apart": (max(steps) - min(steps)) / median(steps)}
-
-        yield Arms(ours, lambda _pair: _PROBE_SECONDS, check, {"batch": BATCH, "timed_seconds": timed})

@@ -97,7 +97,7 @@ def render_answer(answer: Answer) -> str:
         (
             (fact.statement, f"{fact.detail}; n = {fact.n}" if fact.detail else ""),
             (
-                format_effect(fact.unit, fact.value, fact.low, fact.high),
+                format_effect(fact.unit, fact.value),
                 f"not enough data; run: {fact.missing}" if fact.missing else "",
             ),
         )

@@ -3,20 +3,24 @@
 import json
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from table_factory import table_spec, write_table
 
 from benchmarks import __main__ as command
-from benchmarks import harness, search
-from benchmarks.answer_table import AnswerTable, read_answer_table
+from benchmarks import datasets, forecast, harness
+from benchmarks.forecast import StudyFigures
 from benchmarks.gpu.measures import count_training_flops
 from benchmarks.harness import BENCHMARKS, Arms, ArmsDifferError, Result, Setting, benchmark, measure, share_of
+from benchmarks.memory_forecast import Judged, judge, list_configurations, summarize
 from sweep.config.errors import InputError
-from sweep.config.space import Parameter
+from sweep.config.sections import DataSection
+from sweep.config.study_file import load_study
+from sweep.search import study_forecast
+from sweep.search.study_forecast import SampleCosts
 
 pytestmark = pytest.mark.wide
 CPU = torch.device("cpu")
@@ -63,25 +67,6 @@ def test_arms_take_turns_to_go_first_after_one_round_of_warm_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("better", "target", "code"), [("higher", 2.2, 0), ("higher", 2.21, 1), ("lower", 2.2, 0), ("lower", 2.19, 1)]
-)
-def test_exit_code_follows_the_target(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], better: str, target: float, code: int
-) -> None:
-    monkeypatch.setattr(command, "find", lambda _name: COUNTING._replace(target=target, better=better))
-    assert command.main(["counting", "--pairs", "3"]) == code
-    assert capsys.readouterr().out.splitlines()[-1] == f"counting ratio=2.2 low=2 high=2.4 target={target:g} n=3"
-
-
-def test_arms_that_differ_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "find", lambda _: benchmark("differing", "", "s", "lower", 2.0)(differing))
-    assert command.main(["differing", "--pairs", "2"]) == 1
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert "losses differ" in output.err
-
-
-@pytest.mark.parametrize(
     "words", ["no_such", "input --pairs 0", "input --device cuda:99", "claims_digits --root x --minutes 0"]
 )
 def test_wrong_input_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +77,7 @@ def test_wrong_input_is_refused(words: str, capsys: pytest.CaptureFixture[str]) 
 def test_every_name_has_a_benchmark_and_studies_have_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     assert capsys.readouterr().out.split() == list(command.RATIOS)
-    for name in (command.RATIOS | command.PEERS).keys() - {"lightning"}:
+    for name in command.RATIOS:
         assert command.find(name) is BENCHMARKS[name]
     for name in command.STUDIES:
         with pytest.raises(SystemExit) as ended:
@@ -136,77 +121,49 @@ def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -
     assert count_training_flops(model, images, labels) == 2 * (2 * 8 * 16 + 3 * 16 * 10)
 
 
-@pytest.fixture(scope="module")
-def made_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tables")
-    for name in ("digits", "fresh"):
-        write_table(folder / "made" / name, table_spec(name), 4).rename(folder / name)
-    return folder
-
-
-@pytest.fixture
-def small(made_tables: Path, monkeypatch: pytest.MonkeyPatch) -> AnswerTable:
-    monkeypatch.setattr(search, "TABLES", made_tables)
-    return read_answer_table(made_tables / "fresh")
-
-
-@pytest.mark.parametrize(
-    "name", ["input", "harness", "noise", "ask", "frames", "search_nsga2", "search_front", "forecast"]
-)
-def test_a_family_runs(
-    name: str, made_tables: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(search, "TABLES", made_tables)
+@pytest.mark.parametrize("name", ["input", "harness", "noise", "frames", "report", "forecast"])
+def test_a_family_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([name, "--tiny", "--pairs", "1"]) in (0, 1)
     match = LINE.match(capsys.readouterr().out.splitlines()[-1])
     assert match
     assert (match[1], match[6]) == (name, "1")
 
 
-def test_a_peer_pays_for_each_point_once_until_the_target(small: AnswerTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    prices = [
-        small.train(small.make_study(1).config(dict(zip(small.recorded.space, point, strict=True))), 0, "search")
-        for point in small.recorded.points
+@pytest.mark.parametrize("path", sorted(harness.TABLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_designs_of_tables_can_be_run(path: Path) -> None:
+    spec = load_study(path)
+    assert spec.name == path.stem
+    assert {spec.base["data.name"]} <= datasets.DATASETS.keys() | {"cifar10"}
+
+
+@pytest.mark.parametrize("name", [name for name in datasets.MADE if not name.startswith("cifar10")])
+def test_drawn_images_have_every_class_and_are_the_same_again(name: str) -> None:
+    made = datasets.MADE[name].load(DataSection(name=name))
+    assert set(made.train.labels.tolist()) == set(range(made.num_classes))
+    again = datasets.MADE[name].load(DataSection(name=name))
+    assert np.array_equal(again.train.pixels, made.train.pixels)
+    means = [made.train.pixels[made.train.labels == label].mean(axis=0) for label in range(made.num_classes)]
+    assert min(np.abs(one - other).max() for one, other in pairwise(means)) > 1.0
+
+
+def test_the_calibration_finds_the_factor_and_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_forecast, "FACTOR", 1.0)
+    monkeypatch.setattr(study_forecast, "WIDTH", 1.0)
+    ten = np.full(4, 10.0)  # 20 trials of 10 seconds each, whose drawn totals have a deviation of 0.1
+    costs = SampleCosts(search_seconds=ten, confirm_seconds=ten, num_trials=20, share_guessed=0.0, is_cap=False)
+    work = {"num_trials": 20, "most_confirm": 0, "is_exact": True}
+    lists = {name: np.asarray(value).tolist() for name, value in vars(costs).items()}
+    known = {"expected_seconds": 200.0, "low_seconds": 170.0, "high_seconds": 240.0, "probing_seconds": 1.0}
+    totals = 200.0 * 1.3 * np.exp(np.random.default_rng(0).normal(0, 0.25, 400))
+    found = [
+        StudyFigures(study="made", total_seconds=float(each), work=work, costs=lists, trials=[], **known)
+        for each in totals
     ]
-    seconds = [record.measurements["total_seconds"] for record in prices]
-    assert min(seconds) <= search.peer_seconds("nsga2", small, 1) < sum(seconds)
-    assert search.our_seconds(small, 1) < sum(seconds)
-    monkeypatch.setattr(search, "TARGET", 2.0)  # out of reach, so that every row of the table is used
-    assert search.peer_seconds("nsga2", small, 1) == pytest.approx(sum(seconds))
+    assert forecast.calibrate(found) == (pytest.approx(1.3, rel=0.05), pytest.approx(2.5, rel=0.1))
 
 
-def test_numbers_are_searched_by_rank_and_names_as_categories() -> None:
-    assert all(map(search.is_ordered, (Parameter(choice=(0.01, 0.1, 1.0)), Parameter(log2=(3, 5)))))
-    others = (("resnet8", "vit_micro"), (False, True), (4, 1))
-    assert not any(search.is_ordered(Parameter(choice=values)) for values in others)
-
-
-def test_the_table_for_another_process_has_the_curves_as_costs(small: AnswerTable) -> None:
-    table = small.recorded
-    plain = json.loads(json.dumps(search.plain_table(table, 0)))
-    assert [item["values"] for item in plain["space"]] == [[16, 32, 64], [1, 4], [0.01, 0.1, 1.0]]
-    for point, training in zip(plain["points"], plain["trainings"], strict=True):
-        recorded = table.training(table.spec.config(dict(zip(table.space, point, strict=True)), 0))
-        last, measured = recorded.evaluations[-1], recorded.ending.measurements
-        seconds, *costs = training["reports"][-1]
-        assert seconds < training["total"] == pytest.approx(measured["total_seconds"])
-        assert costs == pytest.approx([-last.val_accuracy, last.train_seconds, measured["peak_memory_bytes"]])
-
-
-def test_tables_that_constants_were_chosen_on_are_not_reported(
-    small: AnswerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert [table.name for table in search.shipped_tables()] == ["fresh"]
-    described = f"fresh: {len(small.recorded.points)} configurations, {small.recorded.on_front.sum()} on the front"
-    assert search.describe_tables([small])["tables"] == [described]
-    monkeypatch.setattr(search, "TABLES", tmp_path / "none")
-    with pytest.raises(InputError, match="benchmarks tables"):
-        search.shipped_tables()
-
-
-def test_mo_asha_runs_in_its_own_environment(small: AnswerTable) -> None:
-    if not search.PEER_PYTHON.exists():
-        with pytest.raises(InputError, match="make bench-peers"):
-            search.moasha_seconds(small, 0)
-        pytest.skip("Syne Tune's environment is not there; make bench-peers makes it")
-    assert search.moasha_seconds(small, 0) == search.moasha_seconds(small, 0) > 0  # seeded
+def test_memory_is_judged_by_the_median_and_the_worst_error() -> None:
+    one = judge(list_configurations()[0], torch.device("cpu"))
+    assert abs(one.error) < 0.12
+    line, is_met = summarize([one, Judged({}, 100, 120, 0)])
+    assert (is_met, "worst_error=0.2000" in line) == (False, True)

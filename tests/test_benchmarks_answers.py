@@ -9,15 +9,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from table_factory import table_spec, write_table
+from table_factory import EPOCHS, EVALUATION_SECONDS, RESTS, SETUP_SECONDS, ending, table_spec, write_table
 
 from benchmarks import __main__ as command
 from benchmarks import ask_guide, claims_digits
 from benchmarks.answer_arms import confirm_search, find_geometric_mean, find_ratio, is_checkpoint, run_arm
-from benchmarks.answer_studies import run_study as run_recorded_study
-from benchmarks.answer_table import AnswerTable, find_margins, price_naive, price_oracle, read_answer_table
-from benchmarks.answer_truth import FAMILIES, HELD_BACK, MadeStudy, make_spec, run_study
-from benchmarks.search import Searched, list_arms
+from benchmarks.answer_table import RecordedTable, find_margins, read_table
+from benchmarks.answer_truth import FAMILIES, MadeStudy, make_spec, run_study
+from benchmarks.replay import (
+    ReplayingExecutor,
+    Searched,
+    SimulatedClock,
+    list_arms,
+    schedule_messages,
+)
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import select_candidates
 from sweep.analysis.claim_table import CLAIMS
@@ -25,8 +30,9 @@ from sweep.analysis.comparable import ACCURACY, select_comparable
 from sweep.analysis.response import draw_response
 from sweep.analysis.statistics import Spread
 from sweep.config.errors import InputError
+from sweep.config.space import pick_grid_point
 from sweep.config.study import Tolerance
-from sweep.config.trial import TrialConfig
+from sweep.records.messages import TrialTask
 from sweep.records.records import encode_correct
 
 pytestmark = pytest.mark.wide
@@ -36,20 +42,6 @@ SPACE = {
     "batch.accumulation": {"choice": [1, 4]},
     "optimizer.lr": {"choice": [0.01, 0.03, 0.1, 1.0]},
 }
-
-
-def test_the_families_have_the_shapes_that_their_names_tell() -> None:
-    rng = np.random.default_rng(0)
-    flat, cliff, two, noisy = (
-        FAMILIES[name](rng, 0.01) for name in ("flat", "cliff", "crossing_models", "noisy_batches")
-    )
-    assert cliff.tuned("resnet8", 16) == cliff.tuned("resnet8", 64) > cliff.tuned("resnet8", 512)
-    assert two.tuned("resnet8", 16) > two.tuned("vit_micro", 16)
-    assert two.tuned("resnet8", 512) < two.tuned("vit_micro", 512)
-    assert noisy.noise("resnet8", 512) == pytest.approx(2 * noisy.noise("resnet8", 64))
-    assert [flat.accuracy("resnet8", 64, rate) for rate in (0.01, 0.1)] == pytest.approx([0.95, 0.92])
-    broken = HELD_BACK["rate_cliff"](rng, 0.004)  # ten times the best rate breaks down, a tenth hardly matters
-    assert broken.accuracy("resnet8", 64, 0.001) > 0.93 > 0.9 > broken.accuracy("resnet8", 64, 0.1)
 
 
 def test_neighbors_inform_about_a_configuration_with_one_seed() -> None:
@@ -102,8 +94,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def table(folder: Path) -> AnswerTable:
-    return read_answer_table(folder)
+def table(folder: Path) -> RecordedTable:
+    return read_table(folder)
 
 
 def test_a_configuration_is_right_by_tolerance_and_half_of_it() -> None:
@@ -116,31 +108,31 @@ def test_a_configuration_is_right_by_tolerance_and_half_of_it() -> None:
     assert nearly[0] == pytest.approx(0.001)  # the second one is not faster by more than the tolerance of time
 
 
-def test_the_frames_of_a_study_have_its_numbers_seeds_and_images(table: AnswerTable) -> None:
+def test_the_frames_of_a_study_have_its_numbers_seeds_and_images(table: RecordedTable) -> None:
     numbers = table.frames.trials["number"]
     bits = {int(number): np.arange(16) < number % 16 for number in numbers}
     texts = [encode_correct(bits[int(number)]) for number in numbers]
     images = numbers.to_frame().assign(study="made", correct_images=texts)
-    own = AnswerTable(table.recorded, replace(table.frames, correct_images=images))
+    own = RecordedTable(table.spec, replace(table.frames, correct_images=images))
     study = own.make_study(7)
-    values = dict(zip(own.recorded.space, own.recorded.points[3], strict=True))
+    values = dict(zip(own.space, own.points[3], strict=True))
     first, again = own.train(study.config(values), 0, "search"), own.train(study.config(values, 9), 1, "confirm")
     frames = own.make_frames([first, again, replace(first, number=2, outcome="pruned")], study)
     assert frames.trials[["number", "phase", "seed"]].to_numpy().tolist() == [[0, "search", 7], [1, "confirm", 9]]
-    recorded = [own.recorded.training(record.config) for record in (first, again)]
+    recorded = [own.training(record.config) for record in (first, again)]
     assert frames.trials["val_accuracy"].tolist() == [each.ending.measurements["val_accuracy"] for each in recorded]
     assert frames.find_correct is not None
     assert frames.find_correct("made", [1])[1].tolist() == bits[int(recorded[1].origin.split("/")[1])].tolist()
 
 
-@pytest.mark.parametrize("arm", list_arms())
+@pytest.mark.parametrize("arm", ["ours", "optuna_default", "optuna_gp"])
 @pytest.mark.filterwarnings("ignore")
-def test_an_arm_tries_each_point_once_and_adds_up_its_seconds(table: AnswerTable, arm: str) -> None:
+def test_an_arm_tries_each_point_once_and_adds_up_its_seconds(table: RecordedTable, arm: str) -> None:
     order = list_arms()[arm](table, 1)
-    is_slow = arm in ("optuna_gp", "qlognehvi")
+    is_slow = arm == "optuna_gp"
     searched = [next(order) for _ in range(13)] if is_slow else list(order)
     points = [table.find_point(each.record) for each in searched]
-    assert len(set(points)) == len(points) == (13 if is_slow else len(table.recorded.points))
+    assert len(set(points)) == len(points) == (13 if is_slow else len(table.points))
     assert points != sorted(points)
     spent = [later - earlier for earlier, later in pairwise([0.0, *(each.seconds for each in searched)])]
     for each, point, own in zip(searched, points, spent, strict=True):
@@ -149,21 +141,46 @@ def test_an_arm_tries_each_point_once_and_adds_up_its_seconds(table: AnswerTable
         assert own == pytest.approx(table.price(point)) if is_whole else own < table.price(point)
 
 
+def test_a_training_is_told_when_it_was_told_once_and_a_stopped_one_costs_what_passed(table: RecordedTable) -> None:
+    config = table.spec.config(pick_grid_point(table.space, 4))
+    said = [seconds for seconds, _ in schedule_messages(table.training(config))]
+    train = ending(config).measurements["train_seconds"]
+    assert said[:2] == pytest.approx([SETUP_SECONDS, SETUP_SECONDS + train / EPOCHS + EVALUATION_SECONDS])
+    assert said[-1] == pytest.approx(SETUP_SECONDS + train + RESTS)
+    assert said == sorted(said)
+    clock = SimulatedClock()
+    executor = ReplayingExecutor(lambda each: iter(schedule_messages(table.training(each))), clock, "cpu")
+    executor.start(TrialTask(number=0, config=config))
+    news: list[object] = []
+    while len(news) < 2:  # what it knew before the first step, and an evaluation
+        news += executor.poll(0.5)
+    assert clock() == pytest.approx(said[1])
+    executor.stop(0)
+    assert executor.poll(10.0) == []
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="3 fresh seeds"):
+        read_table(write_table(tmp_path / "few"))
+    with pytest.raises(InputError, match="varies"):
+        read_table(write_table(tmp_path / "none", table_spec(space={})))
+
+
 def test_checkpoints_are_geometric() -> None:
     assert [number for number in range(1, 130) if is_checkpoint(number)] == [8, 11, 16, 22, 32, 45, 64, 90, 128]
 
 
-def _in_order(table: AnswerTable, points: list[int], seed: int) -> Iterator[Searched]:
+def _in_order(table: RecordedTable, points: list[int], seed: int) -> Iterator[Searched]:
     study, spent = table.make_study(seed), 0.0
     for number, point in enumerate(points):
-        values = dict(zip(table.recorded.space, table.recorded.points[point], strict=True))
+        values = dict(zip(table.space, table.points[point], strict=True))
         record = table.train(study.config(values), number, "search")
         spent += record.measurements["total_seconds"]
         yield Searched(record, spent)
 
 
-def test_the_arrival_is_the_first_checkpoint_with_the_right_answer(table: AnswerTable) -> None:
-    wrong = [point for point in range(len(table.recorded.points)) if point not in table.right]
+def test_the_arrival_is_the_first_checkpoint_with_the_right_answer(table: RecordedTable) -> None:
+    wrong = [point for point in range(len(table.points)) if point not in table.right]
     points = [*wrong[:9], *sorted(table.right), *wrong[9:]]
     figures = run_arm(table, "made", lambda own, seed: _in_order(own, points, seed), 0)
     assert figures.checkpoints[0].num_trials == 11  # at 8 nothing right was trained
@@ -176,19 +193,6 @@ def test_the_arrival_is_the_first_checkpoint_with_the_right_answer(table: Answer
     never = run_arm(table, "made", lambda own, seed: _in_order(own, wrong, seed), 0)
     assert (never.arrival, never.checkpoints, never.whole_seconds) == (None, (), INF)
     assert never.spent_seconds == pytest.approx(sum(table.price(point) for point in wrong))
-
-
-def test_the_references_are_sums_of_recorded_trainings(table: AnswerTable) -> None:
-    whole, search = price_oracle(table)
-    assert whole == pytest.approx(5 * search)
-    assert min(table.price(point) for point in table.right) < search < table.grid_seconds / 5
-    # four rates are all there are, and 64 and 256 are had with two micro batches each
-    sizes: dict[tuple[int, float], float] = {}
-    for point, (micro, accumulation, rate) in enumerate(table.recorded.points):
-        key = (micro * accumulation, rate)  # type: ignore[operator]
-        sizes[key] = min(sizes.get(key, INF), table.price(point))  # type: ignore[index, arg-type]
-    assert len(sizes) == 24
-    assert price_naive(table) == pytest.approx(3 * sum(sizes.values()))
 
 
 def test_ratios_of_medians_and_their_geometric_means() -> None:
@@ -219,16 +223,6 @@ def test_the_command_summarizes_and_continues_where_it_was_interrupted(
     assert (kept[0].stat().st_mtime_ns, kept[1].is_file()) == (written, True)
 
 
-def test_a_clear_table_is_answered_right_and_few_seeds_are_refused(folder: Path, tmp_path: Path) -> None:
-    found = run_recorded_study(str(folder), seed=1)
-    assert found.is_named
-    assert found.is_right == found.is_settled  # a wrong one is not settled
-    assert found.num_seeds >= 3
-    assert found.num_trainings > 16  # half of the grid of 32, and fresh seeds
-    with pytest.raises(InputError, match="3 seeds"):
-        read_answer_table(write_table(tmp_path, table_spec("few")))
-
-
 def test_every_claim_has_one_study_of_whole_repetitions(tmp_path: Path) -> None:
     names = [claim.name for claim in CLAIMS]
     studies = claims_digits.plan_studies(names, tmp_path / "weights.safetensors")
@@ -252,20 +246,3 @@ def test_the_guide_is_compared_by_pairs_of_seeds() -> None:
     summary = ask_guide.summarize({"a": {"share": 1.05, "accuracies": {"test": values}}})
     assert summary["median_regret"] == {"oracle_named": pytest.approx(0.02), "oracle_most_accurate": None}
     assert (summary["within_budget"]["share"], summary["better_than_usual"]["share"]) == (1.0, 0.0)
-
-
-def test_each_seed_is_trained_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[tuple[int, int]] = []
-
-    def train(config: TrialConfig) -> tuple[float, float]:
-        trained.append((config.seed, config.batch.micro))  # type: ignore[arg-type]
-        return config.seed / 1000, 0.0
-
-    monkeypatch.setattr(ask_guide, "train_once", train)
-    monkeypatch.setattr(ask_guide, "SEEDS", (201, 202))
-    small, large = (TrialConfig.model_validate({"batch": {"micro": size}}) for size in (16, 32))
-    found: ask_guide.Accuracies = {"test": {"guide": [0.9]}, "val": {"guide": [0.8]}}
-    ask_guide.train_missing({"guide": small, "usual": large, "oracle_named": small}, found, lambda: None)
-    assert found["test"] == {"guide": [0.9, 0.202], "usual": [0.201, 0.202], "oracle_named": [0.201, 0.202]}
-    # of the first seed the guide's is known; of the second its equal is not trained again
-    assert trained == [(201, 32), (201, 16), (202, 16), (202, 32)]

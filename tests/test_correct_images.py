@@ -115,15 +115,14 @@ def test_only_the_trials_that_are_asked_for_are_read(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("format", ["parquet", "csv"])
-def test_an_export_carries_the_images(tmp_path: Path, format: str) -> None:
+def test_an_export_carries_the_images(tmp_path: Path) -> None:
     store = make_store(tmp_path / "a" / "study.sqlite")
     add_trials(store, ["complete", "complete"])
     text = encode_correct(np.arange(20) % 3 > 0)
     store.add_trial("s", 2, "search", make_config(2), "key2")
     store.finish_trial("s", 2, make_ending(2, correct_images=text))
     store.close()
-    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "out", format)
+    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "out")
     exported = load_frames(tmp_path / "out")
     assert exported.find_correct is not None
     np.testing.assert_array_equal(exported.find_correct("s", [0, 2])[2], decode_correct(text))

@@ -17,7 +17,7 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.trial import build_config, config_keys, flatten_config
 from sweep.records import reading
-from sweep.records.frames import ATTEMPT_COLUMNS, EVALUATION_COLUMNS, PROBE_COLUMNS, TRIAL_COLUMNS
+from sweep.records.frames import FRAME_PARTS
 from sweep.records.loading import load_frames
 
 
@@ -30,16 +30,10 @@ def test_columns_are_the_contract_and_dtypes_do_not_depend_on_rows(tmp_path: Pat
     assert empty.evaluations is not None
     assert set(METRICS) | {f"config.{key}" for key in config_keys()} <= set(full.trials.columns)
     assert list(full.attempts.columns) == ["study", "number", "attempt", "cause", "started_at", "busy_seconds"]
-    pairs = [
-        (empty.trials, full.trials, TRIAL_COLUMNS),
-        (empty.attempts, full.attempts, ATTEMPT_COLUMNS),
-        (empty.evaluations, full.evaluations, EVALUATION_COLUMNS),
-        (empty.probes, full.probes, PROBE_COLUMNS),
-    ]
-    for before, after, declared in pairs:
-        expected = {column.name: column.dtype for column in declared}
-        assert {name: str(dtype) for name, dtype in before.dtypes.items()} == expected
-        assert {name: str(dtype) for name, dtype in after.dtypes.items()} == expected
+    for part in FRAME_PARTS:
+        expected = {column.name: column.dtype for column in part.columns}
+        for frames in (empty, full) if part.field != "correct_images" else ():
+            assert {name: str(dtype) for name, dtype in getattr(frames, part.field).dtypes.items()} == expected
     assert (len(empty.trials), len(full.trials)) == (0, 3)
     assert full.trials["config.data.subset"].dtype == "Int64"
     assert full.trials["config.precision.compile"].dtype == "bool"

@@ -6,17 +6,27 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records_factory import add_trials, make_config, make_ending, make_evaluation, make_spec, make_store
-from sqlalchemy import event, text
+from postgres_server import Server, postgres
+from records_factory import (
+    add_trials,
+    fill_mirror,
+    make_config,
+    make_ending,
+    make_evaluation,
+    make_spec,
+    make_store,
+)
+from sqlalchemy import event, inspect, text
 
 from sweep.config.errors import InputError, StoreError
 from sweep.records.loading import load_frames
-from sweep.records.records import ProbeRecord
-from sweep.records.store import ProbeBook, Store, open_store
+from sweep.records.schema import METADATA, VERSION, VERSIONS
+from sweep.records.store import Store, open_store
+
+__all__ = ["postgres"]
 
 TESTS = Path(__file__).parent
 
@@ -172,48 +182,6 @@ def test_tables_of_another_version_are_refused_and_stay_what_they_are(tmp_path: 
     assert path.read_bytes() == before
 
 
-def test_a_store_whose_probes_lack_a_measurement_is_read_and_completed(tmp_path: Path) -> None:
-    path = tmp_path / "study.sqlite"
-    probe = ProbeRecord(shape_key="a", device="cpu", micro_batch=32, peak_memory_bytes=7, reserved_memory_bytes=9)
-    with contextlib.closing(make_store(path)) as store:
-        ProbeBook(store, "s").keep(probe)
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("ALTER TABLE sweep_probes DROP COLUMN reserved_memory_bytes")
-    for read_only in (True, False):
-        with contextlib.closing(open_store(path, read_only=read_only)) as store:
-            (found,) = ProbeBook(store, "s").of_device("cpu")
-            assert (found.peak_memory_bytes, found.reserved_memory_bytes) == (7, None)
-        assert load_frames(path).probes["reserved_memory_bytes"].isna().tolist() == [True]
-    with contextlib.closing(open_store(path)) as store:
-        ProbeBook(store, "s").keep(replace(probe, shape_key="b"))
-        assert [each.reserved_memory_bytes for each in ProbeBook(store, "s").of_device("cpu")] == [None, 9]
-
-
-def test_a_store_that_is_older_than_a_key_and_a_metric_is_read_and_completed(tmp_path: Path) -> None:
-    path = tmp_path / "study.sqlite"
-    with contextlib.closing(make_store(path)) as store:
-        add_trials(store, ["complete", "complete"])
-        expected = store.trial_records("s")
-    lacking = ("config.rules.betas", "config.precision.compile", "config.budget.epochs", "power_watts")
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        for name in lacking:
-            connection.execute(f'ALTER TABLE sweep_trials DROP COLUMN "{name}"')
-    before = path.read_bytes()
-    for read_only in (True, False, True):
-        with contextlib.closing(open_store(path, read_only=read_only)) as store:
-            assert store.trial_records("s") == expected
-            assert [record.config for record in store.trial_records("s")] == [make_config(0), make_config(1)]
-        frame = load_frames(path).trials
-        assert frame["config.precision.compile"].tolist() == [False, False]
-        assert frame["power_watts"].isna().all()
-        if read_only and before:
-            assert path.read_bytes() == before
-            before = b""
-    with contextlib.closing(open_store(path)) as store:
-        add_trials(store, ["complete"], first=2)
-        assert [record.number for record in store.trial_records("s")] == [0, 1, 2]
-
-
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[3])
@@ -342,3 +310,48 @@ def test_writes_together_are_all_there_or_none(tmp_path: Path) -> None:
     frames = load_frames(tmp_path / "study.sqlite")
     assert len(frames.environments) == 1
     assert frames.trials["outcome"].tolist() == ["complete"]
+
+
+KILLED = """
+import os, signal, sys
+from sweep.records import database
+from sweep.records.store import open_store
+database.inspect = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+open_store(sys.argv[1], create=True)
+"""
+
+
+def _assert_a_kill_leaves_nothing(place: str | Path) -> None:
+    """Kills the making of the tables before its commit."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], capture_output=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with pytest.raises(InputError, match="no study is recorded there"):
+        open_store(place)
+
+
+def _assert_tables(store: Store) -> None:
+    with store.database.transaction() as connection:
+        names = {name for name in inspect(connection).get_table_names() if name.startswith("sweep_")}
+        assert names == METADATA.tables.keys()
+        assert connection.execute(VERSIONS.select()).scalars().all() == [VERSION]
+
+
+def test_the_tables_are_made_whole_or_not_at_all_and_stand_beside_optunas(tmp_path: Path) -> None:
+    path = tmp_path / "study.sqlite"
+    _assert_a_kill_leaves_nothing(path)
+    with contextlib.closing(make_store(path)) as store:
+        add_trials(store, ["complete"])
+        fill_mirror(store, make_spec())
+        _assert_tables(store)
+    with contextlib.closing(open_store(path, create=True)) as store:
+        assert len(store.trial_records("s")) == 1
+        _assert_tables(store)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)  # Optuna's
+
+
+@pytest.mark.wide
+def test_the_same_on_a_server(postgres: Server) -> None:
+    _assert_a_kill_leaves_nothing(postgres.url)
+    with contextlib.closing(open_store(postgres.url, create=True)) as store:
+        _assert_tables(store)

@@ -21,7 +21,7 @@ from sweep.records.frames import Frames
 from sweep.records.loading import load_frames
 from sweep.records.records import TrialRecord
 from sweep.records.store import open_store
-from sweep.search.attempts import DiskSpace
+from sweep.search.attempts import check_space_before
 from sweep.search.session import Options, open_session
 from sweep.search.tuner import Event, TrialEnded, TrialStarted
 
@@ -35,9 +35,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.transaction():
         add_trials(store, ["complete"] * _NUM_TRIALS)
     store.close()
-    frames = load_frames(folder / "study", evaluations=True, correct_images=True)
-    for form in ("csv", "parquet"):
-        export_frames(frames, folder / form, form)
     return folder
 
 
@@ -114,20 +111,15 @@ def test_what_the_log_has_lost_is_absent_as_a_whole(tmp_path: Path) -> None:
     assert len(seen) > 2
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-@pytest.mark.parametrize("name", ["studies", "environments", "trials", "attempts", "evaluations", "probes", "export"])
-def test_an_export_of_which_one_file_was_cut_off_is_refused(whole: Path, tmp_path: Path, form: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["studies", "environments", "trials", "attempts", "evaluations", "probes"])
+def test_an_export_of_which_one_file_was_cut_off_is_refused(whole: Path, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "out"
-    shutil.copytree(whole / form, folder)
-    path = folder / ("export.json" if name == "export" else f"{name}.{form}")
+    export_frames(load_frames(whole / "study", evaluations=True, correct_images=True), folder)
+    path = folder / f"{name}.parquet"
     content = path.read_bytes()
-    lines = [index + 1 for index in range(len(content) - 1) if content[index : index + 1] == b"\n"]
-    between_rows = lines[:: max(1, len(lines) // 3)] if form == "csv" else []
-    for offset in sorted({*_offsets(len(content), 6), *between_rows} - {len(content)}):
-        if 0 <= offset < len(content):
-            path.write_bytes(content[:offset])
-            message = _refusal(folder)
-            assert "\n" not in message, offset
+    for offset in _offsets(len(content), 6):
+        path.write_bytes(content[:offset])
+        assert "\n" not in _refusal(folder), offset
 
 
 _MIB = 1 << 20
@@ -217,21 +209,11 @@ def test_a_disk_that_will_not_do_is_refused_before_anything_runs(
         assert store.trial_records("s") == []
 
 
-def test_what_is_needed_counts_trials_slots_and_checkpoints(disk: Path) -> None:
-    asked: list[int] = []
-
-    def checkpoint_bytes() -> int:
-        asked.append(1)
-        return 5 * _MIB
-
-    DiskSpace(disk, 0, 1, lambda: 3 * _MIB).check_before()
-    with pytest.raises(InputError, match=r"at least 42\.0 MiB are needed"):
-        DiskSpace(disk, 0, 2, checkpoint_bytes).check_before()
-    with pytest.raises(InputError, match=r"at least 27\.6 MiB are needed"):
-        DiskSpace(disk, 1000, 0, checkpoint_bytes).check_before()
-    with pytest.raises(InputError, match="27"):
-        DiskSpace(disk / "not" / "yet" / "there", 1000, 0, checkpoint_bytes).check_before()
-    assert len(asked) == 3
+def test_what_is_needed_counts_trials(disk: Path) -> None:
+    check_space_before(disk, 0)
+    for folder in (disk, disk / "not" / "yet" / "there"):
+        with pytest.raises(InputError, match=r"at least 27\.6 MiB are needed"):
+            check_space_before(folder, 1000)
 
 
 def test_an_export_that_was_cut_short_is_none(disk: Path, tmp_path: Path) -> None:

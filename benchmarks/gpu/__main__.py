@@ -22,10 +22,11 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from benchmarks.gpu.measures import Job, TimeIsOverError
+from benchmarks.gpu.measures import Job, Measure, TimeIsOverError
 from benchmarks.gpu.sheet import PIECES, TOTAL_SECONDS, Piece, Sheet, choose_pieces, format_sheet, is_complete
-from benchmarks.gpu.trainings import MEASURES, Measure
+from benchmarks.gpu.trainings import MEASURES
 from benchmarks.harness import RESULTS, Json, Setting
 from sweep.config.errors import InputError
 from sweep.measurement.device import resolve_device
@@ -111,7 +112,7 @@ def run_piece(piece: Piece, command: Sequence[str], limit_seconds: float, sheet:
     with log, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True) as process:
         try:
             code = process.wait(timeout=limit_seconds)
-            ending = {"state": "failed", "why": f"its process ended with exit code {code}"}
+            ending: dict[str, Any] = {"state": "failed", "why": f"its process ended with exit code {code}"}
         except subprocess.TimeoutExpired:
             ending = {"state": "cut short", "why": f"ended after {limit_seconds:.0f} s"}
         finally:

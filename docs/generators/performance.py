@@ -45,10 +45,8 @@ def _ratio(result: Json) -> str:
 
 
 def _details(result: Json) -> str:
-    # the coverage of a forecast's interval, and the recorded tables that searches were replayed on
-    coverage = result["facts"].get("coverage", "")
-    tables = ", ".join(text.partition(":")[0] for text in result["facts"].get("tables", ()))
-    return (f"; {coverage}" if coverage else "") + (f"; tables: {tables}" if tables else "")
+    coverage = result["facts"].get("coverage", "")  # of a forecast's interval
+    return f"; {coverage}" if coverage else ""
 
 
 def _target(result: Json) -> str:

@@ -3,7 +3,7 @@
 from generators.markdown import table
 
 from sweep.config.metrics import METRICS
-from sweep.records import frames as frame_columns
+from sweep.records.frames import FRAME_PARTS
 from sweep.records.quality import MEANINGS, find_time_doubts
 
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
@@ -46,18 +46,18 @@ _OTHER_UNITS = {
 def frames() -> str:
     """Every frame with its columns, dtypes and units; a dtype in parentheses may have missing values."""
     parts = ["A dtype in parentheses: values may be missing."]
-    for name in ("TRIAL", "EVALUATION", "ATTEMPT", "QUEUE", "PROBE", "STUDY", "ENVIRONMENT"):
-        columns = [item for item in getattr(frame_columns, f"{name}_COLUMNS") if not item.name.startswith("config.")]
-        if name == "TRIAL":
+    declared = {part.field: part.columns for part in FRAME_PARTS}
+    for name in ("trials", "evaluations", "attempts", "queue", "probes", "studies", "environment_rows"):
+        columns = [item for item in declared[name] if not item.name.startswith("config.")]
+        if name == "trials":
             columns = [item for item in columns if item.name not in METRICS]
         rows = [
             (f"`{item.name}`", f"({item.dtype})" if item.nullable else item.dtype, _unit(item.name)) for item in columns
         ]
-        if name == "TRIAL":
+        if name == "trials":
             rows.insert(5, ("`config.*`", "by key", "of each [key](configuration-keys.md)"))
             rows.insert(6, ("a column for each [metric](metrics.md)", "(float64), (Int64)", "of the metric"))
-        title = {"STUDY": "studies", "QUEUE": "queue", "ENVIRONMENT": "environment_rows"}.get(name, name.lower() + "s")
-        parts.append(f"`{title}`\n\n" + table(("column", "dtype", "unit"), rows))
+        parts.append(f"`{name}`\n\n" + table(("column", "dtype", "unit"), rows))
     return "\n\n".join(parts)
 
 

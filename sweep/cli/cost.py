@@ -221,7 +221,6 @@ def _print_report(report: "ProbeReport") -> None:
             for split in report.splits
         ]
         print_table(rows, ("accumulation", "micro batch", "time per effective batch", "peak memory"))
-        print_lines([f"accumulation: {report.accumulation_text}"] if report.accumulation_text else [])
 
 
 def _list_measured(probe: "ProbeRecord") -> Iterator[tuple[str, str]]:

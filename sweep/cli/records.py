@@ -70,11 +70,11 @@ def report(
 def export(
     study: RecordedStudy,
     folder: Annotated[Path, typer.Argument(help="Folder of the exported tables, created if missing.")],
-    to: Annotated[str, typer.Option("--to", help="parquet or csv, which lose nothing.")] = "parquet",
+    to: Annotated[str, typer.Option("--to", help="parquet, which `sweep import` restores, or csv.")] = "parquet",
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Export the records of a study. `sweep import` restores them losslessly."""
+    """Export the records of a study as tables."""
     from sweep.records.files import FORMATS, export_frames
     from sweep.records.loading import load_frames
 
@@ -184,8 +184,8 @@ def _draft_map(path: Path, draft: Path, study: str) -> tuple[Json, list[str]]:
     lines = [f"{table.program}: {len(table.cells):,} runs in {table.place}, SHA-256 {table.digest}"]
     for name, facts in columns.items():
         role = "a hyperparameter" if facts["is_setting"] else "a column"
-        counts = f"{facts['num_values']:,} values, {facts['num_distinct']:,} distinct"
-        lines.append(f"  {name}: {role}; {counts}: {', '.join(facts['examples'])}")
+        found = f"{facts['num_values']:,} values, {facts['num_distinct']:,} distinct"
+        lines.append(f"  {name}: {role}; {found}: {', '.join(facts['examples'])}")
     lines.append("Columns whose names are usual for a quantity:")
     lines += [f"  {target}: {' or '.join(names)}" for target, names in candidates.items()] or ["  none"]
     return document, [*lines, f"draft of the map: {draft}; complete it, and give it with --columns"]

@@ -162,9 +162,9 @@ def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]
     if forecast.is_cut_by_timeout:
         takes += "; the timeout may end it earlier"
     lines = [f"forecast: {_count_trainings(forecast)}: {takes}"]
-    amount, *bounds_of_price, currency = _price_forecast(forecast, price).values()
+    amount, lowest, highest, currency = _price_forecast(forecast, price).values()
     if amount is not None:
-        lines.append(f"forecast: price about {describe_price(amount, *bounds_of_price, currency)}")
+        lines.append(f"forecast: price about {describe_price(amount, lowest, highest, currency)}")
     bounds = (forecast.peak_memory_bytes_low, forecast.peak_memory_bytes_high)
     span = " to ".join(format_value("bytes", bound) for bound in bounds)
     refused = forecast.num_not_fitting

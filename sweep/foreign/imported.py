@@ -45,8 +45,8 @@ def write_imported(frames: Frames, folder: Path) -> None:
         FrameColumn(str(name), _KINDS.get(str(dtype), "text"), nullable=str(dtype) not in ("int64", "bool"))
         for name, dtype in frames.trials.dtypes.items()
     ]
-    write_table(frames.trials, columns, folder / "trials.parquet")
-    write_table(frames.evaluations, EVALUATION_COLUMNS, folder / "evaluations.parquet")
+    write_table(frames.trials, folder / "trials.parquet")
+    write_table(frames.evaluations, folder / "evaluations.parquet")
     manifest = _Manifest(columns=tuple((each.name, each.kind, each.nullable) for each in columns), source=frames.source)
     (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
 
@@ -63,8 +63,8 @@ def read_imported(folder: Path) -> Frames:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     columns = [FrameColumn(*column) for column in manifest.columns]
     frames: dict[str, Any] = {part.field: build_frame(part.columns, {}, 0) for part in FRAME_PARTS}
-    frames["trials"] = read_table(folder / "trials.parquet", columns, {})
-    frames["evaluations"] = read_table(folder / "evaluations.parquet", EVALUATION_COLUMNS, {})
+    frames["trials"] = read_table(folder / "trials.parquet", columns)
+    frames["evaluations"] = read_table(folder / "evaluations.parquet", EVALUATION_COLUMNS)
     imported = Frames(**frames, place=str(folder), source=manifest.source)
     check_frames(imported, str(folder))
     return imported

@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import sqlite3
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,19 +18,16 @@ from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import (
-    DatabaseError,
     DBAPIError,
     InterfaceError,
     NoSuchModuleError,
     OperationalError,
     SQLAlchemyError,
 )
-from sqlalchemy.schema import CreateColumn
 
 from sweep.config.errors import RUN_AGAIN, InputError, StoreError, hide_credentials
-from sweep.config.trial import Scalar
 from sweep.records.address import parse_url, store_path
-from sweep.records.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, VERSION, VERSIONS
+from sweep.records.schema import METADATA, VERSION, VERSIONS
 
 # SQLite's write-ahead log (4 MiB), the tables with Optuna's copy, logs, and a report with its pictures.
 _SMALLEST_BYTES = 12 << 20
@@ -177,7 +173,7 @@ def open_database(target: str | Path, *, create: bool = False, read_only: bool =
         _prepare_tables(engine, where, create=create, read_only=read_only)
     except SQLAlchemyError as error:
         engine.dispose()
-        raise InputError(_explain_refusal(error, where, path)) from None
+        raise InputError(_describe_failure(error, where, path)) from None
     except BaseException:
         engine.dispose()
         raise
@@ -290,8 +286,7 @@ def _whole_bytes(head: bytes) -> int:
 
 
 def _prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool) -> None:
-    """Creates the tables (with ``create``) or adds the columns that they lack, in one transaction. With ``read_only``
-    the execution options of ``engine`` list those columns instead.
+    """Creates the tables (with ``create``) in one transaction, and checks those that are there.
 
     Raises:
         InputError: there is no study, or another version wrote it.
@@ -313,72 +308,34 @@ def _prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool
                 f"{where}: its schema is version {', '.join(map(str, versions))[:100] or 'unknown'}, this program "
                 f"requires {VERSION}; use the version of batch-sweep that wrote it."
             )
-        absent = _find_absent_columns(connection, where)
-        for table in [] if read_only else METADATA.sorted_tables:
-            if cells := absent.get(table.name):
-                for name in cells:
-                    column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
-                    connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column}")
-                connection.execute(table.update().values({table.c[name]: cell for name, cell in cells.items()}))
-    engine.update_execution_options(**{ABSENT_COLUMNS: absent if read_only else {}})
-
-
-def _find_absent_columns(connection: Connection, where: str) -> dict[str, dict[str, Scalar]]:
-    """By table the columns that it lacks because they were declared later, each with its cell."""
-    inspector = inspect(connection)
-    tables = inspector.get_table_names()
-    absent: dict[str, dict[str, Scalar]] = {}
-    for table in METADATA.sorted_tables:
-        present = {column["name"] for column in inspector.get_columns(table.name)} if table.name in tables else set()
-        if present:
-            later = LATER_COLUMNS.get(table.name, {})
-            absent[table.name] = {name: cell for name, cell in later.items() if name not in present}
-            present |= absent[table.name].keys()
-        if different := ", ".join(sorted(present ^ set(table.c.keys()))):
-            raise InputError(
-                f"{where}: {table.name} differs from this version's in {different[:200]}; "
-                "use the version of batch-sweep that wrote it, or move the file away."
-            )
-    return absent
+        inspector = inspect(connection)
+        tables = inspector.get_table_names()
+        for table in METADATA.sorted_tables:
+            present = inspector.get_columns(table.name) if table.name in tables else []
+            if different := ", ".join(sorted({column["name"] for column in present} ^ set(table.c.keys()))):
+                raise InputError(
+                    f"{where}: {table.name} differs from this version's in {different[:200]}; "
+                    "use the version of batch-sweep that wrote it, or move the file away."
+                )
 
 
 # ---------------------------------------------------------------------- errors
 
 
-def _explain_refusal(error: SQLAlchemyError, where: str, path: Path | None) -> str:
-    cause = _read_cause(error).rstrip(".")
-    if path is None:
-        return f"{where}: the database cannot be opened: {cause}. Check that the server runs and the URL is right."
-    if _is_full(cause):
-        return _describe_failure(error, where, path)
-    if isinstance(error, DatabaseError) and not isinstance(error, OperationalError):
-        return f"{where}: it is no store of this program ({cause}); give the folder or study.sqlite of a study."
-    return f"{where}: the store cannot be opened: {cause}."
-
-
 def _describe_failure(error: Exception, where: str, file: Path | None) -> str:
     """The failure of a database, which is in ``file`` unless it is on a server, with its remedy."""
-    cause = _read_cause(error).rstrip(".")
+    cause = " ".join(str(getattr(error, "orig", None) or error).split()).rstrip(".")
     remedy = ""
     if file is None and _is_outage(error):
         remedy = f" The database does not answer; what was recorded is kept. When it runs again, {RUN_AGAIN}."
-    elif _is_full(cause):
+    elif "is full" in cause or "disk I/O" in cause or "No space left" in cause:
         shortage = describe_shortage(file.parent) if file else ""
         remedy = f" {shortage}Free some space and {RUN_AGAIN}; what was recorded is kept."
     elif "locked" in cause:
         remedy = f" Another program has held the store for {_BUSY_SECONDS:.0f} s; end it and {RUN_AGAIN}."
     elif "malformed" in cause or "not a database" in cause:
-        remedy = " The file is torn; restore it from a copy."
+        remedy = " The file is torn, or no store of this program; restore it from a copy."
     return f"{where}: {cause}.{remedy}"
-
-
-def _read_cause(error: BaseException) -> str:
-    """The driver's message on one line."""
-    return " ".join(str(getattr(error, "orig", None) or error).split())
-
-
-def _is_full(cause: str) -> bool:
-    return "is full" in cause or "disk I/O" in cause or "No space left" in cause
 
 
 def _is_outage(error: Exception) -> bool:
@@ -394,7 +351,6 @@ def _is_outage(error: Exception) -> bool:
 # ---------------------------------------------------------------------- one supervisor per study
 
 _LOCK_FILE = "study.lock"
-_IDENTITY_SECONDS = 2.0
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")
 # The names are made by :func:`server_arguments`; the start of other users' sessions may be hidden.
 _HOLDER = text(
@@ -420,7 +376,7 @@ def study_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{folder}: the study is running already: {_wait_for_holder(descriptor)}.") from None
+            raise InputError(f"{folder}: the study is running already: {_read_holder(descriptor)[0]}.") from None
         _write_holder(descriptor)
         yield
     finally:
@@ -447,24 +403,16 @@ def _write_holder(descriptor: int) -> None:
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
-def _wait_for_holder(descriptor: int) -> str:
-    # a new holder writes its identity after a moment; until then the file is empty, or names one that was killed
-    deadline = time.monotonic() + _IDENTITY_SECONDS
-    told, is_alive = _read_holder(descriptor)
-    while not is_alive and time.monotonic() < deadline:
-        time.sleep(0.02)
-        told, is_alive = _read_holder(descriptor)
-    return told
-
-
 def _read_holder(descriptor: int) -> tuple[str, bool]:
     """The holder that the file names, and whether it may be alive; of another host's processes nothing is known."""
     try:
         holder = json.loads(os.pread(descriptor, 4096, 0))
         told = f"process {holder['pid']} on {holder['host']} since {holder['since']}; wait for it or end it"
-        return told, holder["host"] != socket.gethostname() or Path(f"/proc/{holder['pid']}").exists()
+        if holder["host"] != socket.gethostname() or Path(f"/proc/{holder['pid']}").exists():
+            return told, True
     except (ValueError, KeyError, TypeError):
-        return "by a process that is not identified yet; try again", False
+        pass
+    return "by a process that is not identified yet; try again", False
 
 
 @contextmanager

@@ -1,21 +1,17 @@
-"""Frames as files and back: Parquet for programs, CSV for spreadsheets. Files are checked, and nothing is executed."""
+"""Frames as files: Parquet, which is read back and checked, and CSV for other programs. Nothing is executed."""
 
-import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import pandas as pd
 from sqlalchemy import Connection, Table
 
 from sweep.config.errors import InputError, StoreError, describe_unknown
-from sweep.config.trial import build_config, config_keys, default_settings
+from sweep.config.trial import build_config, config_keys
 from sweep.records.frames import (
     FRAME_PARTS,
-    LATER_PARTS,
     MAX_CELL_CHARACTERS,
     MAX_FILE_BYTES,
     FrameColumn,
@@ -26,68 +22,47 @@ from sweep.records.frames import (
     refuse_oversized,
     refuse_too_many,
 )
+from sweep.records.reading import Repeated
 from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, Kind
-from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS, PROBES, STUDIES, TRIALS
+from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS
 from sweep.records.store import Store
 
-# A spreadsheet executes a cell that starts so; the prefix makes it text, and is removed on import.
-_DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "'")
-_PREFIX = "'"
-_MAX_LINE_CHARACTERS = 2**24
+_DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "'")  # a spreadsheet executes a cell that starts so
+_PREFIX = "'"  # makes it text
 
 
-def write_table(frame: pd.DataFrame, declared: Sequence[FrameColumn], path: Path) -> None:
+def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Writes ``frame`` to ``path``; the name's ending, .parquet or .csv, says how."""
     if path.suffix == ".parquet":
         frame.to_parquet(path, index=False)
         return
-    columns = [[_to_text(column, cell) for cell in cells_of(frame[column.name])] for column in declared]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([column.name for column in declared])
-        writer.writerows(zip(*columns, strict=True))
+    names = [str(name) for name, dtype in frame.dtypes.items() if dtype == "str"]
+    texts: dict[str, Any] = {name: frame[name].map(_defuse, na_action="ignore") for name in names}
+    frame.assign(**texts).to_csv(path, index=False)
 
 
-def read_table(path: Path, declared: Sequence[FrameColumn], defaults: Mapping[str, Any]) -> pd.DataFrame:
-    """The frame in ``path``. A missing column has its default or missing cells; unknown columns are ignored.
+def _defuse(text: str) -> str:
+    return _PREFIX + text if text.startswith(_DANGEROUS) else text
+
+
+def read_table(path: Path, declared: Sequence[FrameColumn]) -> pd.DataFrame:
+    """The frame in the Parquet file ``path``. A missing column has its default or missing cells; unknown columns are
+    ignored, except those of configuration keys.
 
     Raises:
         InputError: naming the file, and the column where one is wrong.
     """
-    try:
-        cells = _read_parquet(path, declared) if path.suffix == ".parquet" else _read_csv(path, declared)
-    except FileNotFoundError:
-        raise InputError(f"{path}: the file is missing; export the study again.") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read: {error}.") from None
-    num_rows = max(map(len, cells.values()), default=0)
-    cells |= {name: [value] * num_rows for name, value in defaults.items() if name not in cells}
+    cells, num_rows = _read_parquet(path, declared)
     for column in declared:
-        _check_complete(path, column, cells)
+        if column.name not in cells and column.default is not None:
+            cells[column.name] = Repeated(column.default, num_rows)
+        is_required = not column.nullable and column.kind != "float"
+        if is_required and None in cells.get(column.name, (None,)):
+            raise InputError(f"{path}: column {column.name} is missing, or a cell of it; export the study again.")
     try:
         return build_frame(declared, cells, num_rows)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path}: {error}.") from None
-
-
-def _check_complete(path: Path, column: FrameColumn, cells: Mapping[str, Sequence[Any]]) -> None:
-    if column.nullable or (column.kind == "float" and column.name in cells):
-        return
-    if column.name not in cells:
-        raise InputError(f"{path}: column {column.name} is missing; export the study again.")
-    if column.kind != "float" and None in cells[column.name]:
-        raise InputError(f"{path}: column {column.name}: a cell is missing; every row needs a value.")
-
-
-def _column_names(path: Path) -> list[str]:
-    """The names of the columns in ``path``; errors as :func:`read_table`."""
-    try:
-        if path.suffix == ".parquet":
-            return list(map(str, _open_parquet(path).schema_arrow.names))
-        with _open_text(path) as file:
-            return next(csv.reader(_lines(file, path)), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read: {error}.") from None
 
 
 def cells_of(series: "pd.Series[Any]") -> list[Any]:
@@ -95,129 +70,39 @@ def cells_of(series: "pd.Series[Any]") -> list[Any]:
     return series.astype(object).where(series.notna(), None).tolist()
 
 
-# ---------------------------------------------------------------------- CSV
-
-
-def _to_text(column: FrameColumn, cell: Any) -> str:
-    if cell is None:
-        return ""
-    if column.kind == "text":
-        # a lone prefix is an empty text; an empty cell is a missing one
-        needs_prefix = cell.startswith(_DANGEROUS) or (not cell and column.nullable)
-        return _PREFIX + cell if needs_prefix else str(cell)
-    return cell.isoformat() if column.kind == "time" else repr(cell)
-
-
-def _from_text(column: FrameColumn, text: str) -> Any:
-    if column.kind == "text":
-        if not text and column.nullable:
-            return None
-        return text.removeprefix(_PREFIX)
-    if not text:
-        return None
-    return _PARSERS[column.kind](text)
-
-
-def _parse_bool(text: str) -> bool:
-    if text not in {"True", "False"}:
-        raise ValueError(f"{text[:50]!r} is neither True nor False")
-    return text == "True"
-
-
-_PARSERS: dict[Kind, Callable[[str], Any]] = {
-    "int": int, "float": float, "bool": _parse_bool, "time": datetime.fromisoformat,
-}  # fmt: skip
-
-
-def _read_csv(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any]]:
-    with _open_text(path) as file, _wide_cells():
-        reader = csv.reader(_lines(file, path), strict=True)
-        header = next(reader, [])
-        if len(set(header)) < len(header):
-            raise InputError(f"{path}: a column occurs twice.")
-        rows = []
-        for row in reader:
-            if len(row) != len(header):
-                raise InputError(f"{path}:{reader.line_num}: {len(row)} cells, the header has {len(header)}.")
-            rows.append(row)
-            refuse_too_many(path, len(rows), len(header))
-    texts = dict(zip(header, zip(*rows, strict=True) if rows else ((),) * len(header), strict=True))
-    cells = {}
-    for column in declared:
-        try:
-            if column.name in texts:
-                cells[column.name] = [_from_text(column, text) for text in texts[column.name]]
-        except ValueError as error:
-            raise InputError(f"{path}: column {column.name}: {error}.") from None
-    return cells
-
-
-def _open_text(path: Path) -> TextIO:
-    refuse_oversized(path)
-    return path.open(encoding="utf-8", newline="")
-
-
-def _lines(file: TextIO, path: Path) -> Iterator[str]:
-    last = "\n"
-    while line := file.readline(_MAX_LINE_CHARACTERS):
-        if len(line) == _MAX_LINE_CHARACTERS:
-            raise InputError(f"{path}: a line of more than {_MAX_LINE_CHARACTERS} characters; it is no table.")
-        yield line
-        last = line
-    if not last.endswith("\n"):  # a truncated number would be read as another number
-        raise InputError(f"{path}: the file is torn, its last line has no end; export the study again.")
-
-
-@contextmanager
-def _wide_cells() -> Iterator[None]:
-    before = csv.field_size_limit(MAX_CELL_CHARACTERS)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
-# ---------------------------------------------------------------------- Parquet
-
-
-def _open_parquet(path: Path, texts: Sequence[str] = ()) -> Any:
-    """The file as pyarrow's, with the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for
-    anything else."""
+def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> tuple[dict[str, Sequence[Any]], int]:
+    """The cells of those columns that are declared, and the number of rows. Raises ``InputError`` for a damaged or
+    oversized file, for a column of another type, and for that of an unknown configuration key."""
     import pyarrow as pa  # 0.2 s, and only these files need it
     from pyarrow import parquet
 
     refuse_oversized(path)
+    known = {column.name: column for column in declared}
     try:
         present = parquet.read_schema(path).names
-        return parquet.ParquetFile(path, read_dictionary=[name for name in texts if name in present])
-    except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"{path}: no Parquet file: {str(error).splitlines()[0]}.") from None
-
-
-def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any]]:
-    """The cells of those columns that are declared. Raises ``InputError`` for a damaged or oversized file, and for a
-    column of another type."""
-    import pyarrow as pa
-
-    known = {column.name: column for column in declared}
-    # as dictionaries, because a file of kilobytes may repeat one megabyte of text ten million times
-    file = _open_parquet(path, texts=[name for name, column in known.items() if column.kind == "text"])
-    names = [name for name in file.schema_arrow.names if name in known]
-    refuse_too_many(path, file.metadata.num_rows, len(names))
-    num_bytes = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
-    if num_bytes > MAX_FILE_BYTES:
-        raise InputError(f"{path}: {num_bytes} bytes unpacked, at most {MAX_FILE_BYTES} are taken.")
-    try:
+        names = [name for name in present if name in known]
+        # as dictionaries, because a file of kilobytes may repeat one megabyte of text ten million times
+        file = parquet.ParquetFile(path, read_dictionary=[name for name in names if known[name].kind == "text"])
+        num_rows = file.metadata.num_rows
+        num_bytes = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
+        refuse_too_many(path, num_rows, len(names), num_bytes)
         table = file.read(columns=names)
-    except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}.") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: the file is missing; export the study again.") from None
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
+    for name in present:
+        if name.startswith(CONFIG_PREFIX) and name not in known:
+            raise InputError(f"{path}: {describe_unknown('key', name.removeprefix(CONFIG_PREFIX), config_keys())}")
     for name in names:
         if not _type_fits(table.schema.field(name).type, known[name].kind):
             raise InputError(f"{path}: column {name} holds {table.schema.field(name).type}, not {known[name].kind}.")
-    return {name: _convert_parquet_column(table.column(name), f"{path}: column {name}") for name in names}
+    return {name: _convert_column(table.column(name), f"{path}: column {name}") for name in names}, num_rows
 
 
-def _convert_parquet_column(column: Any, where: str) -> list[Any]:
+def _convert_column(column: Any, where: str) -> list[Any]:
     """The cells of a column of pyarrow's. Raises ``InputError`` where all texts of a dictionary are too long."""
     from pyarrow import compute, types
 
@@ -276,7 +161,7 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
     try:
         _empty_folder(folder)
         for part in FRAME_PARTS:
-            write_table(getattr(frames, part.field), part.columns, folder / f"{part.file}.{format}")
+            write_table(getattr(frames, part.field), folder / f"{part.file}.{format}")
         num_rows = {part.file: len(getattr(frames, part.field)) for part in FRAME_PARTS}
         manifest = {"kind": _KIND, "version": _VERSION, "format": format, "num_rows": num_rows}
         manifest["studies"] = list(frames.studies["study"])
@@ -310,13 +195,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             manifest: dict[str, Any] = json.loads(file.read(_MAX_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
-    is_ours = isinstance(manifest, dict) and manifest.get("kind") == _KIND and manifest.get("format") in FORMATS
+    is_ours = isinstance(manifest, dict) and (manifest.get("kind"), manifest.get("version")) == (_KIND, _VERSION)
     if not is_ours or not isinstance(manifest.get("num_rows"), dict):
-        raise InputError(f"{path}: it does not describe an export of this program.")
-    if manifest.get("version") != _VERSION:
+        raise InputError(f"{path}: it does not describe an export of this version of the program.")
+    if manifest.get("format") != "parquet":
         raise InputError(
-            f"{path}: version {manifest.get('version')!r}, this program reads {_VERSION}; "
-            "use the version of batch-sweep that wrote it."
+            f"{folder}: an export as CSV is for other programs; export as Parquet what is to be read again."
         )
     return manifest
 
@@ -332,34 +216,20 @@ def exported_study(folder: Path) -> str:
 def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_IMAGES)) -> Frames:
     """The frames that ``sweep export`` wrote, except of the tables ``left_out``. Raises ``InputError`` on
     anything else."""
-    manifest = _read_manifest(folder)
-    ending = manifest["format"]
-    _refuse_unknown_keys(folder / f"trials.{ending}")
-    # an export may be older than a key, as the recorded tables of benchmarks are, or than the inputs of a study
-    settings = {column.name: column.to_cell(default_settings()[column.path]) for column in CONFIG_COLUMNS}
-    shapes = {"shape_digest": ""}
-    defaults: dict[Table, dict[str, Any]] = {
-        TRIALS: settings | {"is_enqueued": False} | shapes, PROBES: shapes, STUDIES: {"inputs": ""}
-    }  # fmt: skip
-    frames: dict[str, Any] = {
-        part.field: build_frame(part.columns, {}, 0)
-        if part.file in LATER_PARTS and part.file not in manifest["num_rows"]
-        else read_table(folder / f"{part.file}.{ending}", part.columns, defaults.get(part.table, {}))
-        for part in FRAME_PARTS
-        if part.table not in left_out
-    }
-    counts = dict.fromkeys(LATER_PARTS, 0) | manifest["num_rows"]
-    for part in FRAME_PARTS:  # a table that was truncated between two rows looks complete
-        if part.field in frames and (found := len(frames[part.field])) != (written := counts.get(part.file)):
-            raise InputError(f"{folder}: {part.file} has {found} of {written} rows, a file is torn; export again.")
+    num_rows = _read_manifest(folder)["num_rows"]
+    frames: dict[str, Any] = {}
+    for part in FRAME_PARTS:
+        if part.table in left_out:
+            continue
+        if part.file not in num_rows:  # the export is older than this table
+            frames[part.field] = build_frame(part.columns, {}, 0)
+            continue
+        frames[part.field] = read_table(folder / f"{part.file}.parquet", part.columns)
+        if (found := len(frames[part.field])) != num_rows[part.file]:
+            raise InputError(
+                f"{folder}: {part.file} has {found} of {num_rows[part.file]} rows, a file is torn; export again."
+            )
     return Frames(**frames)
-
-
-def _refuse_unknown_keys(path: Path) -> None:
-    known = {column.name for column in CONFIG_COLUMNS}
-    unknown = [name for name in _column_names(path) if name.startswith(CONFIG_PREFIX) and name not in known]
-    if unknown:
-        raise InputError(f"{path}: {describe_unknown('key', unknown[0].removeprefix(CONFIG_PREFIX), config_keys())}")
 
 
 def import_records(folder: Path, store: Store) -> int:

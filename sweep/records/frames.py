@@ -16,7 +16,7 @@ from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.config.metrics import format_count
 from sweep.config.study import StudySpec
 from sweep.config.tables import resolve
-from sweep.config.trial import flatten_table
+from sweep.config.trial import Scalar, default_settings, flatten_table
 from sweep.records.inputs import DataSummary, StudyInputs
 from sweep.records.messages import OUTCOMES, Phase
 from sweep.records.reading import Repeated, spec_from_json
@@ -25,21 +25,32 @@ from sweep.records.records import (
     EVALUATION_KINDS,
     METRIC_KINDS,
     OPTIONAL_OF_EVALUATION,
-    PROBE_KINDS,
+    ConfigColumn,
     FindCorrect,
     Kind,
     decode_correct,
 )
-from sweep.records.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, PROBES, QUEUE, STUDIES, TRIALS
+from sweep.records.schema import (
+    ATTEMPTS,
+    CORRECT_IMAGES,
+    ENVIRONMENTS,
+    EVALUATIONS,
+    PROBES,
+    QUEUE,
+    STUDIES,
+    TRIALS,
+    kind_of,
+)
 
 
-@dataclass(frozen=True)
-class FrameColumn:
-    """A column of a frame. ``nullable``: a cell may be missing; a float's missing cell is NaN in any case."""
+class FrameColumn(NamedTuple):
+    """A column of a frame. ``nullable``: a cell may be missing; a float's missing cell is NaN in any case. ``default``
+    is the cell of each row of an export that is older than the column."""
 
     name: str
     kind: Kind
     nullable: bool = False
+    default: Scalar = None
 
     @property
     def dtype(self) -> str:
@@ -55,58 +66,44 @@ _NULLABLE: dict[str, str] = {"int": "Int64", "bool": "boolean"}
 _MAX_NAMED = 40  # ignored columns in a description
 _OF_TRIAL = (FrameColumn("study", "text"), FrameColumn("number", "int"))
 
+
+def _config_column(column: ConfigColumn) -> FrameColumn:
+    default = column.to_cell(default_settings()[column.path])
+    return FrameColumn(column.name, column.kind, not column.always_set, default)
+
+
 TRIAL_COLUMNS = (
     *_OF_TRIAL,
     FrameColumn("phase", "text"),
     FrameColumn("outcome", "text", nullable=True),  # missing while the trial runs
     FrameColumn("seed", "int"),
-    *(FrameColumn(column.name, column.kind, not column.always_set) for column in CONFIG_COLUMNS),
+    *(_config_column(column) for column in CONFIG_COLUMNS),
     FrameColumn("global_batch_size", "int"),
     *(FrameColumn(name, kind, nullable=True) for name, kind in METRIC_KINDS.items()),
     FrameColumn("device", "text"),
     FrameColumn("environment_digest", "text", nullable=True),
     FrameColumn("trial_key", "text"),
-    FrameColumn("shape_digest", "text"),
+    FrameColumn("shape_digest", "text", default=""),
     FrameColumn("reused_from", "text"),
-    FrameColumn("is_enqueued", "bool"),
+    FrameColumn("is_enqueued", "bool", default=False),
     FrameColumn("quality_flags", "text"),
     FrameColumn("bottleneck", "text", nullable=True),
     FrameColumn("error", "text"),
-)
-ATTEMPT_COLUMNS = (
-    *_OF_TRIAL,
-    FrameColumn("attempt", "int"),
-    FrameColumn("cause", "text", nullable=True),  # missing while the attempt runs, empty when it ended by itself
-    FrameColumn("started_at", "time"),
-    FrameColumn("busy_seconds", "float", nullable=True),
 )
 EVALUATION_COLUMNS = (
     *_OF_TRIAL,
     *(FrameColumn(name, kind, name in OPTIONAL_OF_EVALUATION) for name, kind in EVALUATION_KINDS.items()),
     FrameColumn("attempt", "int"),
 )
-CORRECT_COLUMNS = (*_OF_TRIAL, FrameColumn("correct_images", "text"))
-QUEUE_COLUMNS = (
-    FrameColumn("study", "text"),
-    FrameColumn("position", "int"),
-    FrameColumn("point", "text"),
-    FrameColumn("created_at", "time"),
-    FrameColumn("number", "int", nullable=True),
-)
-PROBE_COLUMNS = (
-    *(FrameColumn(name, "text") for name in ("study", "shape_key", "device", "shape", "shape_digest")),
-    *(FrameColumn(name, kind, nullable=True) for name, kind in PROBE_KINDS.items()),
-    *(FrameColumn(name, "text") for name in ("outcome", "quality_flags")),
-)
-ENVIRONMENT_COLUMNS = tuple(FrameColumn(name, "text") for name in ("study", "environment_digest", "environment"))
-STUDY_COLUMNS = (
-    FrameColumn("study", "text"),
-    FrameColumn("created_at", "time"),
-    FrameColumn("spec", "text"),
-    FrameColumn("inputs", "text"),  # JSON; empty where they are not on record
-)
 
-assert {column.name for column in PROBE_COLUMNS} == set(PROBES.c.keys())
+
+def _columns_of(table: Table) -> tuple[FrameColumn, ...]:
+    """The columns of a frame that has those of its table."""
+    defaults = {column.name: "" for column in table.c if column.server_default is not None}
+    return tuple(
+        FrameColumn(column.name, kind_of(column), bool(column.nullable), defaults.get(column.name))
+        for column in table.c
+    )
 
 
 class FramePart(NamedTuple):
@@ -120,16 +117,15 @@ class FramePart(NamedTuple):
 
 # In the order in which rows can be put into the tables.
 FRAME_PARTS = (
-    FramePart("studies", STUDY_COLUMNS, STUDIES, "studies"),
-    FramePart("environment_rows", ENVIRONMENT_COLUMNS, ENVIRONMENTS, "environments"),
+    FramePart("studies", _columns_of(STUDIES), STUDIES, "studies"),
+    FramePart("environment_rows", _columns_of(ENVIRONMENTS), ENVIRONMENTS, "environments"),
     FramePart("trials", TRIAL_COLUMNS, TRIALS, "trials"),
-    FramePart("attempts", ATTEMPT_COLUMNS, ATTEMPTS, "attempts"),
+    FramePart("attempts", _columns_of(ATTEMPTS), ATTEMPTS, "attempts"),
     FramePart("evaluations", EVALUATION_COLUMNS, EVALUATIONS, "evaluations"),
-    FramePart("correct_images", CORRECT_COLUMNS, CORRECT_IMAGES, "correct_images"),
-    FramePart("probes", PROBE_COLUMNS, PROBES, "probes"),
-    FramePart("queue", QUEUE_COLUMNS, QUEUE, "queue"),
+    FramePart("correct_images", _columns_of(CORRECT_IMAGES), CORRECT_IMAGES, "correct_images"),
+    FramePart("probes", _columns_of(PROBES), PROBES, "probes"),
+    FramePart("queue", _columns_of(QUEUE), QUEUE, "queue"),
 )
-LATER_PARTS = frozenset({"correct_images", "queue"})  # files that an export of before lacks
 
 
 def build_frame(declared: Sequence[FrameColumn], cells: Mapping[str, Sequence[Any]], num_rows: int) -> pd.DataFrame:
@@ -213,7 +209,7 @@ class Frames:
     probes: pd.DataFrame
     studies: pd.DataFrame  # study, created_at, spec and inputs as JSON
     environment_rows: pd.DataFrame  # study, environment_digest, environment as JSON
-    queue: pd.DataFrame = field(default_factory=partial(build_frame, QUEUE_COLUMNS, {}, 0))
+    queue: pd.DataFrame = field(default_factory=partial(build_frame, _columns_of(QUEUE), {}, 0))
     evaluations: pd.DataFrame | None = None  # None unless requested
     correct_images: pd.DataFrame | None = None  # study, number, correct_images as text; None unless requested
     find_correct: FindCorrect | None = field(default=None, repr=False, compare=False)  # reads them for given trials
@@ -290,7 +286,6 @@ MAX_ROWS = 10_000_000
 MAX_CELLS = 150_000_000  # a million trials, or the curves of as many
 MAX_CELL_CHARACTERS = 8_000_000  # the counts of 50,000 classes with long names
 MAX_FILE_BYTES = 2**30  # unpacked; 100,000 trials with their curves are a fifth of it
-_MAX_DEPTH = 10  # of an environment; ours has two levels
 
 
 def check_frames(frames: Frames, where: str) -> None:
@@ -320,16 +315,9 @@ def _check_names(trials: pd.DataFrame, column: str, known: tuple[str, ...], wher
 
 def _check_environment(content: str, where: str) -> None:
     try:
-        environment = json.loads(content)
-    except (ValueError, RecursionError):
-        environment = None
-    if not isinstance(environment, dict) or not _is_shallow(environment, _MAX_DEPTH):
-        raise InputError(f"{where}: an environment is no JSON object of a few levels.")
-
-
-def _is_shallow(content: dict[str, Any], levels: int) -> bool:
-    inner = (part for part in content.values() if isinstance(part, dict))
-    return levels > 0 and all(_is_shallow(part, levels - 1) for part in inner)
+        flatten_table(json.loads(content))
+    except (ValueError, AttributeError, RecursionError):
+        raise InputError(f"{where}: an environment is no JSON object of a few levels.") from None
 
 
 def refuse_oversized(path: Path) -> None:
@@ -340,7 +328,9 @@ def refuse_oversized(path: Path) -> None:
         raise InputError(f"{path}: {path.stat().st_size} bytes, at most {MAX_FILE_BYTES} are taken.")
 
 
-def refuse_too_many(path: Path, num_rows: int, num_columns: int) -> None:
-    """Raises ``InputError`` for more rows or cells than are taken."""
+def refuse_too_many(path: Path, num_rows: int, num_columns: int, num_bytes: int = 0) -> None:
+    """Raises ``InputError`` for more rows, cells or unpacked bytes than are taken."""
     if num_rows > MAX_ROWS or num_rows * num_columns > MAX_CELLS:
         raise InputError(f"{path}: more than {MAX_ROWS} rows, or more than {MAX_CELLS} cells.")
+    if num_bytes > MAX_FILE_BYTES:
+        raise InputError(f"{path}: {num_bytes} bytes unpacked, at most {MAX_FILE_BYTES} are taken.")

@@ -8,12 +8,13 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError, shorten_text
@@ -87,15 +88,6 @@ class DataSummary:
         """The summary as JSON values."""
         return asdict(self)
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """The summary that :meth:`document` gave, of this, an earlier or a later version.
-
-        Raises:
-            AttributeError, KeyError, TypeError: the document is not one of these.
-        """
-        return cls(**{name: read(document[name]) for name, read in _READERS.items() if name in document})
-
     def counts(self) -> str:
         """The images of each split in words, such as ``"1,300 training, 228 validation and 269 test images"``."""
         if self.num_train is None or self.num_val is None or self.num_test is None:
@@ -111,45 +103,26 @@ class DataSummary:
         return f"{self.counts()} (digest {self.digest[:12] or 'unknown'})"
 
 
-def _read_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} where a text belongs")
+def read_document(form: Any, value: Any) -> Any:
+    """The dataclass or other value of the annotation ``form`` in the JSON ``value``, of this, an earlier or a later
+    version. Not by Pydantic, which refuses names of files that are no text.
+
+    Raises:
+        AttributeError, TypeError: ``value`` is none of these.
+    """
+    parts = get_args(form)
+    if isinstance(form, type) and is_dataclass(form):
+        forms = get_type_hints(form)
+        return form(**{name: read_document(forms[name], each) for name, each in value.items() if name in forms})
+    if get_origin(form) is UnionType:
+        return None if value is None else read_document(parts[0], value)
+    if get_origin(form) is Mapping:
+        return {read_document(parts[0], name): read_document(parts[1], each) for name, each in value.items()}
+    if get_origin(form) is tuple and isinstance(value, list):
+        return tuple(read_document(parts[0], each) for each in value)
+    if get_origin(form) is tuple or not isinstance(value, form):
+        raise TypeError(f"{type(value).__name__} where {form} belongs")
     return value
-
-
-def _read_count(value: Any) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{type(value).__name__} where a number of images belongs")
-    return value
-
-
-def _read_texts(values: Any) -> tuple[str, ...]:
-    return tuple(map(_read_text, values))
-
-
-def _read_counts(values: Any) -> dict[str, int]:
-    return {name: _read_count(count) for name, count in values.items()}
-
-
-def _read_ignored(value: Any) -> Ignored:
-    return Ignored(
-        reason=_read_text(value["reason"]),
-        num_files=_read_count(value["num_files"]),
-        examples=_read_texts(value["examples"]),
-    )
-
-
-# Records are files of others, too: each value is checked. Not by Pydantic, which refuses names that are no text.
-_READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("name", "root", "held_out", "digest"), _read_text),
-    **dict.fromkeys(("num_train", "num_val", "num_test"), lambda value: None if value is None else _read_count(value)),
-    "num_ignored": _read_count,
-    "classes": lambda values: {name: _read_counts(counts) for name, counts in values.items()},
-    **dict.fromkeys(("sizes", "modes"), _read_counts),
-    "ignored": lambda values: tuple(map(_read_ignored, values)),
-    "notes": _read_texts,
-}
-assert _READERS.keys() == {each.name for each in fields(DataSummary)}
 
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -266,8 +239,7 @@ class StudyInputs:
 
     def to_json(self) -> str:
         """The inputs as text."""
-        document = {"data": self.data and self.data.document(), "plugin": dict(self.plugin)}
-        return json.dumps(document | {"origin": asdict(self.origin)})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Self:
@@ -277,26 +249,11 @@ class StudyInputs:
             InputError: the text is not one of these; ``where`` names its source.
         """
         try:
-            document: dict[str, Any] = json.loads(text or "{}")
-            data, plugin = document.get("data"), document.get("plugin") or {}
-            if not all(isinstance(digest, str) for digest in plugin.values()):
-                raise TypeError("a digest that is no text")
-            return cls(
-                data=None if data is None else DataSummary.from_document(data),
-                plugin=plugin,
-                origin=_read_origin(document.get("origin") or {}),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            inputs: Self = read_document(cls, json.loads(text or "{}"))
+            return inputs
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
             reason = shorten_text(f"{type(error).__name__}: {error}")
             raise InputError(f"{where}: what its trials read is damaged in the records: {reason}.") from None
-
-
-def _read_origin(document: dict[str, Any]) -> StudyOrigin:
-    argument, changes, plugin, options = (document.get(key, usual) for key, usual in vars(StudyOrigin()).items())
-    is_text = all(isinstance(each, str) for each in (argument, plugin, *options))
-    if not (is_text and isinstance(changes, dict) and isinstance(options, list | tuple)):
-        raise TypeError("a command line that is no text")
-    return StudyOrigin(argument=argument, changes=changes, plugin=plugin, options=tuple(options))
 
 
 def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:

@@ -1,7 +1,8 @@
 """Reads records as frames, from a database or an export; writes nothing."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
@@ -48,12 +49,19 @@ def load_frames(
     Raises:
         InputError: nothing is recorded there, it is no store of this program, or there is no such study.
     """
-    left_out = {EVALUATIONS: not evaluations, CORRECT_IMAGES: not correct_images}
-    frames = _load(place, study, [table for table, is_out in left_out.items() if is_out])
-    check_frames(frames, hide_credentials(place))
-    is_exported = _find_export(split_study(place)[0]) is not None
-    find_correct = partial(_find_correct, place)
-    return replace(frames, place=hide_credentials(place), is_exported=is_exported, find_correct=find_correct)
+    left_out = [table for table, is_in in ((EVALUATIONS, evaluations), (CORRECT_IMAGES, correct_images)) if not is_in]
+    where = hide_credentials(place)
+    place, named = split_study(place)
+    study, folder = study or named, _find_export(place)
+    if folder is not None:
+        frames = _select_study(read_export(folder, left_out), study, where)
+        find_correct = partial(_find_exported, folder)
+    else:
+        with _opened(place) as database:
+            frames = _read_checked(database, lambda connection: _read(connection, where, study, left_out))
+        find_correct = partial(_find_recorded, place)
+    check_frames(frames, where)
+    return replace(frames, place=where, is_exported=folder is not None, find_correct=find_correct)
 
 
 def read_frames(database: Database, study: str) -> Frames:
@@ -63,40 +71,32 @@ def read_frames(database: Database, study: str) -> Frames:
     Raises:
         InputError: the records are damaged, or there is no such study.
     """
-
-    def find_correct(study: str, numbers: Sequence[int]) -> dict[int, Correct]:
-        texts = _read_checked(database, lambda connection: find_correct_texts(connection, study, numbers))
-        return _decode_all(texts, database.where)
-
     left_out = (EVALUATIONS, CORRECT_IMAGES)
     frames = _read_checked(database, lambda connection: _read(connection, database.where, study, left_out))
     check_frames(frames, database.where)
-    return replace(frames, place=database.where, find_correct=find_correct)
+    return replace(frames, place=database.where, find_correct=partial(_find_in_database, database))
 
 
-def _load(place: str | Path, study: str | None, left_out: Sequence[Table]) -> Frames:
-    place, named = split_study(place)
-    study = study or named
-    if (folder := _find_export(place)) is not None:
-        return _select_study(read_export(folder, left_out), study, str(place))
-    return _read_database(place, lambda connection, where: _read(connection, where, study, left_out))
+def _find_exported(folder: Path, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
+    rows = _select_study(read_export(folder, (EVALUATIONS,)), study, str(folder)).correct_images
+    assert rows is not None
+    rows = rows[rows["number"].isin(list(numbers))]
+    return _decode_all(zip(rows["number"].tolist(), rows["correct_images"].tolist(), strict=True), str(folder))
 
 
-def _find_correct(place: str | Path, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
-    place, _ = split_study(place)
-    if (folder := _find_export(place)) is not None:
-        rows = _select_study(read_export(folder, (EVALUATIONS,)), study, str(place)).correct_images
-        assert rows is not None
-        rows = rows[rows["number"].isin(list(numbers))]
-        texts = dict(zip(rows["number"].tolist(), rows["correct_images"].tolist(), strict=True))
-    else:
-        texts = _read_database(place, lambda connection, _: find_correct_texts(connection, study, numbers))
-    return _decode_all(texts, hide_credentials(place))
+def _find_recorded(place: str | Path, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
+    with _opened(place) as database:
+        return _find_in_database(database, study, numbers)
 
 
-def _decode_all(texts: Mapping[int, str], where: str) -> dict[int, Correct]:
+def _find_in_database(database: Database, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
+    texts = _read_checked(database, lambda connection: find_correct_texts(connection, study, numbers))
+    return _decode_all(texts.items(), database.where)
+
+
+def _decode_all(texts: Iterable[tuple[int, str]], where: str) -> dict[int, Correct]:
     try:
-        return {number: decode_correct(text) for number, text in texts.items()}
+        return {number: decode_correct(text) for number, text in texts}
     except ValueError as error:
         raise InputError(f"{where}: its records are damaged: {error}.") from None
 
@@ -107,10 +107,11 @@ def _find_export(place: str | Path) -> Path | None:
     return folder if is_one else None
 
 
-def _read_database(place: str | Path, read: Callable[[Connection, str], T]) -> T:
+@contextmanager
+def _opened(place: str | Path) -> Iterator[Database]:
     database = open_database(place, read_only=True)
     try:
-        return _read_checked(database, lambda connection: read(connection, database.where))
+        yield database
     finally:
         database.engine.dispose()
 

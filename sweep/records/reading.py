@@ -26,7 +26,7 @@ from sweep.records.records import (
     ReusableTrial,
     TrialRecord,
 )
-from sweep.records.schema import ABSENT_COLUMNS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
+from sweep.records.schema import CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
 
 Columns = Mapping[str, Sequence[Any]]
 _MANY_ROWS = 5_000
@@ -68,17 +68,14 @@ class Repeated(Sequence[Any]):
 
 def read_columns(connection: Connection, table: Table, where: ColumnElement[bool] | None = None) -> Columns:
     """The rows of ``table`` in the order of its key, by column, with the driver's types."""
-    absent = connection.get_execution_options().get(ABSENT_COLUMNS, {}).get(table.name, {})
-    columns = [column for column in table.c if column.name not in absent]
-    equal = _equal_columns(connection, table, columns, where)
-    varying = [column for column in columns if column.name not in equal] or columns[:1]  # no query of no columns
+    equal = _equal_columns(connection, table, where)
+    varying = [column for column in table.c if column.name not in equal] or [*table.c][:1]  # no query of no columns
     query = _narrow(select(*varying).order_by(*table.primary_key.columns), where)
     cells: dict[str, list[Any]] = {column.name: [] for column in varying}
     for rows in _fetch(connection, query):
         for column, more in zip(cells.values(), zip(*rows, strict=True), strict=True):
             column.extend(more)
-    present = cells | equal
-    return present | {name: Repeated(cell, len(present[columns[0].name])) for name, cell in absent.items()}
+    return cells | equal
 
 
 def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:
@@ -95,15 +92,13 @@ def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:
         result.close()
 
 
-def _equal_columns(
-    connection: Connection, table: Table, columns: list[Column[Any]], where: ColumnElement[bool] | None
-) -> dict[str, Repeated]:
+def _equal_columns(connection: Connection, table: Table, where: ColumnElement[bool] | None) -> dict[str, Repeated]:
     # Guessed from the rows at both ends of the table, then checked for every row inside the database, which takes a
     # tenth of the time of fetching the cells. Rows that contradict the guess are added to those that it is made from.
     num_rows = connection.execute(_narrow(select(func.count()).select_from(table), where)).scalar_one()
     if num_rows < _MANY_ROWS:
         return {}
-    keys = table.primary_key.columns
+    keys, columns = table.primary_key.columns, list(table.c)
     ends = [_narrow(select(*columns).order_by(*order), where) for order in (keys, [key.desc() for key in keys])]
     rows = [row for query in ends for row in _few(connection, query)]
     for _ in range(_MAX_GUESSES):

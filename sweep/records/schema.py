@@ -1,7 +1,6 @@
 """The tables of a study's records. Their names have a prefix, because Optuna's mirror is in the same database.
 
-A new table gets a new number in ``sweep_version``, and stores of other numbers are refused. New keys and metrics need
-none: see ``LATER_COLUMNS``.
+Stores with another number in ``sweep_version`` or other columns are refused.
 """
 
 from typing import Any
@@ -20,7 +19,6 @@ from sqlalchemy import (
     Text,
 )
 
-from sweep.config.trial import Scalar, default_settings
 from sweep.records.records import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, PROBE_KINDS, Kind
 
 VERSION = "0001"
@@ -33,6 +31,11 @@ _TYPES: dict[Kind, Any] = {
     "text": Text,
     "time": DateTime(timezone=True),
 }
+
+
+def kind_of(column: Column[Any]) -> Kind:
+    kinds = {type(given() if isinstance(given, type) else given): kind for kind, given in _TYPES.items()}
+    return kinds[type(column.type)]
 
 
 def _key(name: str, kind: Kind = "int") -> Column[Any]:
@@ -140,16 +143,4 @@ QUEUE = Table(
     Column("number", BigInteger),  # of its trial; NULL while it waits
     ForeignKeyConstraint(["study"], ["sweep_studies.study"]),
 )
-# Columns that a store may lack, because it is older than a key or a measurement, by table, each with its cell for the
-# rows there: a key's default is the behavior of before the key existed.
-LATER_COLUMNS: dict[str, dict[str, Scalar]] = {
-    TRIALS.name: {
-        **{column.name: column.to_cell(default_settings()[column.path]) for column in CONFIG_COLUMNS},
-        **dict.fromkeys(METRIC_KINDS),
-        "is_enqueued": None,
-        "shape_digest": "",
-    },
-    PROBES.name: {**dict.fromkeys(PROBE_KINDS), "shape_digest": ""},
-}
-ABSENT_COLUMNS = "absent_columns"  # execution option of engines that only read: what of these a store lacks
 VERSIONS = Table("sweep_version", METADATA, Column("version_num", String(32), primary_key=True))

@@ -13,10 +13,10 @@ from typing import Any, final
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, update
 
-from sweep.config.errors import InputError, StoreError, describe_unknown
+from sweep.config.errors import InputError, StoreError
 from sweep.config.space import describe_outside
 from sweep.config.study import StudySpec
-from sweep.config.trial import TrialConfig, config_keys, flatten_config
+from sweep.config.trial import TrialConfig, flatten_config
 from sweep.records.database import Database, open_database
 from sweep.records.inputs import StudyInputs, environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
@@ -326,7 +326,6 @@ class EnqueuedPoint:
 
     position: int
     point: dict[str, Any]
-    created_at: datetime
 
 
 def enqueue_point(store: Store, study: str, point: dict[str, Any]) -> EnqueuedPoint:
@@ -339,63 +338,42 @@ def enqueue_point(store: Store, study: str, point: dict[str, Any]) -> EnqueuedPo
     spec = store.load_spec(study)
     if spec is None:
         raise InputError(f"study {study!r}: it is not on record; run it, or enqueue by its file.")
-    config = _check_point(spec, point)
-    if config is not None:
-        _refuse_known(store.trial_records(study), config)
-    for waiting in list_waiting(store.database, study):
-        if waiting.point == point:
-            raise InputError(f"this point waits already, as number {waiting.position} of the queue.")
-    created_at = datetime.now(UTC)
-    row = {"study": study, "point": json.dumps(point), "created_at": created_at}
-
-    def add(connection: Connection) -> int:
-        newest = connection.execute(select(func.max(QUEUE.c.position)).where(QUEUE.c.study == study)).scalar() or 0
-        connection.execute(QUEUE.insert(), row | {"position": newest + 1})
-        return int(newest) + 1
-
-    position = store.database.write(add)
-    return EnqueuedPoint(position=position, point=point, created_at=created_at)
-
-
-def _check_point(spec: StudySpec, point: dict[str, Any]) -> TrialConfig | None:
-    """The configuration at ``point``; None where it lacks keys of the space, which are chosen later. Errors as
-    :func:`enqueue_point`."""
-    if not point:
-        raise InputError(f"the point is empty; give a value for one or more of {', '.join(spec.space)}.")
-    for key in point:
-        if key not in config_keys():
-            raise InputError(f"--set: {describe_unknown('key', key, config_keys())}")
     if fixed := [key for key in point if key not in spec.space]:
         raise InputError(
-            f"{', '.join(fixed)} does not vary in this study; leave it out, or run a study of another name that varies "
-            "it. A hand-made trial belongs to the space; `sweep train` trains anything else."
+            f"{', '.join(fixed)} does not vary in this study, whose space is {', '.join(spec.space)}; "
+            "`sweep train` trains anything else."
         )
     if outside := describe_outside(point, spec.space):
         raise InputError(
             f"{outside}. The space of a study with records stays as it is: change the value, or run a study of another "
             "name with a wider range; `sweep train` trains anything else."
         )
-    config = spec.corners.at(point)
-    return config if point.keys() == spec.space.keys() else None
-
-
-def _refuse_known(records: list[TrialRecord], config: TrialConfig) -> None:
-    values = flatten_config(config)
-    for record in records:
+    values = flatten_config(spec.corners.at(point))
+    is_whole = point.keys() == spec.space.keys()  # otherwise the sampler chooses the other keys later
+    for record in store.trial_records(study) if is_whole else ():
         if record.values == values and record.outcome not in _NOTHING_LEARNED:
             raise InputError(
                 f"trial {record.number} has this configuration and seed already ({record.outcome or 'running'}); "
                 "a second training would give the same. More seeds are the task of confirming trials."
             )
+    for waiting in list_waiting(store.database, study):
+        if waiting.point == point:
+            raise InputError(f"this point waits already, as number {waiting.position} of the queue.")
+    row = {"study": study, "point": json.dumps(point), "created_at": datetime.now(UTC)}
+
+    def add(connection: Connection) -> int:
+        newest = connection.execute(select(func.max(QUEUE.c.position)).where(QUEUE.c.study == study)).scalar() or 0
+        connection.execute(QUEUE.insert(), row | {"position": newest + 1})
+        return int(newest) + 1
+
+    return EnqueuedPoint(position=store.database.write(add), point=point)
 
 
 def list_waiting(database: Database, study: str) -> list[EnqueuedPoint]:
     """The points of the queue that no trial has yet, the oldest first."""
-    query = select(QUEUE.c.position, QUEUE.c.point, QUEUE.c.created_at).where(
-        QUEUE.c.study == study, QUEUE.c.number.is_(None)
-    )
+    query = select(QUEUE.c.position, QUEUE.c.point).where(QUEUE.c.study == study, QUEUE.c.number.is_(None))
     rows = database.read(lambda connection: list(connection.execute(query.order_by(QUEUE.c.position))))
-    return [EnqueuedPoint(position=each, point=_read_point(text), created_at=made) for each, text, made in rows]
+    return [EnqueuedPoint(position=position, point=_read_point(text)) for position, text in rows]
 
 
 def take_point(database: Database, study: str, position: int, record: TrialRecord) -> TrialRecord:

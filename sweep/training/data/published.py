@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sweep.config.errors import InputError
 from sweep.config.sections import DataSection
 from sweep.config.tables import DATASETS, DataFacts, ImageShape, Published
-from sweep.records.inputs import DataSummary
+from sweep.records.inputs import DataSummary, read_document
 from sweep.training.data.folders import load_document
 from sweep.training.data.images import (
     HELD_OUT_BESIDE_TEST,
@@ -108,7 +108,8 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
         return dataclasses.replace(summary, digest=digest.hexdigest()).document()
 
     key = hashlib.sha256(content.encode()).hexdigest()
-    return DataSummary.from_document(load_document(f"{key}.data.json", summarize))
+    summary: DataSummary = read_document(DataSummary, load_document(f"{key}.data.json", summarize))
+    return summary
 
 
 def find_published_facts(section: DataSection) -> DataFacts:

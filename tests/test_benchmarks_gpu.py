@@ -197,7 +197,7 @@ def test_forecasts_are_judged_by_error_edge_and_what_is_refused_in_vain() -> Non
 
 
 def test_packed_trials_are_compared_with_one_at_a_time() -> None:
-    rates = [{"model": "resnet8", "at_once": n, "rate": rate, "has_mps": True} for n, rate in ((1, 100.0), (2, 180.0))]
+    rates = [{"model": "resnet8", "at_once": n, "rate": rate} for n, rate in ((1, 100.0), (2, 180.0))]
     assert MEASURES["packed"].answer(rates)["packed_resnet8"].measured == 1.8
 
 

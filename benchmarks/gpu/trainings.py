@@ -27,7 +27,6 @@ from sweep.analysis.recommendation import as_document, recommend
 from sweep.config.trial import build_config
 from sweep.executors.devices import list_nvml_names
 from sweep.executors.monitored import make_source
-from sweep.executors.packed import share_gpu
 from sweep.executors.process import ProcessExecutor
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, TrialTask
@@ -87,20 +86,20 @@ def _collect_rates(job: Job) -> Iterator[Sample]:
     cut short begins anew."""
     device = str(job.setting.device)
     ended = {sample["model"] for sample in job.kept if sample.get("is_end")}
-    with share_gpu(device) as environment, ProcessExecutor([device]) as executor:
+    with ProcessExecutor([device]) as executor:
         for model in [name for name in _PACKED if name not in ended]:
             task = _calibrated(executor, model, job)
             rates: dict[int, float] = {}
             for count in (1, *_AT_ONCE[: job.setting.pick(len(_AT_ONCE), 1)]):
                 job.require()
                 if count > 1:
-                    executor.divide(count, environment)
+                    executor.divide(count)
                 num_trials = max(count, job.setting.pick(3, 1))  # one alone is measured by several in turn
                 began = time.monotonic()
                 _endings(executor, [replace(task, number=number) for number in range(num_trials)])
                 rates[count] = 3600.0 * num_trials / (time.monotonic() - began)
                 executor.divide(1)
-                yield {"model": model, "at_once": count, "rate": rates[count], "has_mps": bool(environment)}
+                yield {"model": model, "at_once": count, "rate": rates[count]}
                 if rates[count] < max(rates.values()):
                     break
             yield {"model": model, "is_end": True}
@@ -115,8 +114,7 @@ def _answer_rates(samples: Sequence[Sample]) -> dict[str, Found]:
             rows[f"packed_{model}"] = Found(n=0)
             continue
         best = max(rates, key=lambda count: rates[count])
-        note = f"{best} at once, {'MPS' if found[-1]['has_mps'] else 'no MPS'}"
-        rows[f"packed_{model}"] = Found(measured=rates[best] / rates[1], note=note, facts={"rates": rates})
+        rows[f"packed_{model}"] = Found(measured=rates[best] / rates[1], note=f"{best} at once", facts={"rates": rates})
     return rows
 
 

@@ -17,7 +17,7 @@ from sweep.config.study_file import find_differences
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import QueryableExecutor
 from sweep.executors.monitored import MonitoredExecutor, make_source
-from sweep.executors.packed import PackedExecutor, share_gpu
+from sweep.executors.packed import PackedExecutor
 from sweep.executors.process import ProcessExecutor
 from sweep.executors.table import (
     ExecutorSettings,
@@ -276,7 +276,7 @@ def open_session(
             own_file = None if preview or options.store else study_file(spec, options)
             reuse_index = open_reuse_index(store, options.root, own_file, options.reuse_from)
             stack.enter_context(contextlib.closing(reuse_index))
-        executor, packed, environment = stack.enter_context(_open_executor(spec, options, None if preview else store))
+        executor, packed = stack.enter_context(_open_executor(spec, options, None if preview else store))
         session = Session(
             spec=spec,
             options=options,
@@ -290,7 +290,7 @@ def open_session(
             packed=packed,
         )
         if packed:
-            share_devices(spec, packed, session.forecaster, environment, options.executor)
+            share_devices(spec, packed, session.forecaster, options.executor.per_device or 1)
             session.forecaster.save_probes(session.store)
         yield session
 
@@ -444,21 +444,20 @@ def run_study(spec: StudySpec, options: Options | None = None, watch: Watch | No
 @contextlib.contextmanager
 def _open_executor(
     spec: StudySpec, options: Options, store: Store | None
-) -> Iterator[tuple[QueryableExecutor, PackedExecutor | None, dict[str, str]]]:
-    """The executor; if trials share a device, also its packed part and the environment for them. Without a ``store`` it
-    is for probes and estimates alone."""
+) -> Iterator[tuple[QueryableExecutor, PackedExecutor | None]]:
+    """The executor, and its packed part if trials share a device. Without a ``store`` it is for probes and estimates
+    alone."""
     log_dir = options.root / spec.name / "logs" if store else None
-    is_packed = options.executor.is_packed and store is not None
-    with share_gpu(device_type(options.executor) if is_packed else "cpu") as environment:
-        trainer = make_executor(options.executor, log_dir, spec.largest_world_size, options.root)
-        if store is None:
-            with QueryableExecutor(trainer) as executor:
-                yield executor, None, environment
-            return
-        monitored = MonitoredExecutor(trainer, Monitor(make_source), _reference_seconds(store, spec.name))
-        packed = PackedExecutor(monitored, trainer) if is_packed and isinstance(trainer, ProcessExecutor) else None
-        with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
-            yield executor, packed, environment
+    trainer = make_executor(options.executor, log_dir, spec.largest_world_size, options.root)
+    if store is None:
+        with QueryableExecutor(trainer) as executor:
+            yield executor, None
+        return
+    monitored = MonitoredExecutor(trainer, Monitor(make_source), _reference_seconds(store, spec.name))
+    is_packed = options.executor.is_packed and isinstance(trainer, ProcessExecutor)
+    packed = PackedExecutor(monitored, trainer) if is_packed else None
+    with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
+        yield executor, packed
 
 
 def _reference_seconds(store: Store, study: str) -> dict[str, list[float]]:

@@ -90,7 +90,8 @@ def test_a_server_that_restarts_costs_no_record(postgres: Server, tmp_path: Path
         study.account(tally)
     tally.count("restarts of the database", num_restarts)
     assert num_restarts >= (wanted + 1) // 2
-    assert {cause for causes in study.ledger.causes().values() for cause in causes} == {""}
+    causes = {cause for each in study.ledger.causes().values() for cause in each}
+    assert causes <= {"", "supervisor_lost"}  # the end of an attempt without a database is recorded by the next run
     assert "canary" not in study.errors
 
 

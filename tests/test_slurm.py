@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -353,7 +352,7 @@ def test_no_job_knows_the_password_of_the_store(
 def test_a_trial_has_as_many_gpus_of_its_node_as_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ExecutorSettings(name="slurm", slurm=SlurmSettings(gpus_per_node=4))
     check_ranks(settings, 4)
-    assert (device_type(settings), device_type(replace(settings, device="cpu"))) == ("cuda", "cpu")
+    assert (device_type(settings), device_type(settings.model_copy(update={"device": "cpu"}))) == ("cuda", "cpu")
     with pytest.raises(InputError, match="requires 5 GPUs, and the device auto has 4 here"):
         check_ranks(settings, 5)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

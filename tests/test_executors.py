@@ -14,6 +14,7 @@ from executor_contract import EXECUTORS, TRAINING, Make, await_dead, hear_first,
 from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.base import Executor, WorkerProgram
 from sweep.executors.inline import InlineExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Progress, TrialTask
 from sweep.training.processes import load_plugin
 
@@ -25,6 +26,7 @@ PLUGIN = str(Path(__file__).with_name("patient_plugin.py"))
 def patience(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of ``patient_plugin.py``."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OMP_NUM_THREADS", raising=False)  # which is recorded, and which Ray sets
         patch.setenv("PATIENT", str(folder := tmp_path_factory.mktemp("patience")))
         yield folder
 
@@ -161,6 +163,12 @@ def test_an_interrupted_trial_in_this_process_has_ended() -> None:
 
 def test_the_machine_is_described(make: Make) -> None:
     assert make("complete").describe()["device"] == "class of cpu"
+
+
+def test_a_machine_that_cannot_be_described_says_why() -> None:
+    badly = WorkerProgram("executor_runners:complete", "executor_runners:describe_badly", ())
+    with ProcessExecutor(["cpu"], program=badly) as executor, pytest.raises(RuntimeError, match="no such machine"):
+        executor.describe()
 
 
 def test_closing_stops_what_runs_and_may_be_repeated(make: Make) -> None:

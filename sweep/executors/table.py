@@ -187,18 +187,16 @@ def suggest_remedy(lacking: Iterable[Requirement]) -> str:
     return " and ".join(remedies)
 
 
-def find_unmeasurable(spec: StudySpec, settings: ExecutorSettings) -> dict[str, Requirement]:
-    """The objectives that trials of ``spec`` cannot measure, each with what it requires."""
-    return _find_lacking(spec.objectives, spec, settings)
-
-
 def list_measurable(spec: StudySpec, settings: ExecutorSettings) -> list[str]:
     """Every metric that could be an objective of ``spec`` on the devices of ``settings``."""
-    lacking = _find_lacking(list_objectives(), spec, settings)
+    lacking = find_unmeasurable(spec, settings, list_objectives())
     return [name for name in list_objectives() if name not in lacking]
 
 
-def _find_lacking(names: Iterable[str], spec: StudySpec, settings: ExecutorSettings) -> dict[str, Requirement]:
+def find_unmeasurable(
+    spec: StudySpec, settings: ExecutorSettings, names: Iterable[str] | None = None
+) -> dict[str, Requirement]:
+    """The objectives (or ``names``) that trials of ``spec`` cannot measure, each with what it requires."""
     sensors = cache(partial(_read_sensors, settings))  # a GPU is queried only where an objective depends on it
 
     def is_met(requirement: Requirement) -> bool:
@@ -208,7 +206,7 @@ def _find_lacking(names: Iterable[str], spec: StudySpec, settings: ExecutorSetti
         section = requirement.key.partition(".")[0]
         return all(flatten_config(config)[requirement.key] is not None for config in spec.corners.of(section))
 
-    required = {name: requirement for name in names if (requirement := METRICS[name].requires)}
+    required = {name: requirement for name in names or spec.objectives if (requirement := METRICS[name].requires)}
     return {name: requirement for name, requirement in required.items() if not is_met(requirement)}
 
 

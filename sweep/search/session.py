@@ -454,8 +454,9 @@ def _open_executor(
             yield executor, None
         return
     monitored = MonitoredExecutor(trainer, Monitor(make_source), _reference_seconds(store, spec.name))
-    is_packed = options.executor.is_packed and isinstance(trainer, ProcessExecutor)
-    packed = PackedExecutor(monitored, trainer) if is_packed else None
+    packed = None
+    if options.executor.is_packed and isinstance(trainer, ProcessExecutor):
+        packed = PackedExecutor(monitored, trainer)
     with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
         yield executor, packed
 

@@ -27,8 +27,7 @@ class PackedExecutor(ExecutorWrapper):
         self._per_device, self._divided = 1, 1
         self._fits_alone: Callable[[TrialConfig], bool] = lambda _config: False
         self._device_class = ""
-        self._packed: dict[int, TrialConfig] = {}  # the packed trials that run
-        self._running: set[int] = set()
+        self._running: dict[int, TrialConfig | None] = {}  # by number; None of what is not packed
 
     def pack(self, per_device: int, device_class: str, fits_alone: Callable[[TrialConfig], bool]) -> None:
         """From now on ``per_device`` processes run at once on each device of ``device_class``. A single trial per
@@ -44,19 +43,17 @@ class PackedExecutor(ExecutorWrapper):
         return super().describe()
 
     def start(self, task: Task) -> None:
-        is_trial = isinstance(task, TrialTask)
-        self._divide_devices(self._per_device if is_trial else 1)
-        if is_trial and self._per_device > 1:
-            self._packed[task.number] = task.config
+        config = task.config if isinstance(task, TrialTask) and self._per_device > 1 else None
+        self._divide_devices(self._per_device if config else 1)
         super().start(task)
-        self._running.add(task.number)
+        self._running[task.number] = config
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
         return [(number, self._flag(number, message)) for number, message in super().poll(timeout_seconds)]
 
     def stop(self, number: int) -> None:
         super().stop(number)
-        self._remove(number)
+        self._running.pop(number, None)
 
     def _divide_devices(self, per_device: int) -> None:
         if not self._running and per_device != self._divided:
@@ -64,9 +61,9 @@ class PackedExecutor(ExecutorWrapper):
             self._divided = per_device
 
     def _flag(self, number: int, message: Message) -> Message:
-        config = self._packed.get(number)
+        config = self._running.get(number)
         if isinstance(message, Ending):
-            self._remove(number)
+            self._running.pop(number, None)
         if config is None or not isinstance(message, Progress | Ending):
             return message
         flagged = replace(message, quality_flags=tuple(dict.fromkeys((PACKED, *message.quality_flags))))
@@ -84,7 +81,3 @@ class PackedExecutor(ExecutorWrapper):
         }
         device = self._device_class if ending.device else ""
         return replace(ending, measurements=measurements, device=device, bottleneck="")
-
-    def _remove(self, number: int) -> None:
-        self._running.discard(number)
-        self._packed.pop(number, None)

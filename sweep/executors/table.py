@@ -95,7 +95,7 @@ def read_executor(on: str) -> ExecutorSettings:
             'a file, such as executor = "slurm".'
         )
     try:
-        return ExecutorSettings.model_validate(read_toml(Path(on)), by_name=False)
+        return ExecutorSettings.model_validate(read_toml(Path(on)))
     except ValidationError as error:
         known = ["executor", "device", *_OWNERS, *(f"sbatch.{name}" for name in SlurmSettings.model_fields)]
         raise InputError(explain_refusal(error, on, known)) from None

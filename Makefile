@@ -64,8 +64,9 @@ lock: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 -m "not wide and not slow and not gpu"
 
+# A file at a time: its clusters, servers and browsers are started once.
 test-all: setup
-	$(BIN)/python -m pytest -n 2 -m "wide and not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "wide and not slow and not gpu"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu"
@@ -84,7 +85,7 @@ test-oldest test-newest: test-%: .venv-%/.ready
 	.venv-$*/bin/pip install --quiet --disable-pip-version-check -c constraints-$*.txt $(TORCH) -e '.[dashboard,postgres,ray,slurm,suite]'
 	touch $@
 
-# The whole storm of faults upon real studies, of which `make test-all` has a tenth but for clusters and kills; its last line says what was lost.
+# The whole storm of faults upon real studies, of which `make test-all` has a tenth but for clusters and kills.
 faults: setup
 	SWEEP_STORM=1 $(BIN)/python -m pytest -q -n 2 --timeout 1800 tests/faults
 

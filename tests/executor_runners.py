@@ -89,7 +89,7 @@ def echo_task(task: TrialTask) -> Iterator[Message]:
 
 
 def echo_environment(task: TrialTask) -> Iterator[Message]:
-    names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY")
+    names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
     environment: dict[str, Any] = {name: os.environ.get(name) for name in names}
     environment |= {"pid": os.getpid(), "ppid": os.getppid(), "pgid": os.getpgid(0)}
     environment["main"] = sys.modules["__main__"].__name__

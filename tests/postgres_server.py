@@ -51,10 +51,6 @@ class Server:
         """As a crash: whatever was not on record is lost."""
         self._control("-m", "immediate", "stop")
 
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
     def run(self, program: str, *arguments: str | Path) -> None:
         command = [*_user(), self.binaries / program, *arguments]
         subprocess.run(list(map(str, command)), cwd=self.folder, check=True, capture_output=True, timeout=60)

@@ -2,64 +2,43 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from sweep.config.trial import TrialConfig
-from sweep.executors import devices as cpu_cores
+from sweep.executors import devices
 from sweep.executors.base import WorkerProgram
 from sweep.executors.devices import divide_cores
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Message, TrialTask
 
 
-def machine(folder: Path, nodes: dict[int, str], siblings: dict[int, str], gpus: dict[str, str]) -> None:
-    """The kernel's files about such a machine: the cores of each node, of each core, and near each GPU."""
-    for core, listed in siblings.items():
-        files = folder / "cpu" / f"cpu{core}"
-        (files / "topology").mkdir(parents=True)
-        (files / "topology" / "thread_siblings_list").write_text(f"{listed}\n")
-        (files / next(f"node{node}" for node, held in nodes.items() if str(core) in held.split(","))).mkdir()
-    for address, listed in gpus.items():
-        (folder / "pci" / address).mkdir(parents=True)
-        (folder / "pci" / address / "local_cpulist").write_text(f"{listed}\n")
-
-
-@pytest.fixture
-def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # eight threads of four cores on two nodes; one GPU on each
-    siblings = {core: f"{core % 4},{core % 4 + 4}" for core in range(8)}
-    machine(tmp_path, {0: "0,1,4,5", 1: "2,3,6,7"}, siblings, {"0000:01:00.0": "0-1,4-5", "0000:02:00.0": "2-3,6-7"})
-    monkeypatch.setattr(cpu_cores, "_CPUS", tmp_path / "cpu")
-    monkeypatch.setattr(cpu_cores, "_BUS", tmp_path / "pci")
-    monkeypatch.setattr(cpu_cores, "find_bus_address", {"cuda:0": "0000:02:00.0", "cuda:1": "0000:01:00.0"}.get)
-
-
-ALL = frozenset(range(8))
-
-
-@pytest.mark.usefixtures("two_nodes")
-@pytest.mark.parametrize(("devices", "allowed", "expected"), [
-    (["cpu"], ALL, []),  # one has everything
-    (["cpu"] * 3, frozenset({0, 1}), []),  # fewer cores than slots
-    (["cpu"] * 2, ALL, [(0, 4, 1, 5), (2, 6, 3, 7)]),  # a node each
-    (["cpu"] * 4, ALL, [(0, 4), (1, 5), (2, 6), (3, 7)]),  # a core with its two threads each
-    (["cpu"] * 3, ALL, [(0, 4), (1, 5, 2), (6, 3, 7)]),  # nothing is left over
-    (["cuda:0", "cuda:1"], ALL, [(2, 6, 3, 7), (0, 4, 1, 5)]),  # each on the node of its GPU
-    (["cuda:0", "cuda:1"] * 2, ALL, [(2, 6), (0, 4), (3, 7), (1, 5)]),
-    (["cuda:0", "cuda:1"], frozenset({0, 1, 2}), [(2,), (0, 1)]),
-    (["cuda:0", "cuda:1"] * 2, frozenset({0, 1, 2, 4}), [(0,), (4,), (1,), (2,)]),  # too few near the first
-    (["cuda:0", "cuda:7"], ALL, [(0, 4, 1, 5), (2, 6, 3, 7)]),  # nobody knows where the second is
+@pytest.mark.parametrize(("count", "allowed", "expected"), [
+    (1, range(8), []),  # one has everything
+    (3, (0, 1), []),  # fewer cores than slots
+    (2, range(8), [(0, 4, 1, 5), (2, 6, 3, 7)]),  # a node each
+    (4, range(8), [(0, 4), (1, 5), (2, 6), (3, 7)]),  # a core with its two threads each
+    (3, range(8), [(0, 4), (1, 5, 2), (6, 3, 7)]),  # nothing is left over
 ])  # fmt: skip
-def test_cores_are_divided(devices: list[str], allowed: frozenset[int], expected: list[tuple[int, ...]]) -> None:
-    assert divide_cores(devices, allowed) == expected
+def test_cores_are_divided(
+    count: int, allowed: Iterable[int], expected: list[tuple[int, ...]], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """On eight threads of four cores on two nodes."""
+    monkeypatch.setattr(devices, "_CPUS", tmp_path)
+    for core in range(8):
+        files = tmp_path / f"cpu{core}"
+        (files / "topology").mkdir(parents=True)
+        (files / "topology" / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
+        (files / f"node{core % 4 // 2}").mkdir()
+    assert divide_cores(count, frozenset(allowed)) == expected
 
 
 def test_a_machine_that_tells_nothing_is_divided_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_cores, "_CPUS", tmp_path)
-    assert divide_cores(["cpu"] * 2, frozenset({3, 5, 7})) == [(3,), (5, 7)]
+    monkeypatch.setattr(devices, "_CPUS", tmp_path)
+    assert divide_cores(2, frozenset({3, 5, 7})) == [(3,), (5, 7)]
 
 
 def places(task: TrialTask) -> Iterator[Message]:
@@ -82,7 +61,7 @@ def said(executor: ProcessExecutor, count: int) -> set[str]:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
 def test_trials_at_once_run_on_cores_of_their_own() -> None:
     allowed = sorted(os.sched_getaffinity(0))
-    shares = divide_cores(["cpu"] * 2, frozenset(allowed))
+    shares = divide_cores(2, frozenset(allowed))
     program = WorkerProgram("test_cores:places", "executor_runners:describe", ())
     with ProcessExecutor(["cpu"], program=program) as executor:
         assert said(executor, 1) == {f"{allowed} None"}

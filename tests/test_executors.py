@@ -1,9 +1,9 @@
 """The contract that every executor keeps, with one forkserver, one Ray and one Slurm for all tests."""
 
-import dataclasses
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,29 @@ from executor_contract import EXECUTORS, TRAINING, Make, await_dead, hear_first,
 from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.base import Executor, WorkerProgram
 from sweep.executors.inline import InlineExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Progress, TrialTask
+from sweep.training.processes import load_plugin
 
 CLUSTERS = ("ray", "slurm")
+PLUGIN = str(Path(__file__).with_name("patient_plugin.py"))
+
+
+@pytest.fixture(scope="module")
+def patience(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of ``patient_plugin.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OMP_NUM_THREADS", raising=False)  # which is recorded, and which Ray sets
+        patch.setenv("PATIENT", str(folder := tmp_path_factory.mktemp("patience")))
+        yield folder
 
 
 @pytest.fixture(
     scope="module",
     params=[pytest.param(name, marks=pytest.mark.wide) if name in CLUSTERS else name for name in EXECUTORS],
 )
-def kind(request: pytest.FixtureRequest) -> Iterator[tuple[str, Make]]:
+def kind(request: pytest.FixtureRequest, patience: Path) -> Iterator[tuple[str, Make]]:
+    del patience  # set before processes inherit it
     with EXECUTORS[request.param]() as make_one:
         yield request.param, make_one
 
@@ -152,6 +165,12 @@ def test_the_machine_is_described(make: Make) -> None:
     assert make("complete").describe()["device"] == "class of cpu"
 
 
+def test_a_machine_that_cannot_be_described_says_why() -> None:
+    badly = WorkerProgram("executor_runners:complete", "executor_runners:describe_badly", ())
+    with ProcessExecutor(["cpu"], program=badly) as executor, pytest.raises(RuntimeError, match="no such machine"):
+        executor.describe()
+
+
 def test_closing_stops_what_runs_and_may_be_repeated(make: Make) -> None:
     with make("endless") as executor:
         executor.start(task())
@@ -190,7 +209,7 @@ def test_who_holds_a_trial_dies_and_another_takes_the_next(holder: int, kind: tu
 
 TRAINED = {
     "complete": {"budget.epochs": 2.0},
-    "long": {"budget.epochs": 10.0},
+    "patient": {"budget.epochs": 30.0, "model.name": "patient"},
     "diverged": {"optimizer.lr": 1e4, "optimizer.name": "sgd", "budget.epochs": 5.0},
 }
 
@@ -205,17 +224,24 @@ def test_trainings_are_the_same_everywhere(make: Make) -> None:
             assert ending.outcome == outcome
 
 
-def test_a_training_that_left_goes_on_where_it_was(make: Make, tmp_path: Path) -> None:
+def test_a_training_that_left_goes_on_where_it_was(
+    kind: tuple[str, Make], make: Make, patience: Path, tmp_path: Path
+) -> None:
     executor = make(TRAINING)
-    unbroken = dataclasses.replace(trained("long"), checkpoint_dir=str(tmp_path), checkpoint_seconds=1e9)
+    load_plugin(PLUGIN)
+    unbroken = replace(trained("patient"), plugin=PLUGIN, checkpoint_dir=str(tmp_path), checkpoint_seconds=1e9)
+    if kind[0] != "inline":  # that one cannot be told while it waits, and does nothing between two messages
+        (patience / "once.wait").touch()
     executor.start(unbroken)
     heard = hear_some(executor)
+    while (patience / "once.wait").exists():
+        heard += [message for _, message in executor.poll(0.1)]
     executor.preempt(unbroken.number)
     heard += hear_out(executor, unbroken.number)
     left = heard[-1]
     assert (left.outcome, left.cause) == ("cancelled", "left")
     heard += run(executor, unbroken)
-    usual = run(executor, dataclasses.replace(unbroken, checkpoint_dir=None))
+    usual = run(executor, replace(unbroken, checkpoint_dir=None))
     assert lasting(heard) == lasting(usual)
     assert 0 < left.measurements["num_steps"] < lasting(usual)[-1]["num_steps"]
 
@@ -233,4 +259,4 @@ def lasting(messages: list[Any]) -> list[dict[str, Any]]:
     figures = {name: ending.measurements.get(name) for name in counted}
     environment = ending.environment | {"project_commit": ""}  # somebody may commit meanwhile
     whole = {"outcome": ending.outcome, "device": ending.device, "environment": environment, **figures}
-    return [*(dataclasses.asdict(each) | {"train_seconds": 0.0} for each in evaluations.values()), whole]
+    return [*(asdict(each) | {"train_seconds": 0.0} for each in evaluations.values()), whole]

@@ -2,12 +2,8 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +18,7 @@ from sweep.config.trial import build_config, flatten_config
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.records.records import TrialRecord
-from sweep.records.store import Store, open_store
+from sweep.records.store import Store
 from sweep.search.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.study_forecast import list_remaining
 from sweep.search.tuner import AttemptEnded, Stopped, Stopping
@@ -204,53 +200,6 @@ def test_outside_of_the_main_thread_nothing_is_touched() -> None:
     thread.start()
     thread.join()
     assert seen == [("", True)]
-
-
-SUPERVISOR = """
-import sys
-from contextlib import closing
-from pathlib import Path
-from sweep.search.shutdown import shutdown_on_signals
-from test_retries import open_store, run, small
-
-folder, runner, grace_seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-with closing(open_store(folder / "study.sqlite", create=True)) as store, shutdown_on_signals() as shutdown:
-    run(store, small(), runner, folder, shutdown=shutdown, grace_seconds=grace_seconds)
-shutdown.raise_if_requested()
-"""
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
-    made: list[subprocess.Popen[str]] = []
-
-    def begin(runner: str, grace_seconds: float) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", SUPERVISOR, str(tmp_path), runner, str(grace_seconds)]
-        made.append(subprocess.Popen(command, cwd=Path(__file__).parent, stderr=subprocess.PIPE, text=True))
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "logs/trial-00000.log").exists():
-            assert made[-1].poll() is None, made[-1].communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(0.5)  # until it has spoken
-        return made[-1]
-
-    yield begin
-    for process in made:
-        process.kill()
-        process.communicate()
-
-
-def test_a_second_signal_does_not_wait(start: Any, tmp_path: Path) -> None:
-    supervisor = start("stubborn", 1000.0)
-    os.kill(supervisor.pid, signal.SIGTERM)
-    time.sleep(1.0)
-    assert supervisor.poll() is None
-    os.kill(supervisor.pid, signal.SIGTERM)
-    assert supervisor.wait(120) == 143
-    with closing(open_store(tmp_path / "study.sqlite")) as opened:
-        assert opened.trial_records("s")[0].outcome is None
-        assert causes(opened) == ["terminated"]
 
 
 def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:

@@ -30,7 +30,7 @@ def test_a_file_gives_the_executor_and_its_settings(text: str, settings: Executo
 
 @pytest.mark.parametrize(("text", "message"), [
     ('executer = "ray"', "unknown key 'executer'. Did you mean 'executor'"),
-    ('executor = "magic"', "executor: Input should be 'process', 'inline', 'ray' or 'slurm' (given: 'magic')"),
+    ('executor = "magic"', "executor: give process, inline, ray or slurm (given: 'magic')"),
     ('device = "tpu"', "device: give auto, cpu, cuda or cuda:N (given: 'tpu')"),
     ("per_device = 0", "per_device: Input should be greater than or equal to 1 (given: 0)"),
     ("per_device = true", "per_device: "),

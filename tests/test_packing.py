@@ -2,13 +2,9 @@
 
 import os
 import signal
-import stat
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +17,7 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.base import PROGRAM, WorkerProgram
-from sweep.executors.packed import PackedExecutor, share_gpu
+from sweep.executors.packed import PackedExecutor
 from sweep.executors.process import ProcessExecutor
 from sweep.executors.table import ExecutorSettings
 from sweep.records.loading import load_frames
@@ -217,94 +213,3 @@ def test_the_command_refuses_before_anything_runs(tmp_path: Path, capsys: pytest
     assert run_app([*words, "--set", "trial_timeout=60"]) == 2
     assert "trial_timeout" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
-
-
-CONTROL = """#!/bin/sh
-if [ "$1" = -d ]; then exit_code=$(cat "$0.code"); echo started >> "$0.log"; env > "$0.env"; exit $exit_code; fi
-read word; echo "$word $CUDA_MPS_PIPE_DIRECTORY" >> "$0.log"
-"""
-
-
-@pytest.fixture
-def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program in the place of NVIDIA's, which notes what it is asked for."""
-    path = tmp_path / "nvidia-cuda-mps-control"
-    path.write_text(CONTROL)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    path.with_suffix(".code").write_text("0")
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
-    return path
-
-
-def test_the_service_of_the_gpu_ends_with_the_block(control: Path) -> None:
-    log = control.with_suffix(".log")
-    with share_gpu("cpu") as environment:
-        assert environment == {}
-        assert not log.exists()
-    with share_gpu("cuda") as environment:
-        folder = environment["CUDA_MPS_PIPE_DIRECTORY"]
-        assert Path(folder).is_dir()
-        assert log.read_text() == "started\n"
-    assert log.read_text() == f"started\nquit {folder}\n"
-    assert not Path(folder).exists()
-
-
-def test_without_the_service_trials_take_turns(
-    control: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    control.with_suffix(".code").write_text("1")
-    with share_gpu("cuda") as environment:
-        assert environment == {}
-    assert "does not start: trials on one GPU take turns, which is slower" in caplog.text
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with share_gpu("cuda") as environment:
-        assert environment == {}
-    assert "not installed" in caplog.text
-
-
-def test_the_service_and_its_processes_see_the_same_gpus(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uuids = ["GPU-aa-0", "GPU-bb-1"]
-    driver = SimpleNamespace(
-        nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=uuids.__getitem__, nvmlDeviceGetUUID=lambda device: device,
-        nvmlDeviceGetPciInfo=lambda _device: SimpleNamespace(domain=0, bus=0, device=0), NVMLError=RuntimeError,
-    )  # fmt: skip
-    monkeypatch.setitem(sys.modules, "pynvml", driver)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    program = WorkerProgram("executor_runners:echo_environment", modules=())
-    with share_gpu("cuda") as environment, ProcessExecutor(["cuda:0"], program=program) as process:
-        daemon = dict(
-            line.split("=", 1) for line in control.with_suffix(".env").read_text().splitlines() if "=" in line
-        )
-        # the service would count the GPUs of a list anew, so that a number of the client meant another or none
-        assert not {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"} & daemon.keys()
-        process.divide(2, environment)
-        process.start(TrialTask(number=1, config=TrialConfig()))
-        ((_, client),) = process.poll(60.0)
-    assert isinstance(client, Ending)
-    assert client.environment["CUDA_VISIBLE_DEVICES"] == "GPU-bb-1"
-    assert client.environment["CUDA_MPS_PIPE_DIRECTORY"] == daemon["CUDA_MPS_PIPE_DIRECTORY"]
-
-
-def test_the_service_of_the_user_is_used(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/users/own")
-    with share_gpu("cuda") as environment:
-        assert environment == {"CUDA_MPS_PIPE_DIRECTORY": "/users/own"}
-    assert not control.with_suffix(".log").exists()
-
-
-def test_the_service_ends_when_its_supervisor_is_killed(control: Path) -> None:
-    program = (
-        "import time; from sweep.executors.packed import share_gpu\n"
-        "with share_gpu('cuda'): print('on', flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as supervisor:
-        assert supervisor.stdout is not None
-        assert supervisor.stdout.readline() == "on\n"
-        supervisor.kill()
-    deadline = time.monotonic() + 30
-    while "quit" not in control.with_suffix(".log").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -103,11 +103,6 @@ def test_how_a_child_ended_is_told_with_its_last_words(
     assert log.read_text().endswith(ending.error.splitlines()[-1] + "\n")
 
 
-def test_without_a_log_folder_the_last_words_are_kept_too(make: Make) -> None:
-    ending = run(make("sigkill", log_dir=None), task())[-1]
-    assert "last words" in ending.error
-
-
 def test_an_ending_that_was_told_counts_whatever_comes_after(use: Use) -> None:
     assert run(use("silent_after_ending"), task()) == [Ending(outcome="complete", measurements={"num_steps": 3})]
 
@@ -227,45 +222,7 @@ def test_a_forked_child_multiplies_on_all_its_threads(make: Make) -> None:
     assert ending.measurements["cores"] > 0.1, "it worked and did not wait"
 
 
-def test_the_main_module_is_not_run_again(tmp_path: Path) -> None:
-    script = tmp_path / "unguarded.py"
-    script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "print('the script ran')\n"
-        "from executor_contract import program, run, task\n"
-        "from sweep.executors.process import ProcessExecutor\n"
-        "with ProcessExecutor(['cpu'], program=program('complete')) as executor:\n"
-        "    print(run(executor, task())[-1].outcome)\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "the script ran\ncomplete\n"
-    assert done.stderr == ""
-
-
-def test_a_machine_that_cannot_be_described_says_why(make: Make) -> None:
-    with pytest.raises(RuntimeError, match="no such machine"):
-        make("complete", describer="executor_runners:describe_badly").describe()
-
-
 # ------------------------------------------------------------------ the forkserver and the supervisor
-
-
-def test_a_killed_forkserver_costs_its_trials_and_is_replaced(make: Make) -> None:
-    executor = make("with_workers")
-    pids = start_workers(executor, number=1)
-    first = executor.forkserver_pid
-    os.kill(first, signal.SIGKILL)
-    ((number, ending),) = executor.poll(30.0)
-    assert number == 1
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "crashed"
-    assert "forkserver" in ending.error
-    await_dead(pids)
-    pids = start_workers(executor, number=2)
-    assert executor.forkserver_pid != first
-    for _ in range(2):
-        executor.close()
-    await_dead(pids)
 
 
 def test_a_forkserver_killed_between_trials_goes_unnoticed(make: Make) -> None:
@@ -338,12 +295,3 @@ def test_nothing_outlives_a_supervisor_killed_at_once(tmp_path: Path) -> None:
         process.wait()
         await_dead(marked(marker))
         assert marked(marker) == []
-
-
-def test_ctrl_c_is_the_supervisors_to_decide(supervisor: tuple[subprocess.Popen[str], str, list[int]]) -> None:
-    process, _, told = supervisor
-    for pid in told:
-        os.kill(pid, signal.SIGINT)
-        assert os.getpgid(pid) != os.getpgid(process.pid)
-    time.sleep(0.3)
-    assert all(lives(pid) for pid in told)

@@ -26,7 +26,6 @@ from sweep.analysis.recommendation import as_document, recommend
 from sweep.config.trial import build_config
 from sweep.executors.devices import list_nvml_names
 from sweep.executors.monitored import make_source
-from sweep.executors.packed import share_gpu
 from sweep.executors.process import ProcessExecutor
 from sweep.measurement.monitor import Monitor
 from sweep.records.loading import load_frames
@@ -77,31 +76,31 @@ _PACKED = {"resnet8": 128, "vit_tiny": 128, "resnet18": 512}  # micro batch by m
 def _measure_packed(job: Job) -> Iterator[Rows]:
     """Trials an hour of each kind: alone, then more and more at once, until more at once are slower."""
     device, rows = str(job.setting.device), {f"packed_{model}": Found(n=0) for model in _PACKED}
-    with share_gpu(device) as environment, ProcessExecutor([device]) as executor:
+    with ProcessExecutor([device]) as executor:
         for model in _PACKED:
             task = _calibrated(executor, model, job)
             rates: dict[int, float] = {}
             for count in (1, *_AT_ONCE[: job.setting.pick(len(_AT_ONCE), 1)]):
                 job.require()
                 if count > 1:
-                    executor.divide(count, environment)
+                    executor.divide(count)
                 num_trials = max(count, job.setting.pick(3, 1))  # one alone is measured by several in turn
                 began = time.monotonic()
                 _endings(executor, [replace(task, number=number) for number in range(num_trials)])
                 rates[count] = 3600.0 * num_trials / (time.monotonic() - began)
                 executor.divide(1)
-                rows[f"packed_{model}"] = compare_rates(rates, "MPS" if environment else "no MPS")
+                rows[f"packed_{model}"] = compare_rates(rates)
                 yield rows
                 if rates[count] < max(rates.values()):
                     break
 
 
-def compare_rates(rates: Mapping[int, float], how: str) -> Found:
+def compare_rates(rates: Mapping[int, float]) -> Found:
     """The best of the ``rates`` by how many ran at once, over that of one at a time."""
     if len(rates) < 2:
         return Found(n=0)
     best = max(rates, key=lambda count: rates[count])
-    return Found(measured=rates[best] / rates[1], note=f"{best} at once, {how}", facts={"rates": dict(rates)})
+    return Found(measured=rates[best] / rates[1], note=f"{best} at once", facts={"rates": dict(rates)})
 
 
 def _endings(executor: ProcessExecutor, tasks: list[TrialTask]) -> list[Ending]:

@@ -8,9 +8,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from sweep.measurement.monitor import find_gpu, query_nvml, read_uuid
+from sweep.measurement.monitor import query_nvml
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER, _BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"  # in which NVML counts; CUDA only if requested
@@ -31,20 +30,16 @@ def select_gpus(device: str, world_size: int, devices: Sequence[str]) -> list[st
     return named.get(device, [device])
 
 
-def make_pinned_environment(device: str, *, by_uuid: bool = False) -> dict[str, str]:
+def make_pinned_environment(device: str) -> dict[str, str]:
     """The environment variables that make only ``device`` visible to a process, which then calls it ``cuda``.
 
     ``cuda:1`` is the second entry of this process's own ``CUDA_VISIBLE_DEVICES`` if that is set. ``cuda:2,cuda:3``
-    makes both visible, for a trial of two ranks. With ``by_uuid`` they are named by their UUIDs where these are known:
-    a service that shares a GPU counts GPUs in its own way.
+    makes both visible, for a trial of two ranks.
     """
     if not device.startswith("cuda"):
         return {}
     visible = _list_visible()
-    entries = [_find_entry(name, visible) for name in device.split(",")]
-    if by_uuid:
-        entries = [_find_uuid(entry, visible) or entry for entry in entries]
-    environment = {_VISIBLE: ",".join(entries)}
+    environment = {_VISIBLE: ",".join(_find_entry(name, visible) for name in device.split(","))}
     if _ORDER in os.environ:
         environment[_ORDER] = os.environ[_ORDER]
     elif visible is None:  # numbers are those of NVML then; those that a user has set are in CUDA's own order
@@ -58,32 +53,11 @@ def list_nvml_names(device: str) -> list[str]:
     if not device.startswith("cuda"):
         return [device]
     visible = _list_visible()
-    name = _name_in_nvml(_find_entry(device, visible), visible)
-    return [str(index) for index in range(_num_gpus())] if name is None else [name]
-
-
-def find_bus_address(device: str) -> str | None:
-    """The PCI address of a GPU (of the first), as the kernel writes it: ``0000:3b:00.0``; None if it is not known."""
-    visible = _list_visible()
-    name = _name_in_nvml(_find_entry(device.split(",")[0], visible), visible)
-
-    def query(nvml: Any) -> str:
-        address = nvml.nvmlDeviceGetPciInfo(find_gpu(nvml, str(name)))
-        return f"{address.domain:04x}:{address.bus:02x}:{address.device:02x}.0"
-
-    return None if name is None else query_nvml(query)
-
-
-def _find_uuid(entry: str, visible: list[str] | None) -> str | None:
-    """The whole UUID of the GPU ``entry``; None where it is not known."""
-    name = _name_in_nvml(entry, visible)
-    return None if name is None else query_nvml(lambda nvml: read_uuid(nvml, find_gpu(nvml, name)))
-
-
-def _name_in_nvml(entry: str, visible: list[str] | None) -> str | None:
+    entry = _find_entry(device, visible)
     # Numbers that a user has set are in CUDA's own order, fastest first, unless the order is set as well.
     order = os.environ.get(_ORDER, _BUS_ORDER if visible is None else "")
-    return entry if not entry.isdigit() or order == _BUS_ORDER or _num_gpus() == 1 else None
+    is_known = not entry.isdigit() or order == _BUS_ORDER or _num_gpus() == 1
+    return [entry] if is_known else [str(index) for index in range(_num_gpus())]
 
 
 def _find_entry(device: str, visible: list[str] | None) -> str:
@@ -116,7 +90,6 @@ def _num_gpus() -> int:
 # ---------------------------------------------------------------------- threads and cores
 
 _CPUS = Path("/sys/devices/system/cpu")
-_BUS = Path("/sys/bus/pci/devices")
 
 
 def limit_spinning() -> None:
@@ -127,23 +100,14 @@ def limit_spinning() -> None:
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
-def divide_cores(devices: Sequence[str], allowed: frozenset[int]) -> list[tuple[int, ...]]:
-    """For each of ``devices`` (one for each slot) its share of the ``allowed`` cores, near the device if the machine
-    reports which are. Shares are disjoint, so that trials do not compete. Empty for a single slot, which has all of
-    them, and if there are fewer cores than slots.
+def divide_cores(count: int, allowed: frozenset[int]) -> list[tuple[int, ...]]:
+    """For each of ``count`` slots its share of the ``allowed`` cores, memory node by memory node, as machines count
+    their GPUs. Shares are disjoint, so that trials do not compete. Empty for a single slot, which has all of them, and
+    if there are fewer cores than slots.
     """
-    if len(devices) < 2 or len(allowed) < len(devices):
+    if count < 2 or len(allowed) < count:
         return []
-    near = [_cores_near(device, allowed) for device in devices]
-    groups = set(near)
-    have_overlap = len(frozenset().union(*groups)) < sum(map(len, groups))
-    if have_overlap or any(len(cores) < near.count(cores) for cores in near):
-        near = [allowed] * len(devices)
-    shares = {cores: iter(_split_evenly(sorted(cores, key=_core_order), near.count(cores))) for cores in near}
-    return [next(shares[cores]) for cores in near]
-
-
-def _split_evenly(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
+    cores = sorted(allowed, key=_core_order)
     bounds = [len(cores) * index // count for index in range(count + 1)]
     return [tuple(cores[low:high]) for low, high in itertools.pairwise(bounds)]
 
@@ -153,13 +117,6 @@ def _core_order(core: int) -> tuple[str, int, int]:
     folder = _CPUS / f"cpu{core}"
     node = next((path.name for path in folder.glob("node[0-9]*")), "")
     return node, min(_read_list(folder / "topology" / "thread_siblings_list") or {core}), core
-
-
-def _cores_near(device: str, allowed: frozenset[int]) -> frozenset[int]:
-    """The cores on the memory node of a GPU (of several, the first); all if that is not known."""
-    address = find_bus_address(device) if device.startswith("cuda") else None
-    listed = _read_list(_BUS / address / "local_cpulist") if address else frozenset()
-    return (listed & allowed) or allowed
 
 
 def _read_list(path: Path) -> frozenset[int]:

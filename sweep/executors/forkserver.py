@@ -28,7 +28,7 @@ from typing import NoReturn, cast, final
 
 from sweep.executors.base import Describer, Runner, make_uncaught_ending
 from sweep.executors.devices import limit_spinning, pin_process
-from sweep.executors.helper import LineBuffer, OutputFile, end_process
+from sweep.executors.helper import LineBuffer, OutputFile
 from sweep.measurement.host_memory import limit_own_data
 from sweep.records.inputs import digest_code
 from sweep.records.messages import FORKSERVER_LOST, Ending, Heartbeat, TaggedCodec, encode_message
@@ -274,7 +274,10 @@ class ForkServer:
     def _lose_all(self) -> None:
         """The forkserver is dead, and the kernel kills its children with it; their groups are killed here."""
         self._is_alive = False
-        exit_code = end_process(self._process, _STOP_SECONDS)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS)
+        self._process.kill()
+        exit_code = self._process.wait()
         error = f"the forkserver ended ({exit_code}) and its children with it\n{self._output.tail()}".strip()
         for child in self._children.values():
             child.lost_error = error

@@ -1,7 +1,6 @@
-"""What executors share that follow other processes: their output, the lines that they write, and their end."""
+"""What executors share that follow other processes: their output, and the lines that they write."""
 
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import final
@@ -46,22 +45,13 @@ class OutputFile:
 class LineBuffer:
     """Splits a stream of bytes into lines."""
 
-    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
-        self._rest, self._max_bytes = b"", max_bytes
+    def __init__(self) -> None:
+        self._rest = b""
 
     def take_lines(self, data: bytes) -> list[bytes]:
         """The lines that ``data`` completes; an unfinished one is kept until it is too long for a message."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > self._max_bytes:
+        if len(self._rest) > MAX_MESSAGE_BYTES:
             lines.append(self._rest)
             self._rest = b""
         return lines
-
-
-def end_process(process: "subprocess.Popen[bytes]", wait_seconds: float) -> int:
-    """Waits so long for the end of ``process``, then kills it; returns its exit code."""
-    try:
-        return process.wait(wait_seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()

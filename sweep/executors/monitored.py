@@ -8,7 +8,6 @@ from typing import final, get_args
 
 from sweep.config.metrics import Sensor
 from sweep.executors.base import Executor, ExecutorWrapper
-from sweep.executors.devices import list_nvml_names
 from sweep.measurement.monitor import HostSource, Monitor, NvmlSource, SensorSource
 from sweep.measurement.quality import find_reference_flags
 from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task
@@ -97,15 +96,8 @@ def make_source(device: str) -> SensorSource:
     return HostSource() if device == "cpu" else NvmlSource(device)
 
 
-def find_sensors(device: str) -> frozenset[Sensor]:
-    """The sensors of ``device`` (``cpu``, or ``cuda:1`` as this process counts them) that can be read at the moment;
-    none of a CPU, and those of all GPUs where it is not known which one it is."""
-    if not device.startswith("cuda"):
-        return frozenset()
-    return frozenset.intersection(frozenset(SENSORS), *map(_read_sensors, list_nvml_names(device)))
-
-
-def _read_sensors(name: str) -> frozenset[Sensor]:
+def read_sensors(name: str) -> frozenset[Sensor]:
+    """The sensors of the GPU that NVML calls ``name`` which can be read at the moment."""
     try:
         with contextlib.closing(make_source(name)) as source:
             reading = source.read()

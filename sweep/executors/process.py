@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,8 +60,8 @@ class ProcessExecutor(PollingExecutor[_Running]):
         self._log_dir, self._program = log_dir, program
         self._server = self._launch()  # at once: it imports while the supervisor has other things to do
 
-    def divide(self, per_device: int, environment: Mapping[str, str] | None = None) -> None:
-        """From now on ``per_device`` trials run at once on each device, with the variables of ``environment``.
+    def divide(self, per_device: int) -> None:
+        """From now on ``per_device`` trials run at once on each device.
 
         Raises:
             RuntimeError: a trial is running.
@@ -69,9 +69,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
         if self._running:
             raise RuntimeError(f"the devices cannot be divided: trials {sorted(self._running)} are running")
         self._slots = self._devices * per_device
-        self._cores = divide_cores(self._slots, frozenset(os.sched_getaffinity(0)))
-        self._environment = dict(environment or {})
-        self._is_shared = per_device > 1 or bool(environment)
+        self._cores = divide_cores(len(self._slots), frozenset(os.sched_getaffinity(0)))
 
     @property
     def slots(self) -> int:
@@ -155,8 +153,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
         return self._server.fork(request, output)
 
     def _make_request(self, slot: int, function: str) -> ChildRequest:
-        pinned = make_pinned_environment(self._slots[slot], by_uuid=self._is_shared)
-        environment = {**pinned, **self._environment}
+        environment = make_pinned_environment(self._slots[slot])
         return ChildRequest(function=function, environment=environment, cores=self._cores[slot] if self._cores else ())
 
     def _place_task(self, task: Task, slot: int) -> Task:

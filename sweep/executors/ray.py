@@ -38,9 +38,7 @@ from sweep.records.messages import (
     NODE_LOST,
     Ending,
     Heartbeat,
-    Progress,
     Task,
-    TrialTask,
     decode_message,
     encode_message,
     encode_task,
@@ -54,7 +52,6 @@ _FILL_SECONDS = 5.0  # between two looks for nodes that have come or gone
 _WAIT_SECONDS = 0.5  # for answers, between two looks whether the cluster is there
 _CALL_SECONDS = 60.0  # an actor needs most of it to end a process that ignores SIGTERM
 _POLL_SECONDS = 0.5  # how long an actor waits for messages, and for other calls
-_LINGER_SECONDS = 0.25  # collects messages, so that a thousand actors do not send every step of each
 _ADDRESS = re.compile(r"auto|(ray://)?[\w.-]+:\d+")
 _MIN_VERSION = (2, 52)  # before, a web page could run code on a cluster (CVE-2025-62593)
 _STORE_BYTES = 80 << 20  # the minimum of Ray; messages are small
@@ -70,10 +67,6 @@ _OWN_CLUSTER = {
 # Ray would end this process after a minute without the cluster's head, before the user was told.
 _JOINED_CLUSTER = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
 _VITAL = ("raylet", "gcs_server")  # processes of Ray without which a cluster is lost
-_NO_CLUSTER = (
-    "executor ray: address = {}: {{}}\nThis machine must be part of the cluster; a cluster with a token also "
-    "requires RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here."
-)
 _log = logging.getLogger(__name__)
 
 
@@ -98,7 +91,7 @@ def check_ray(address: str | None) -> None:
 
 
 class _Node(NamedTuple):
-    """A machine of the cluster. A slot is a device, or as many of them as a trial requires."""
+    """A machine of the cluster."""
 
     key: str
     num_slots: int
@@ -106,26 +99,18 @@ class _Node(NamedTuple):
 
 
 @final
-@dataclass(eq=False)
-class _Attempt:
-    number: int  # of the trial
-    task: str  # encoded
-    slot: "_Slot | None" = None  # None while it waits for one
-
-
-@final
 @dataclass(eq=False, kw_only=True)
 class _Slot:
-    """An actor, and the attempt that it runs."""
+    """An actor on a device, or on as many of them as a trial requires."""
 
-    node: _Node
+    node: str
     actor: Any
     machine: dict[str, Any] = field(default_factory=dict)  # empty until it has described itself
-    attempt: _Attempt | None = None
+    trial: int | None = None  # the number of the one that it runs
 
 
 @final
-class RayExecutor(PollingExecutor[_Attempt]):
+class RayExecutor(PollingExecutor[str]):
     """One trial at a time on each slot of the cluster at ``address``: ``world_size`` GPUs of one machine, or one CPU
     core if the cluster has no GPU or ``device`` is ``cpu``. Without an address a cluster of this machine's ``device``
     (as ``device`` names it) and ``num_cpus`` cores is started, on loopback, and ended with this object.
@@ -149,14 +134,17 @@ class RayExecutor(PollingExecutor[_Attempt]):
     ) -> None:
         super().__init__()
         self._folder = None if address else _make_cluster_folder()
-        self._lost = ""
         try:
             if self._folder:
                 gpus = select_gpus(device, world_size, list_devices())
                 _start_cluster(self._folder, num_cpus or len(os.sched_getaffinity(0)), gpus)
                 uses_gpus = bool(gpus)
             else:
-                _connect(_JOINED_CLUSTER, _NO_CLUSTER.format(address), address=address)  # with the token that Ray finds
+                refusal = (
+                    f"address = {address}: this machine must be part of the cluster; a cluster with a token also "
+                    "requires RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here"
+                )
+                _connect(_JOINED_CLUSTER, refusal, address=address)  # with the token that Ray finds
                 uses_gpus = bool(_list_nodes(1)) if device == "auto" else device != "cpu"
         except BaseException:
             self.close()
@@ -169,7 +157,7 @@ class RayExecutor(PollingExecutor[_Attempt]):
         self._num_excluded: Counter[str] = Counter()  # slots, by node
         self._code = digest_code()  # of the code that results depend on; equal on all machines
         self._fill_at, self._settle_at = 0.0, float("inf")
-        self._pending: dict[Any, tuple[_Slot, _Attempt | None]] = {}  # by Ray's reference to an answer; None: describe
+        self._pending: dict[Any, _Slot] = {}  # by Ray's reference to an answer: of ``describe``, then of ``poll``
 
     @property
     def slots(self) -> int:
@@ -180,18 +168,21 @@ class RayExecutor(PollingExecutor[_Attempt]):
 
     def start(self, task: Task) -> None:
         self._check_start(task.number)
-        self._running[task.number] = _Attempt(task.number, encode_task(_with_absolute_paths(task)).decode())
+        self._running[task.number] = encode_task(task).decode()
         self._start_waiting()
 
     def preempt(self, number: int) -> None:
-        if (attempt := self._running.get(number)) and attempt.slot:
-            attempt.slot.actor.preempt.remote(number)
+        for slot in self._slots:
+            if slot.trial == number:
+                slot.actor.preempt.remote(number)
 
     def stop(self, number: int) -> None:
-        attempt = self._running.pop(number, None)
-        if attempt and attempt.slot and not self._lost:
-            attempt.slot.attempt = None
-            self._call(attempt.slot, attempt.slot.actor.stop.remote(number))
+        self._running.pop(number, None)
+        for slot in [slot for slot in self._slots if slot.trial == number]:
+            slot.trial = None
+            self._pending = {reference: other for reference, other in self._pending.items() if other is not slot}
+            if not self._vital.poll(0):
+                self._call(slot, slot.actor.stop.remote(number))
         self._drop_messages(number)
 
     def close(self) -> None:
@@ -210,50 +201,56 @@ class RayExecutor(PollingExecutor[_Attempt]):
     def _collect(self, timeout_seconds: float) -> None:
         if self._is_closed:
             return
-        self._check_cluster()
+        if self._vital.poll(0):
+            raise ClusterLostError(
+                "executor ray: the Ray cluster was lost: a process of Ray on this machine has ended; what was recorded "
+                f"is kept. When there is a cluster again, {RUN_AGAIN}."
+            )
         if time.monotonic() >= self._fill_at:
             self._fill_at = time.monotonic() + _FILL_SECONDS
             self._add_actors()
-            waiting = [number for number, attempt in self._running.items() if attempt.slot is None]
-            self._messages += [(number, Heartbeat(is_queued=True)) for number in waiting]
-        for slot, attempt, answer in self._take_answers(min(timeout_seconds, _WAIT_SECONDS)):
+            self._messages += [(number, Heartbeat(is_queued=True)) for number in self._list_waiting()]
+        for slot, answer in self._take_answers(min(timeout_seconds, _WAIT_SECONDS)):
             if slot not in self._slots:
                 continue
             if isinstance(answer, Exception):
                 self._lose(slot, answer)
-            elif attempt is None:
+            elif not slot.machine:
                 self._accept(slot, answer)
-            elif slot.attempt is attempt:  # else it was stopped meanwhile
-                self._receive(slot, attempt, answer)
+            elif slot.trial is not None:
+                self._receive(slot, slot.trial, answer)
         self._settle()
         self._start_waiting()
 
-    def _take_answers(self, timeout_seconds: float) -> list[tuple[_Slot, _Attempt | None, Any]]:
-        """The slots that have answered, waiting for the first at most this long, with what for and the answer."""
+    def _take_answers(self, timeout_seconds: float) -> list[tuple[_Slot, Any]]:
+        """The slots that have answered, waiting for the first at most this long, and the answers."""
         import ray
 
-        answers: list[tuple[_Slot, _Attempt | None, Any]] = []
         if not self._pending:
             time.sleep(timeout_seconds)
-            return answers
-        if not ray.wait(list(self._pending), timeout=timeout_seconds)[0]:
-            return answers
+        if not self._pending or not ray.wait(list(self._pending), timeout=timeout_seconds)[0]:
+            return []
+        answers: list[tuple[_Slot, Any]] = []
         for reference in ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)[0]:
             try:
                 answer = ray.get(reference)
             except Exception as error:
                 answer = error
-            answers.append((*self._pending.pop(reference), answer))
+            answers.append((self._pending.pop(reference), answer))
         return answers
 
-    def _receive(self, slot: _Slot, attempt: _Attempt, texts: list[str]) -> None:
+    def _receive(self, slot: _Slot, trial: int, texts: list[str]) -> None:
         messages = [decode_message(text.encode()) for text in texts]
-        self._messages += [(attempt.number, message) for message in messages]
+        self._messages += [(trial, message) for message in messages]
         if messages and isinstance(messages[-1], Ending):
-            slot.attempt = None
-            del self._running[attempt.number]
+            slot.trial = None
+            del self._running[trial]
         else:
-            self._pending[slot.actor.poll.remote()] = slot, attempt
+            self._pending[slot.actor.poll.remote()] = slot
+
+    def _list_waiting(self) -> list[int]:
+        """The trials for which no slot was free yet."""
+        return [number for number in self._running if number not in {slot.trial for slot in self._slots}]
 
     def _list_usable(self) -> list[_Slot]:
         """The slots for trials, of one device class; empty until that is chosen."""
@@ -268,16 +265,14 @@ class RayExecutor(PollingExecutor[_Attempt]):
         return usable
 
     def _start_waiting(self) -> None:
-        """Starts the attempts for which there are free slots."""
-        free = [slot for slot in self._list_usable() if slot.attempt is None]
-        waiting = [attempt for attempt in self._running.values() if attempt.slot is None]
-        for slot, attempt in zip(free, waiting, strict=False):
-            slot.attempt, attempt.slot = attempt, slot
-            if self._call(slot, slot.actor.start.remote(attempt.task)):
-                self._pending[slot.actor.poll.remote()] = slot, attempt
+        free = [slot for slot in self._list_usable() if slot.trial is None]
+        for slot, number in zip(free, self._list_waiting(), strict=False):
+            slot.trial = number
+            if self._call(slot, slot.actor.start.remote(self._running[number])):
+                self._pending[slot.actor.poll.remote()] = slot
 
     def _call(self, slot: _Slot, reference: Any) -> bool:
-        """Whether the actor has carried out a call; the attempt of one that has not is lost."""
+        """Whether the actor has carried out a call; the trial of one that has not is lost."""
         import ray
 
         try:
@@ -286,14 +281,6 @@ class RayExecutor(PollingExecutor[_Attempt]):
             self._lose(slot, error)
             return False
         return True
-
-    def _check_cluster(self) -> None:
-        if not self._lost and self._vital.poll(0):
-            self._lost = "the Ray cluster was lost: a process of Ray on this machine has ended"
-        if self._lost:
-            raise ClusterLostError(
-                f"executor ray: {self._lost}; what was recorded is kept. When there is a cluster again, {RUN_AGAIN}."
-            )
 
     def _add_actors(self) -> None:
         """Starts an actor on every slot without one."""
@@ -306,7 +293,7 @@ class RayExecutor(PollingExecutor[_Attempt]):
                 f"executor ray: no machine of the cluster has the {self._world_size} GPUs of a trial (0: a CPU "
                 "core); see `ray status`, lower distributed.world_size, or give --on cpu."
             )
-        taken = Counter(slot.node.key for slot in self._slots)
+        taken = Counter(slot.node for slot in self._slots)
         here = (Path.cwd(), [str(Path(entry).absolute()) for entry in sys.path])
         make_actor_class: Any = ray.remote
         for node in nodes:
@@ -321,9 +308,8 @@ class RayExecutor(PollingExecutor[_Attempt]):
             threads = max(1, node.num_cpus // node.num_slots) if node.num_slots > 1 else None
             for _ in range(node.num_slots - taken[node.key] - self._num_excluded[node.key]):
                 actor = actor_class.remote(self._program, self._log_dir, self._world_size, threads, here)
-                slot = _Slot(node=node, actor=actor)
-                self._slots.append(slot)
-                self._pending[slot.actor.describe.remote()] = slot, None
+                self._slots.append(_Slot(node=node.key, actor=actor))
+                self._pending[actor.describe.remote()] = self._slots[-1]
 
     def _accept(self, slot: _Slot, described: dict[str, Any]) -> None:
         if described["code"] != self._code:
@@ -345,43 +331,32 @@ class RayExecutor(PollingExecutor[_Attempt]):
                 self._exclude(slot, f"{slot.machine['device']}, and the study is on {self._device_class}")
 
     def _lose(self, slot: _Slot, error: Exception) -> None:
-        """An actor does not answer any more; its attempt, if it had one, has ended with it."""
+        """An actor does not answer any more; its trial, if it had one, has ended with it."""
         from ray.exceptions import RayTaskError
 
         self._fill_at = 0.0
         text = _shorten_error(error)
-        if slot.machine:
-            self._remove(slot)
-        else:
-            self._exclude(slot, f"no actor starts there: {text}")
-        if slot.attempt:
-            is_there = slot.node.key in {node.key for node in _list_nodes(self._world_size)}
+        self._exclude(slot, "" if slot.machine else f"no actor starts there: {text}")
+        if slot.trial is not None:
+            is_there = slot.node in {node.key for node in _list_nodes(self._world_size)}
             # After an error of the call itself the actor is still there; the attempt failed for its own reason.
             cause = "" if isinstance(error, RayTaskError) else ACTOR_LOST if is_there else NODE_LOST
-            self._messages.append((slot.attempt.number, Ending(outcome="crashed", error=text, cause=cause)))
-            del self._running[slot.attempt.number]
+            self._messages.append((slot.trial, Ending(outcome="crashed", error=text, cause=cause)))
+            del self._running[slot.trial]
 
     def _exclude(self, slot: _Slot, reason: str) -> None:
-        """Ends the actor of a slot, and starts no other there."""
-        self._remove(slot)
-        if not self._slots and not self._device_class:
-            raise InputError(f"executor ray: no trial can run on the cluster: {reason}")
-        if not self._num_excluded[slot.node.key]:
-            _log.warning("machine %s of the cluster is not fully used: %s", slot.node.key[:8], reason)
-        self._num_excluded[slot.node.key] += 1
-
-    def _remove(self, slot: _Slot) -> None:
+        """Ends the actor of a slot, and for a ``reason`` starts no other there."""
         import ray
 
         self._slots.remove(slot)
         ray.kill(slot.actor)
-
-
-def _with_absolute_paths(task: Task) -> Task:
-    names = ("plugin", "checkpoint_dir", "weights_path") if isinstance(task, TrialTask) else ("plugin",)
-    given = ((name, path) for name in names if (path := getattr(task, name)) is not None)
-    paths: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in given}
-    return replace(task, **paths)
+        if not reason:
+            return
+        if not self._slots and not self._device_class:
+            raise InputError(f"executor ray: no trial can run on the cluster: {reason}")
+        if not self._num_excluded[slot.node]:
+            _log.warning("machine %s of the cluster is not fully used: %s", slot.node[:8], reason)
+        self._num_excluded[slot.node] += 1
 
 
 def _shorten_error(error: Exception) -> str:
@@ -397,7 +372,7 @@ def _start_cluster(folder: Path, num_cpus: int, gpus: list[str]) -> None:
     """Starts a cluster on loopback, closed to other users, with its files in ``folder``; it dies with this process."""
     _connect(
         _OWN_CLUSTER | make_pinned_environment(",".join(gpus)),
-        "executor ray: no cluster could be started: {}",
+        "no cluster could be started",
         num_cpus=num_cpus,
         num_gpus=len(gpus),
         include_dashboard=False,
@@ -410,7 +385,7 @@ def _start_cluster(folder: Path, num_cpus: int, gpus: list[str]) -> None:
 
 def _connect(variables: Mapping[str, str], refusal: str, **options: Any) -> None:
     """Starts or joins a cluster with ``variables`` in the environment; afterwards this process has its own environment,
-    hook and handler again. Raises ``InputError`` with the text ``refusal`` about Ray's error."""
+    hook and handler again. Raises ``InputError`` with the text ``refusal`` and Ray's error."""
     environment, hook, handler = dict(os.environ), sys.excepthook, signal.getsignal(signal.SIGTERM)
     os.environ.update(variables)
     try:
@@ -418,7 +393,7 @@ def _connect(variables: Mapping[str, str], refusal: str, **options: Any) -> None
 
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:
-        raise InputError(refusal.format(_shorten_error(error))) from None
+        raise InputError(f"executor ray: {refusal}: {_shorten_error(error)}") from None
     finally:
         os.environ.clear()
         os.environ.update(environment)
@@ -514,11 +489,8 @@ class _TrialActor:
         self._executor.stop(number)
 
     def poll(self) -> list[str]:
-        """Encoded messages; waits a while for the first, and shortly for more if they only tell of progress."""
+        """Encoded messages; waits a while for the first."""
         messages = [message for _, message in self._executor.poll(_POLL_SECONDS)]
-        if messages and all(isinstance(message, Progress | Heartbeat) for message in messages):
-            time.sleep(_LINGER_SECONDS)
-            messages += [message for _, message in self._executor.poll(0.0)]
         if messages and isinstance(messages[-1], Ending):
             messages[-1] = replace(messages[-1], training_spans=())  # by the clock of this machine
         return [encode_message(message).decode() for message in messages]

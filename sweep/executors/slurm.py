@@ -26,6 +26,7 @@ from sweep.config.errors import InputError
 from sweep.config.sections import Seconds, Section
 from sweep.executors import slurm_job
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
+from sweep.executors.helper import LineBuffer
 from sweep.records.address import STORE_VARIABLE
 from sweep.records.messages import JOB_LOST, NODE_LOST, Ending, Heartbeat, Message, Task, TrialTask, encode_task
 
@@ -36,6 +37,7 @@ _STOP_SECONDS = 15.0  # for canceled jobs to end
 _REFUSED_SECONDS = 600.0  # how long a cluster that accepts no jobs is tried again
 _COMMAND_SECONDS = 60.0
 _TAIL_BYTES = 4000
+_READ_BYTES = 1 << 24  # at once
 _ID_FILE = "id"  # in the folder of a job
 # The states of jobs as Slurm names them.
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
@@ -178,14 +180,6 @@ class SlurmCluster:
                 pieces.append(path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace"))
         return "\n".join(pieces).strip()
 
-    def remove_files(self, job_id: str) -> None:
-        """Removes the files that submitit has written for a job."""
-        script = self.folder / f"{job_id.partition('_')[0]}_submission.sh"
-        links = (path for path in self.folder.glob(".submission_file_*.sh") if path.resolve() == script.resolve())
-        for path in (*links, script, *self.folder.glob(f"{job_id}_*")):
-            with suppress(OSError):
-                path.unlink()
-
 
 @contextmanager
 def _without_secrets() -> Iterator[None]:
@@ -219,31 +213,31 @@ class Job:
     id: str = ""
     has_begun: bool = False
     is_over: bool = False  # according to the job itself; Slurm may notice later
-    machine: dict[str, Any] | None = None
     is_doubted: bool = False  # Slurm reports that it is over, and its ending has not been read
 
     def __post_init__(self) -> None:
-        self._reader = slurm_job.LineReader(self.folder / slurm_job.MESSAGES_FILE)
+        self._offset, self._lines = 0, LineBuffer()
 
     def read_messages(self) -> list[Message]:
         """The messages of the trial since the last call, to its ending at most."""
+        try:
+            with (self.folder / slurm_job.MESSAGES_FILE).open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(_READ_BYTES)
+        except OSError:  # it does not exist yet, or its server does not answer
+            return []
+        self._offset += len(data)
         messages: list[Message] = []
-        for data in self._reader.read_lines():
+        for text in self._lines.take_lines(data):
+            self.has_begun = True
             try:
-                line = slurm_job.JOB_LINES.decode(data)
+                line = slurm_job.JOB_LINES.decode(text)
             except ValueError as error:
-                line = Ending(outcome="crashed", error=f"the trial sent {data[:200]!r}: {error}")
-            if isinstance(line, slurm_job.JobBegan):
-                self.has_begun = True
-                messages.append(Heartbeat(is_queued=True))
-            elif isinstance(line, slurm_job.JobOver):
+                line = Ending(outcome="crashed", error=f"the trial sent {text[:200]!r}: {error}")
+            if isinstance(line, slurm_job.JobOver):
                 self.is_over = True
-            elif isinstance(line, slurm_job.MachineDescribed):
-                self.machine = line.machine
-            else:
+            elif not (messages and isinstance(messages[-1], Ending)):
                 messages.append(line)
-                if isinstance(line, Ending):
-                    break
         return messages
 
     def write_order(self, order: slurm_job.Order) -> None:
@@ -257,8 +251,8 @@ class SlurmExecutor(PollingExecutor[Job]):
     """Up to ``settings.jobs`` trials at once, in the queue or running; trials that start together are one job array.
 
     Every machine of the cluster must see ``folder``, the checkpoints and the data under the same names. The jobs are
-    called ``name`` in the queue. ``device`` is ``auto`` or ``cuda`` (what the settings request), or ``cpu``. Without
-    ``log_dir`` the folder is removed at the end. A new executor ends the jobs that earlier runs of the study have left.
+    called ``name`` in the queue. ``device`` is ``auto`` or ``cuda`` (what the settings request), or ``cpu``. The folder
+    is removed at the end, unless a job still runs. A new executor ends the jobs that earlier runs have left.
     """
 
     def __init__(
@@ -293,24 +287,23 @@ class SlurmExecutor(PollingExecutor[Job]):
         return self._settings.jobs
 
     def describe(self) -> dict[str, Any]:
-        job = self._make_job("describe", 1)
+        job, ending = self._make_job("describe", 1), None
         try:
             self._submit([job])
-            while job.machine is None:
+            while ending is None:
                 time.sleep(slurm_job.READ_SECONDS)
-                messages = job.read_messages()
-                if job.machine is None:  # else the job may be over, which is no error
-                    messages += [message for _, message in self._follow({0: job})]
-                if ending := next((message for message in messages if isinstance(message, Ending)), None):
-                    raise RuntimeError(f"the machine could not be described: {ending.error}")
+                messages = job.read_messages() or [message for _, message in self._follow({0: job})]
+                ending = next((message for message in messages if isinstance(message, Ending)), None)
         except _SubmitError as error:
             raise InputError(f"executor slurm: no job was accepted: {error}; change its table [sbatch].") from None
         finally:
-            if job.machine is None:
+            if ending is None:
                 self._end([job])
             else:
                 self._dismiss(job)  # it ends by itself
-        return job.machine
+        if ending.outcome != "complete":
+            raise RuntimeError(f"the machine could not be described: {ending.error}")
+        return ending.environment
 
     def start(self, task: Task) -> None:
         self._check_start(task.number)
@@ -339,7 +332,7 @@ class SlurmExecutor(PollingExecutor[Job]):
             self._is_over.set()
             self._heartbeat.join()
             self._show_life("over 0")  # jobs that still run end themselves
-            if self._log_dir is None:
+            if self._log_dir is None or not self._ended:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def _beat(self) -> None:
@@ -456,5 +449,3 @@ class SlurmExecutor(PollingExecutor[Job]):
                 continue
             self._ended.remove(job)
             shutil.rmtree(job.folder, ignore_errors=True)
-            if job.id:
-                self._cluster.remove_files(job.id)

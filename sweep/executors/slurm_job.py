@@ -11,11 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from sweep.executors.base import Executor, WorkerProgram
 from sweep.executors.devices import list_devices
-from sweep.executors.helper import LineBuffer
 from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.process import ProcessExecutor
 from sweep.measurement.monitor import Monitor
@@ -36,14 +35,13 @@ SUPERVISOR_FILE = "supervisor"  # in the folder of all jobs: the run of the stud
 MESSAGES_FILE, ORDER_FILE, _CLAIM_FILE = "messages.jsonl", "order", "claim"  # in the folder of a job
 READ_SECONDS = 0.2  # between two reads for new lines
 _LOOK_SECONDS = 0.5  # between two looks for orders
-_READ_BYTES = 1 << 24  # at once
 # At the end of a job's time, before Slurm takes a node away, and what some clusters are set to send.
 _SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    """One attempt at a trial, or a description of the machine if there is no ``task``."""
+    """One attempt at a trial; without a ``task`` the job describes its machine, in the ``environment`` of an ending."""
 
     run: str  # of the study
     folder: str  # of the job
@@ -56,44 +54,13 @@ class JobRequest:
 
 
 @dataclass(frozen=True)
-class JobBegan:
-    """The first line of a job: it has left the queue."""
-
-
-@dataclass(frozen=True)
-class MachineDescribed:
-    machine: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class JobOver:
     """The last line of a job: no process of it is left."""
 
 
-_JobLine = Message | JobBegan | MachineDescribed | JobOver
+_JobLine = Message | JobOver
 JOB_REQUESTS = TaggedCodec[JobRequest](JobRequest)
-JOB_LINES = TaggedCodec[_JobLine](
-    Progress, Heartbeat, Evaluation, Ending, JobBegan, MachineDescribed, JobOver, max_bytes=MAX_MESSAGE_BYTES
-)
-
-
-@final
-class LineReader:
-    """The lines of a file that grows."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset, self._lines = path, 0, LineBuffer()
-
-    def read_lines(self) -> list[bytes]:
-        """Whole lines that were added since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(_READ_BYTES)
-        except OSError:  # it does not exist yet, or its server does not answer
-            return []
-        self._offset += len(data)
-        return self._lines.take_lines(data)
+JOB_LINES = TaggedCodec[_JobLine](Progress, Heartbeat, Evaluation, Ending, JobOver, max_bytes=MAX_MESSAGE_BYTES)
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -180,9 +147,9 @@ def run_job(text: str) -> None:
         inner = ProcessExecutor([choose_device(request.num_gpus)], log_dir, request.program)
         with MonitoredExecutor(inner, Monitor(make_source), {}) as executor:  # here, on the machine that trains
             orders = _Orders(request)
-            write(JobBegan())
+            write(Heartbeat(is_queued=True))  # its time begins now
             if request.task is None:
-                write(MachineDescribed(executor.describe()))
+                write(Ending(outcome="complete", environment=executor.describe()))
             else:
                 train(receive_task(request.task.encode()), executor, orders)
     finally:

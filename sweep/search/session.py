@@ -20,7 +20,7 @@ from sweep.config.tables import resolve
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import QueryableExecutor
 from sweep.executors.monitored import MonitoredExecutor, make_source
-from sweep.executors.packed import PackedExecutor, share_gpu
+from sweep.executors.packed import PackedExecutor
 from sweep.executors.process import ProcessExecutor
 from sweep.executors.table import (
     ExecutorSettings,
@@ -247,7 +247,7 @@ def open_session(
         if options.reuse:
             own_file = None if preview or options.store else study_file(spec, options)
             reuse_index = stack.enter_context(open_reuse_index(store, options.root, own_file))
-        executor, packed, environment = stack.enter_context(_open_executor(spec, options, None if preview else store))
+        executor, packed = stack.enter_context(_open_executor(spec, options, None if preview else store))
         session = Session(
             spec=spec,
             options=options,
@@ -260,7 +260,7 @@ def open_session(
             packed=packed,
         )
         if packed:
-            share_devices(spec, packed, session.forecaster, environment, options.executor)
+            share_devices(spec, packed, session.forecaster, options.executor.per_device or 1)
             session.forecaster.save_probes(session.store)
         yield session
 
@@ -418,21 +418,21 @@ def run_study(study: StudySpec | str | Path, options: Options | None = None) -> 
 @contextlib.contextmanager
 def _open_executor(
     spec: StudySpec, options: Options, store: Store | None
-) -> Iterator[tuple[QueryableExecutor, PackedExecutor | None, dict[str, str]]]:
-    """The executor; if trials share a device, also its packed part and the environment for them. Without a ``store`` it
-    is for probes and estimates alone."""
+) -> Iterator[tuple[QueryableExecutor, PackedExecutor | None]]:
+    """The executor, and its packed part if trials share a device. Without a ``store`` it is for probes and estimates
+    alone."""
     log_dir = options.root / spec.name / "logs" if store else None
-    is_packed = options.executor.is_packed and store is not None
-    with share_gpu(device_type(options.executor) if is_packed else "cpu") as environment:
-        trainer = make_executor(options.executor, log_dir, spec.largest_world_size, options.root)
-        if store is None:
-            with QueryableExecutor(trainer) as executor:
-                yield executor, None, environment
-            return
-        monitored = MonitoredExecutor(trainer, Monitor(make_source), _reference_seconds(store, spec.name))
-        packed = PackedExecutor(monitored, trainer) if is_packed and isinstance(trainer, ProcessExecutor) else None
-        with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
-            yield executor, packed, environment
+    trainer = make_executor(options.executor, log_dir, spec.largest_world_size, options.root)
+    if store is None:
+        with QueryableExecutor(trainer) as executor:
+            yield executor, None
+        return
+    monitored = MonitoredExecutor(trainer, Monitor(make_source), _reference_seconds(store, spec.name))
+    packed = None
+    if options.executor.is_packed and isinstance(trainer, ProcessExecutor):
+        packed = PackedExecutor(monitored, trainer)
+    with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
+        yield executor, packed
 
 
 def _reference_seconds(store: Store, study: str) -> dict[str, list[float]]:

@@ -5,8 +5,6 @@ probed alone, and then trials are trained for their accuracy, several at once.
 """
 
 import itertools
-import logging
-from collections.abc import Mapping
 
 from sweep.analysis.costs import list_references
 from sweep.config.errors import InputError
@@ -15,8 +13,6 @@ from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.trial import Scalar, TrialConfig
 from sweep.executors.packed import PackedExecutor
-from sweep.executors.process import ProcessExecutor
-from sweep.executors.table import ExecutorSettings
 from sweep.probing.shape import NO_SHAPE, make_probed_config
 from sweep.search.study_forecast import Forecaster, select_shapes
 
@@ -25,8 +21,6 @@ _MAX_PER_DEVICE = 16
 _MAX_POINTS = 4096  # points of the space whose shapes are listed
 _PROBE_SECONDS = 1.0
 _PROBED = frozenset({"train_seconds", "peak_memory_bytes"})
-
-_log = logging.getLogger(__name__)
 
 
 def check_device_sharing(spec: StudySpec) -> None:
@@ -54,13 +48,7 @@ def _refusal(reason: str) -> InputError:
     return InputError(f"{reason}; change that, or train one trial at a time with per_device = 1.")
 
 
-def share_devices(
-    spec: StudySpec,
-    packed: PackedExecutor,
-    forecaster: Forecaster,
-    environment: Mapping[str, str],
-    settings: ExecutorSettings,
-) -> None:
+def share_devices(spec: StudySpec, packed: PackedExecutor, forecaster: Forecaster, per_device: int) -> None:
     """Probes every shape of ``spec``, then lets ``packed`` train as many trials at once on each device as requested.
 
     Raises:
@@ -72,7 +60,6 @@ def share_devices(
         if probe.is_complete and not list_references([probe]):  # a second one may be undisturbed
             probe = forecaster.prober.probe(config, _PROBE_SECONDS)
         forecaster.cost_model.add(probe)
-    per_device = settings.per_device or 1
     largest = max(_count_reserved_bytes(config, forecaster) for config in configs)
     most = max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(largest)))
     if per_device > most:
@@ -80,12 +67,10 @@ def share_devices(
             f"per_device = {per_device}: the largest trial leaves room for {most} at once; lower it, or the largest "
             "batch.micro of the space."
         )
-    environment = environment if _works_in(packed.process, environment) else {}
     packed.pack(
         per_device,
         forecaster.device_class,
         lambda config: forecaster.cost_model.predict_peak_memory_bytes(config) is not None,
-        environment,
     )
 
 
@@ -115,18 +100,3 @@ def _count_reserved_bytes(config: TrialConfig, forecaster: Forecaster) -> int:
     probe = forecaster.prober.find(make_probed_config(config))
     reserved = probe.reserved_memory_bytes if probe else None
     return reserved or forecaster.cost_model.predict_peak_memory_bytes(config) or 0
-
-
-def _works_in(process: ProcessExecutor, environment: Mapping[str, str]) -> bool:
-    """Whether a process finds its device in ``environment``."""
-    if not environment:
-        return True
-    process.divide(1, environment)
-    try:
-        process.describe()
-    except (RuntimeError, ValueError) as error:
-        _log.warning(
-            "the GPU cannot be shared by its service, so that trials on it take turns, which is slower: %s", error
-        )
-        return False
-    return True

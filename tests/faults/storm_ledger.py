@@ -3,7 +3,6 @@
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, final
@@ -22,11 +21,11 @@ Row = dict[str, Any]
 class Ledger:
     """Reads all rows again and again; a row that was once there must stay, and one that was closed must stay as it was.
 
-    ``connect`` opens the database by its own driver. Used as a context manager it reads along in a thread.
+    Used as a context manager it reads along in a thread.
     """
 
-    def __init__(self, connect: Callable[[], Any], errors: tuple[type[Exception], ...]) -> None:
-        self._connect, self._errors = connect, errors
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._seen: dict[tuple[Any, ...], Row] = {}
         self._lost: list[str] = []
         self._lock, self._over = threading.Lock(), threading.Event()
@@ -42,7 +41,9 @@ class Ledger:
         self._thread.join()
 
     def look(self) -> None:
-        with self._lock, closing(self._connect()) as connection:
+        address = f"file:{self._path}?mode=ro"
+        with self._lock, closing(sqlite3.connect(address, uri=True, timeout=30.0, isolation_level=None)) as connection:
+            connection.execute("BEGIN")  # one picture of all tables
             for table in _TABLES:
                 cursor = connection.execute(f"SELECT * FROM {table}")
                 names = [column[0] for column in cursor.description]
@@ -55,7 +56,7 @@ class Ledger:
         """How many attempts are on record now; 0 while there is no store."""
         try:
             self.look()
-        except self._errors:
+        except sqlite3.OperationalError:
             return 0
         return len(self.rows["sweep_attempts"])
 
@@ -86,7 +87,7 @@ class Ledger:
         while not self._over.wait(_LOOK_SECONDS):
             try:
                 self.look()
-            except self._errors:  # no store yet, or no server just now
+            except sqlite3.OperationalError:  # no store yet
                 continue
 
     def _compare(self, table: str, rows: list[Row]) -> None:
@@ -101,16 +102,6 @@ class Ledger:
             changed = [name for name in (before if is_closed else fixed) if before[name] != now[name]]
             self._lost += [f"{key}: {name} was {before[name]} and is {now[name]}" for name in changed]
         self._seen |= present
-
-
-def file_ledger(path: Path) -> Ledger:
-
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0, isolation_level=None)
-        connection.execute("BEGIN")  # one picture of all tables
-        return connection
-
-    return Ledger(connect, (sqlite3.OperationalError,))
 
 
 def _key(row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from typing import final
 
 _MARK = "SWEEP_STORM_MARK"
 _SETTLED_SECONDS = 5.0  # a younger process may not have its own environment yet
-# 2 s are promised, and how long it took is told; a machine that is busy with other things makes no zombies of them
+# 2 s are promised; a machine that is busy with other things makes no zombies of them
 _PATIENCE_SECONDS = 15.0
 
 
@@ -97,14 +97,14 @@ class Watch:
             self._meet(pid)
         return [now for now in self._still_there() if now.state not in "ZX"]
 
-    def zombies(self, patience_seconds: float = _PATIENCE_SECONDS) -> tuple[list[Process], float]:
-        """Who is still there, dead or alive, when all should be gone, and how long the last one stayed in seconds."""
+    def zombies(self) -> list[Process]:
+        """Who is still there, dead or alive, when all should be gone."""
         begun = time.monotonic()
         self.look()
-        while (left := self._still_there()) and time.monotonic() - begun < patience_seconds:
+        while (left := self._still_there()) and time.monotonic() - begun < _PATIENCE_SECONDS:
             time.sleep(0.01)
             self.look()
-        return left, time.monotonic() - begun
+        return left
 
     def leftovers(self) -> list[str]:
         """What stayed in shared memory; empty where it could not be told from that of others."""

@@ -5,20 +5,21 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from storm import Storm, storm
+from storm import Storm, rounds, storm
 from storm_processes import Process, hit, process
-from tally import Tally, rounds
 
-pytest.importorskip("ray")
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.wide, pytest.mark.slow]
+# Not imported: a process that has done so without a token cannot start a cluster that has one.
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.wide, pytest.mark.slow, needs_ray]
 
 _MAX_ATTEMPTS = 4  # a trial is tried again three times
 
 
-def test_a_lost_worker_costs_its_attempt_alone(tmp_path: Path, tally: Tally) -> None:
+def test_a_lost_worker_costs_its_attempt_alone(tmp_path: Path) -> None:
     generator, num_killed = random.Random(0), 0
     with storm(tmp_path, trials=rounds(200), executor="ray") as study:
         supervisor = study.start()
@@ -27,8 +28,7 @@ def test_a_lost_worker_costs_its_attempt_alone(tmp_path: Path, tally: Tally) -> 
             time.sleep(generator.uniform(0, 0.8))
             num_killed += _kill_worker(study, generator)
         study.finish(supervisor)
-        study.account(tally)
-    tally.count("Ray: workers killed", num_killed)
+        study.check()
     assert num_killed == rounds(20)
     causes = study.ledger.causes()
     told = Counter(cause for each in causes.values() for cause in each if cause)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_slurm import FakeSlurm
-from storm import Storm, storm
-from tally import Tally, rounds
+from storm import Storm, rounds, storm
 
 pytest.importorskip("submitit")
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.wide, pytest.mark.slow]
@@ -43,7 +42,7 @@ def _storm_options(folder: Path) -> dict[str, str]:
     return {"plugin": _PLUGIN, "executor": "slurm", "slurm": _SETTINGS}
 
 
-def test_a_job_that_must_go_costs_its_attempt_alone(tmp_path: Path, tally: Tally, cluster: FakeSlurm) -> None:
+def test_a_job_that_must_go_costs_its_attempt_alone(tmp_path: Path, cluster: FakeSlurm) -> None:
     num_each = rounds(10)
     met: Counter[str] = Counter()
     with storm(tmp_path, trials=3 * num_each, spec=_SPEC, **_storm_options(tmp_path)) as study:
@@ -60,8 +59,7 @@ def test_a_job_that_must_go_costs_its_attempt_alone(tmp_path: Path, tally: Tally
                 path.unlink()
             time.sleep(0.05)
         study.finish(supervisor)
-        study.account(tally)
-    tally.count("jobs told to leave, timed out, killed or without their node", met.total())
+        study.check()
     assert met == Counter(dict.fromkeys(_KINDS, num_each))
     told = Counter(cause for causes in study.ledger.causes().values() for cause in causes if cause)
     assert (told["job_lost"], told["node_lost"]) == (met["kill"], met["node"])
@@ -72,9 +70,7 @@ def test_a_job_that_must_go_costs_its_attempt_alone(tmp_path: Path, tally: Tally
 
 
 @pytest.mark.parametrize("index", range(rounds(10)))
-def test_no_job_outlives_the_next_start_of_its_study(
-    index: int, tmp_path: Path, tally: Tally, cluster: FakeSlurm
-) -> None:
+def test_no_job_outlives_the_next_start_of_its_study(index: int, tmp_path: Path, cluster: FakeSlurm) -> None:
     del index
     environment = {"PATIENT": str(tmp_path / "patience"), **cluster.environment}
     with storm(tmp_path, trials=2, spec=_SPEC, **_storm_options(tmp_path)) as study:
@@ -86,8 +82,7 @@ def test_no_job_outlives_the_next_start_of_its_study(
         assert left in cluster.ids("RUNNING")
         study.finish(study.start(**environment))
         assert left not in cluster.ids("RUNNING")
-        study.account(tally)
-    tally.count("supervisors of jobs killed")
+        study.check()
     told = Counter(cause for causes in study.ledger.causes().values() for cause in causes if cause)
     assert told.pop("left", 0) <= 2
     assert set(told) == {"supervisor_lost"}

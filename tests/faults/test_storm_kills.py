@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from storm import Storm, storm
+from storm import Storm, rounds, storm
 from storm_processes import hit
-from tally import Tally, rounds
 
 pytestmark = pytest.mark.wide
 _CHILD_KILLS = 21  # of one study; now and then one comes too late
@@ -22,13 +21,12 @@ _MAX_ATTEMPTS = 4  # a trial is tried again three times
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", range(rounds(10)))
-def test_a_killed_child_costs_its_attempt_alone(index: int, tmp_path: Path, tally: Tally) -> None:
+def test_a_killed_child_costs_its_attempt_alone(index: int, tmp_path: Path) -> None:
     with storm(tmp_path, trials=40) as study:
         supervisor = study.start()
         trained, killed = _kill_children(study, lambda: supervisor.poll() is not None, random.Random(index))
         study.finish(supervisor)
-        study.account(tally)
-    tally.count("trials killed", sum(killed.values()))
+        study.check()
     causes = study.ledger.causes()
     assert killed.total() >= _CHILD_KILLS // 2  # the storm is none otherwise
     for number, ended_by in causes.items():
@@ -71,7 +69,7 @@ def _kill_children(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", range(rounds(10)))
-def test_the_same_command_goes_on_after_its_supervisor_was_killed(index: int, tmp_path: Path, tally: Tally) -> None:
+def test_the_same_command_goes_on_after_its_supervisor_was_killed(index: int, tmp_path: Path) -> None:
     generator = random.Random(index)
     with storm(tmp_path, trials=6 * _SUPERVISOR_KILLS) as study:
         for kill in range(_SUPERVISOR_KILLS):
@@ -79,16 +77,14 @@ def test_the_same_command_goes_on_after_its_supervisor_was_killed(index: int, tm
             if kill % 5 == 4:  # amid its start
                 time.sleep(generator.uniform(0, 4))
             else:
-                seconds = study.await_attempt(supervisor, study.ledger.num_attempts())
-                tally.note("from the command to the first new trial, s", seconds)
+                study.await_attempt(supervisor, study.ledger.num_attempts())
                 time.sleep(generator.uniform(0, 0.8))
             assert supervisor.poll() is None
             supervisor.kill()
             supervisor.wait()
-            tally.count("supervisors killed")
-            study.count_zombies(tally)
+            study.check_processes()
         study.finish(study.start())
-        study.account(tally)
+        study.check()
     causes = [cause for each in study.ledger.causes().values() for cause in each]
     assert set(causes) == {"", "supervisor_lost"}
     assert set(study.ledger.outcomes().values()) == {"complete"}

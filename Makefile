@@ -6,10 +6,10 @@ STUDY ?= quickstart
 # For the two ends of the ranges; 'torch torchvision' takes the newest build that the registry has.
 TORCH ?= torch==2.13.0 torchvision==0.28.0
 # Tests that use every dependency, which both ends run.
-ENDS := answer cli dashboard exchange frames image_folders migrations models monitor optuna statistics \
+ENDS := answer cli dashboard exchange frames image_folders models monitor optuna statistics \
 	ray report run_trial samplers slurm store study terminal versions
 
-.PHONY: setup demo check docs security lock test test-all test-slow durations test-oldest test-newest faults test-import test-browser test-gpu bench bench-peers bench-gpu rehearse-gpu clean
+.PHONY: setup demo check docs security lock test test-all test-slow durations test-oldest test-newest faults test-import test-browser test-gpu bench bench-gpu rehearse-gpu clean
 
 setup: $(VENV)/.ready
 
@@ -107,15 +107,6 @@ bench: setup
 	$(BIN)/python -m benchmarks $$name --save || missed="$$missed $$name"; done; \
 	test -z "$$missed" || { echo "missed:$$missed"; exit 1; }
 
-# The benchmark against Syne Tune, in an environment of its own; its dependencies are in the file, so that none is added.
-bench-peers: setup .venv-peers/.ready
-	$(BIN)/python -m benchmarks search_moasha --save
-
-.venv-peers/.ready: constraints-peers.txt
-	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet --disable-pip-version-check --no-deps -r constraints-peers.txt
-	touch $@
-
 # What the benchmarks ask of a CUDA device, 40 minutes; again for what is left. The rehearsal takes some minutes on a CPU.
 bench-gpu: setup
 	$(BIN)/python -m benchmarks.gpu
@@ -124,4 +115,4 @@ rehearse-gpu: setup
 	$(BIN)/python -m benchmarks.gpu --rehearse
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-oldest .venv-newest site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

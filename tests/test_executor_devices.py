@@ -61,16 +61,6 @@ def fake_driver() -> SimpleNamespace:
             raise RuntimeError("Not Found")
         return uuid
 
-    def find_part(_device: str, index: int) -> str:
-        if index >= len(PARTS):
-            raise RuntimeError("Not Found")
-        return PARTS[index]
-
-    def count_parts(device: str) -> int:
-        if device != UUIDS[1]:
-            raise RuntimeError("Not Supported")
-        return 7
-
     addresses = {uuid: SimpleNamespace(domain=0, bus=0x3B + index, device=0) for index, uuid in enumerate(UUIDS)}
     return SimpleNamespace(
         nvmlInit=lambda: None,
@@ -78,9 +68,7 @@ def fake_driver() -> SimpleNamespace:
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: UUIDS[index],
         nvmlDeviceGetHandleByUUID=find,
-        nvmlDeviceGetUUID=lambda device: device.encode(),  # older libraries give bytes
-        nvmlDeviceGetMaxMigDeviceCount=count_parts,
-        nvmlDeviceGetMigDeviceHandleByIndex=find_part,
+        nvmlDeviceGetUUID=lambda device: device,
         nvmlDeviceGetPciInfo=addresses.__getitem__,
         NVMLError=RuntimeError,
     )

@@ -152,13 +152,6 @@ def test_a_bottleneck_is_kept_and_goes_with_a_reused_trial_on_the_same_device_on
     store.close()
 
 
-def test_a_disturbed_measurement_is_not_reused_and_one_that_would_come_again_is() -> None:
-    for flag, is_kept in (("few_steps", True), ("busy_host", True), ("uncertain_time", False), ("unheard", False)):
-        kept = keep_portable(make_ending(0, quality_flags=("few_steps", flag)), {"device": "cpu"}).measurements
-        assert ("train_seconds" in kept) == is_kept
-        assert {"val_accuracy", "peak_memory_bytes"} <= kept.keys()
-
-
 def _study(folder: Path, endings: list[Ending]) -> Any:
     spec = make_spec()
     store = make_store(folder / "study.sqlite", spec)

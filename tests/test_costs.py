@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from frames_factory import MadeFrames, frames_of
 from frames_factory import make_spec as make_made_spec
-from records_factory import make_spec
+from records_factory import make_record, make_spec
 from table_factory import table_spec
 
 from sweep.analysis.comparable import ComparableTrials, select_comparable
@@ -278,10 +278,8 @@ class Machine:
 
 def record_of(seconds: float, *flags: str, number: int = 0, wanted: TrialConfig | None = None) -> TrialRecord:
     wanted = wanted or config()
-    return TrialRecord(
-        number=number, phase="search", values=flatten_config(wanted), outcome="complete",
-        measurements=measure(seconds), shape_digest=digest_trial_shape(wanted), device=DEVICE, quality_flags=flags,
-    )  # fmt: skip
+    more = {"shape_digest": digest_trial_shape(wanted), "device": DEVICE, "quality_flags": flags}
+    return make_record(wanted, measure(seconds), number, **more)
 
 
 DISTURBED = record_of(0.7, "busy_host", "uncertain_time")

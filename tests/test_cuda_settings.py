@@ -1,7 +1,7 @@
 """What a GPU trial sets in torch, and what it does before its clock starts, as far as a processor shows it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -57,22 +57,6 @@ def test_a_plugin_that_allows_tf32_everywhere_does_not_change_fp32() -> None:
         assert BACKENDS.cudnn.conv.fp32_precision == BACKENDS.cuda.matmul.fp32_precision == "ieee"
     finally:
         BACKENDS.fp32_precision = "none"
-
-
-@pytest.mark.usefixtures("switches")
-@pytest.mark.parametrize("is_allowed", [False, True])
-def test_the_compiler_works_with_the_switches(is_allowed: bool) -> None:
-    set_tf32(is_allowed=is_allowed)
-    torch.compiler.reset()
-    seen: list[str] = []
-
-    def read(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., Any]:
-        # the compiler's own backends read the setting for the key of what they keep
-        seen.append(torch.get_float32_matmul_precision())
-        return graph.forward
-
-    assert torch.compile(torch.nn.Linear(4, 4), backend=read)(torch.ones(2, 4)).shape == (2, 4)
-    assert seen == ["high" if is_allowed else "highest"]
 
 
 @pytest.mark.parametrize(("values", "num_measured"), [

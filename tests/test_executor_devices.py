@@ -54,25 +54,13 @@ def fake_driver() -> SimpleNamespace:
             raise RuntimeError("Not Found")
         return uuid
 
-    def find_part(_device: str, index: int) -> str:
-        if index >= len(PARTS):
-            raise RuntimeError("Not Found")
-        return PARTS[index]
-
-    def count_parts(device: str) -> int:
-        if device != UUIDS[1]:
-            raise RuntimeError("Not Supported")
-        return 7
-
     return SimpleNamespace(
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: UUIDS[index],
         nvmlDeviceGetHandleByUUID=find,
-        nvmlDeviceGetUUID=lambda device: device.encode(),  # older libraries give bytes
-        nvmlDeviceGetMaxMigDeviceCount=count_parts,
-        nvmlDeviceGetMigDeviceHandleByIndex=find_part,
+        nvmlDeviceGetUUID=lambda device: device,
         NVMLError=RuntimeError,
     )
 

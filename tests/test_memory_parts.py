@@ -2,6 +2,7 @@
 
 import dataclasses
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,21 @@ from typing import Any
 import pandas as pd
 import pytest
 from frames_factory import frames_of, make_spec
-from records_factory import add_trials, make_config, make_store
+from records_factory import add_trials, make_config, make_record, make_store
 from records_factory import make_spec as records_spec
+from training_factory import make_config as make_training_config
 
 from reports.evidence import Evidence, gather_evidence
 from reports.figure import Bars, Points, Rule
 from reports.figures.costs import make_memory_breakdown
 from reports.figures.trials import make_fronts
-from sweep.config.trial import TrialConfig, build_config, flatten_config
+from sweep.config.trial import TrialConfig, flatten_config
 from sweep.executors.base import QueryableExecutor
 from sweep.executors.inline import InlineExecutor
 from sweep.probing.memory import estimate_memory
 from sweep.probing.shape import Shape, derive_shape, digest_trial_shape
 from sweep.records.messages import Ending
-from sweep.records.records import TrialRecord, make_probe_record
+from sweep.records.records import make_probe_record
 from sweep.records.store import ProbeBook
 from sweep.search import study_forecast as forecasting
 from sweep.search.study_forecast import Forecaster
@@ -31,9 +33,8 @@ MIB = 2.0**20
 PARTS = {"parameter": 1.0, "gradient": 1.0, "optimizer": 2.0, "activation": 5.0, "temporary": 0.5, "scratch": 0.5}
 
 
-def config_of(**changes: Any) -> TrialConfig:
-    values = {"model.name": "resnet8", "data.name": "digits", "batch.micro": 32, "batch.accumulation": 1}
-    return build_config(values | {key.replace("__", "."): value for key, value in changes.items()}, "test")
+VALUES = {"model.name": "resnet8", "data.name": "digits", "batch.micro": 32, "batch.accumulation": 1}
+config_of = partial(make_training_config, VALUES)
 
 
 def trial(number: int, config: TrialConfig, **more: Any) -> dict[str, Any]:
@@ -97,20 +98,14 @@ def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> N
     assert "The device has 32.0 MiB." in figure.caption
 
 
-def record(number: int, config: TrialConfig, seconds: float, outcome: Any = "complete") -> TrialRecord:
-    return TrialRecord(
-        number=number, phase="search", values=flatten_config(config), outcome=outcome,
-        measurements={"total_seconds": seconds},
-    )  # fmt: skip
-
-
 def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = (16, 32, 64, 128)
     clock = iter(range(1000))
     monkeypatch.setattr(forecasting.time, "monotonic", lambda: float(next(clock)))  # each call takes 1 s
     wanted: list[TrialConfig] = []
-    records = [record(n, config_of(batch__micro=size), 50.0) for n, size in enumerate(sizes)]
-    records.append(record(9, config_of(batch__micro=256), 50.0, "out_of_memory"))
+    spent = {"total_seconds": 50.0}
+    records = [make_record(config_of(batch__micro=size), spent, n) for n, size in enumerate(sizes)]
+    records.append(make_record(config_of(batch__micro=256), spent, 9, outcome="out_of_memory"))
     forecasting.estimate_trained(records, frozenset(), wanted.append)
     # a fiftieth of 250 s are 5 s: the smallest and the largest go first
     assert [config.batch.micro for config in wanted] == [16, 128, 32, 64]
@@ -118,7 +113,7 @@ def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.
     forecasting.estimate_trained(records[:3], {derive_shape(config_of(batch__micro=16))}, wanted.append)
     assert [config.batch.micro for config in wanted] == [64]
     wanted.clear()
-    forecasting.estimate_trained([record(0, config_of(), 1.0)], frozenset[Shape](), wanted.append)
+    forecasting.estimate_trained([make_record(config_of(), {"total_seconds": 1.0})], frozenset[Shape](), wanted.append)
     assert wanted == []
 
 

@@ -22,7 +22,6 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu.measures import Job, Measure, TimeIsOverError
 from benchmarks.gpu.sheet import PIECES, TOTAL_SECONDS, Piece, Sheet, choose_pieces, format_sheet, is_complete
@@ -112,15 +111,15 @@ def run_piece(piece: Piece, command: Sequence[str], limit_seconds: float, sheet:
     with log, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True) as process:
         try:
             code = process.wait(timeout=limit_seconds)
-            ending: dict[str, Any] = {"state": "failed", "why": f"its process ended with exit code {code}"}
+            state, why = "failed", f"its process ended with exit code {code}"
         except subprocess.TimeoutExpired:
-            ending = {"state": "cut short", "why": f"ended after {limit_seconds:.0f} s"}
+            state, why = "cut short", f"ended after {limit_seconds:.0f} s"
         finally:
             with suppress(ProcessLookupError):  # what it may have left running would disturb the next
                 os.killpg(process.pid, signal.SIGKILL)
     sheet.document = Sheet(sheet.path).document
     if sheet.state(piece.name) == "running":
-        sheet.add(piece.name, **ending)
+        sheet.add(piece.name, state=state, why=why)
     sheet.add(piece.name, seconds=round(time.monotonic() - began, 1))
 
 

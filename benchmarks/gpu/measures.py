@@ -1,8 +1,6 @@
 """What the pieces measure of speed and memory."""
 
-import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,12 +50,6 @@ class Job:
 # Yields the rows of a piece again and again, each time with all that was measured so far.
 Measure = Callable[[Job], Iterator[Rows]]
 Sample = dict[str, Any]  # one measurement of several figures
-
-
-def bind_to_this_process(code: str) -> list[str]:
-    """A command that runs ``code`` in a new Python, which the kernel ends with this process."""
-    begin = f"from sweep.training.processes import die_with_parent; die_with_parent({os.getpid()})"
-    return [sys.executable, "-c", f"{begin}; {code}"]
 
 
 def find_median(values: Sequence[float], note: str = "", **facts: Any) -> Found:

@@ -2,7 +2,6 @@
 and the table of all measures."""
 
 import contextlib
-import os
 import re
 import shutil
 import signal
@@ -19,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.datasets import ARCHIVE, require_archive
-from benchmarks.gpu.measures import SPEED_MEASURES, Job, Measure, bind_to_this_process
+from benchmarks.gpu.measures import SPEED_MEASURES, Job, Measure
 from benchmarks.gpu.recipe import measure_recipe
 from benchmarks.gpu.sheet import Found, Rows
 from sweep.analysis.recommendation import as_document, recommend
@@ -34,7 +33,6 @@ from sweep.training.data.folders import find_cache_folder
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _RESULT = re.compile(r"^(?:\S+/)?(\S+\.py::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
-_PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
 
 def _run_tests(job: Job) -> Iterator[Rows]:
@@ -48,11 +46,9 @@ def _run_tests(job: Job) -> Iterator[Rows]:
 
 
 def _run_file(name: str) -> dict[str, str]:
-    command = [*bind_to_this_process(_PYTEST), name, "-v", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", name, "-v", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
     command += ["-o", "addopts=-ra", "-W", "ignore:This process:DeprecationWarning"]  # Python 3.12 on forked workers
-    paths = [str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+    done = subprocess.run(command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout, file=sys.stderr)
     results = {match[1]: match[2] for match in map(_RESULT.match, done.stdout.splitlines()) if match}
     return results or {f"{name}, exit code {done.returncode} without a result": "ERROR"}
@@ -202,7 +198,7 @@ def _make_command(name: str, root: str, job: Job) -> list[str]:
         values |= {"data.subset": 100, "confirm.share": 100, "confirm.seeds": 3}
     else:
         values |= {"data.name": "imagefolder", "data.root": images_folder(), "confirm.share": 1.0}
-    command = [*bind_to_this_process(_SWEEP), "run", name, "--root", root, "--json", "--timeout", f"{timeout}s"]
+    command = [sys.executable, "-c", _SWEEP, "run", name, "--root", root, "--json", "--timeout", f"{timeout}s"]
     command += ["--on", str(job.setting.device), "--trials", str(job.setting.pick(_NUM_TRIALS, 3))]
     return [*command, *(part for key, value in values.items() for part in ("--set", f"{key}={value}"))]
 

@@ -60,7 +60,7 @@ def estimate_moments(micro_squares: Sequence[float], micro_sizes: Sequence[int],
 
 
 @final
-@dataclass
+@dataclass(kw_only=True)
 class NoiseScale:
     """Bias-corrected running averages of the moments over the last steps, and their sums over all steps."""
 

@@ -145,6 +145,7 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
 
 def describe_ending(state: TrialState, error: Exception | None, ranks: int = 1) -> Ending:
     """The ending of a trial, or of a probe: everything that was measured until then, and what ``error`` means."""
+    measurements = state.measurements()  # first, because describing the environment takes a while
     outcome: Outcome = classify_error(error) if error else "complete"
     try:
         name = name_device_class(state.device, ranks)
@@ -153,7 +154,7 @@ def describe_ending(state: TrialState, error: Exception | None, ranks: int = 1) 
         name, environment = str(state.device), {}
     return Ending(
         outcome=outcome,
-        measurements=state.measurements(),
+        measurements=measurements,
         device=name,
         environment=environment,
         quality_flags=state.quality_flags(),

@@ -140,6 +140,7 @@ def check_executor(settings: ExecutorSettings) -> None:
     Raises:
         InputError: one of these does not hold; the message names the valid values.
     """
+    limit_spinning()  # before the first check that imports torch
     if settings.name not in EXECUTORS:
         raise InputError(describe_unknown("executor", settings.name, EXECUTORS))
     if settings.per_device is not None and settings.per_device < 1:

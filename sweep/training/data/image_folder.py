@@ -30,7 +30,7 @@ from sweep.training.data.folders import (
     scan_folder,
 )
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels, Source, hold_out
-from sweep.training.data.sources import summarize_splits
+from sweep.training.data.sources import note_copies, summarize_splits
 from sweep.training.processes import SUPERVISOR_LINK
 
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
@@ -136,6 +136,11 @@ def summarize_folder(
     folder = _open_folder(section, on_progress)
     layout = folder.layout
     _find_side(folder, section)
+    lost = Counter(text for facts in folder.used for text in facts.lost)
+    digests = {
+        split: [folder.facts[file.path].digest for file in listing.files] for split, listing in layout.splits.items()
+    }
+    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())] + note_copies(digests)
     return summarize_splits(
         section,
         {split: listing.labels for split, listing in layout.splits.items()},
@@ -144,7 +149,7 @@ def summarize_folder(
         ignored=layout.ignored,
         sizes=_count_sizes(folder.used),
         modes=dict(Counter(image.mode for image in folder.used).most_common()),
-        notes=tuple(_find_notes(folder)),
+        notes=tuple(notes),
         digest=_digest(folder),
     )
 
@@ -155,28 +160,6 @@ def _count_sizes(images: Sequence[ImageFacts]) -> dict[str, int]:
     most = dict(counts.most_common(_MAX_SIZES))
     rest = len(images) - sum(most.values())
     return most | ({"others": rest} if rest else {})
-
-
-def _find_notes(folder: _ImageFolder) -> list[str]:
-    splits = folder.layout.splits
-    lost = Counter(text for facts in folder.used for text in facts.lost)
-    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())]
-    in_train = {folder.facts[file.path].digest for file in splits["train"].files}
-    for split in ("val", "test"):
-        if split not in splits:
-            continue
-        if num_equal := sum(folder.facts[file.path].digest in in_train for file in splits[split].files):
-            notes.append(
-                f"{splits[split].folder}/ shares {format_count(num_equal, 'image')} with {splits['train'].folder}/: "
-                "accuracy on them is not accuracy on new images"
-            )
-    train = splits["train"]
-    if len(splits) < 3 and (num_twice := len(train.files) - len(in_train)):
-        notes.append(
-            f"{train.folder or 'the class folders'}: {format_count(num_twice, 'file')} with an image that another file "
-            "has too, so that an image can be in the training split and in a held-out one"
-        )
-    return notes
 
 
 def _find_side(folder: _ImageFolder, section: DataSection) -> int:

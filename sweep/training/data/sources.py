@@ -29,6 +29,7 @@ from sweep.training.data.images import (
     ArrayImages,
     Images,
     Indices,
+    Pixels,
     Source,
     Splits,
     check_subset,
@@ -40,7 +41,6 @@ from sweep.training.data.images import (
 if TYPE_CHECKING:  # no trial depends on what a study is
     from sweep.config.study import StudySpec
 
-_MAX_OVERLAP = 0.01  # of a held-out split; published sets have some images twice
 _MAX_DIGESTED_BYTES = 64 * 2**20  # of pixels that every trial digests, which takes 0.3 s at most
 _MAX_EXAMPLES = 1000  # paths of one reason
 _MAX_ABSENT = 10  # classes in one note
@@ -185,7 +185,8 @@ def summarize_source(section: DataSection) -> tuple[DataSummary, ImageShape]:
     """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
     source = _load_source(section)
     parts = _read_parts(source, section.name)
-    notes = _check_overlap(section.name, parts)
+    in_memory = {split: images.pixels for split, images in parts.items() if isinstance(images, ArrayImages)}
+    notes = note_copies({split: [_digest_array(pixels) for pixels in all_of] for split, all_of in in_memory.items()})
     digest = _digest_entry(section) or _digest_pixels(parts)
     if not digest:
         notes.append(
@@ -266,6 +267,26 @@ def _describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
             whole = "the rest" if split == "val" and "test" not in origins else train
             texts.append(f"{word}: {100 * shares[split]:.0f} % of {whole}, held out by class, the same for every trial")
     return "; ".join(texts)
+
+
+def note_copies(digests: Mapping[str, Sequence[object]]) -> list[str]:
+    """Notes on images that are in two of a set's splits or, where a split is held out, can be; ``digests`` has one for
+    each image of each split that the set has."""
+    notes = []
+    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
+        in_other, of_split = set(digests.get(other, ())), digests.get(split, ())
+        if num_twice := sum(digest in in_other for digest in of_split):
+            notes.append(
+                f"{num_twice} of {len(of_split)} images of the {split} split are in the {other} split too, so that "
+                "accuracy on them is not accuracy on new images"
+            )
+    train = digests.get("train", ())
+    if len(digests) < 3 and (num_twice := len(train) - len(set(train))):
+        notes.append(
+            f"{format_count(num_twice, 'image')} equal to another one, so that an image can be in the training split "
+            "and in a held-out one"
+        )
+    return notes
 
 
 def _find_absent_classes(summary: DataSummary) -> list[str]:
@@ -371,30 +392,6 @@ def _check_images(name: str, split: str, images: Any, source: Source) -> None:
         )
 
 
-def _check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
-    """Notes on images of the splits ``parts`` that are in two of them.
-
-    Raises:
-        InputError: more than 1 % of a split's images are in another one, so that it measures no new images.
-    """
-    digests = {split: _digest_each(images) for split, images in parts.items() if isinstance(images, ArrayImages)}
-    notes = []
-    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
-        if split not in digests or other not in digests or len(set(digests["train"])) == 1:
-            continue
-        in_other = set(digests[other])
-        num_twice = sum(digest in in_other for digest in digests[split])
-        note = f"{num_twice} of {len(digests[split])} images of the {split} split are in the {other} split too"
-        if num_twice > _MAX_OVERLAP * len(digests[split]):
-            raise InputError(
-                f"data set {name!r}: {note}, so that accuracy on it is not accuracy on new images; give disjoint "
-                "splits, or leave validation and read_test out, and they are held out of train."
-            )
-        if num_twice:
-            notes.append(note)
-    return notes
-
-
 def _check_weights(path: str | None) -> None:
     if path is not None and not Path(path).is_file():
         raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
@@ -453,6 +450,5 @@ def _digest_pixels(parts: Mapping[str, Images]) -> str:
     return digest.hexdigest()
 
 
-def _digest_each(images: ArrayImages) -> list[bytes]:
-    pixels = np.ascontiguousarray(images.pixels)
-    return [hashlib.blake2b(image.data, digest_size=16).digest() for image in pixels]
+def _digest_array(pixels: Pixels) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=16).digest()

@@ -1,9 +1,6 @@
 """Checkpoints: whole or not there, and a training that is resumed from one equals the unbroken one, bit for bit."""
 
 import random
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +14,7 @@ from scripted_clock import ScriptedClock
 from training_factory import make_config
 
 from sweep.measurement.clock import Ledger, StepWindow
-from sweep.records.messages import Evaluation, Message, Progress, TrialTask, encode_task
+from sweep.records.messages import Evaluation, Message, Progress, TrialTask
 from sweep.training.checkpoints import CheckpointFolder, RandomState
 from sweep.training.trial import run_trial
 
@@ -193,26 +190,3 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_trial(
     *_, ending = run_trial(task(tmp_path))
     assert ending.outcome == "complete"
     assert "No space left" in caplog.text
-
-
-def test_a_killed_trial_goes_on_in_another_process(tmp_path: Path) -> None:
-    trial = task(tmp_path, budget__epochs=400.0, data__subset=64)
-    code = f"""
-import sys
-from sweep.records.messages import decode_task
-from sweep.training.trial import run_trial
-for message in run_trial(decode_task({encode_task(trial)!r})):
-    print(message.step, flush=True)
-"""
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    for line in child.stdout:
-        if int(line) > 20:
-            break
-    child.send_signal(signal.SIGKILL)
-    child.wait(60)
-    child.stdout.close()
-    messages = run_trial(trial)
-    heard = until(messages, 40)
-    # what was told before is told again, at once
-    assert [message.step for message in heard if isinstance(message, Evaluation)] == [8, 16, 24, 32, 40]
-    assert all(isinstance(message, Evaluation) for message in heard[:2])

@@ -88,7 +88,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
     "no_classes": (of(rest="num_classes=0"), ("num_classes = 0", "at least 1")),
     "empty_lists": (of("pixels[:0]", "[]"), ("train split", "no images", "give at least 3")),
     "too_few": (of("pixels[:3]", "labels[:3]"), ("3 images are too few", "at least 3 images of a class")),
-    "nothing": ("pass", ("returned nothing", "Source", r"return Source\(train=ArrayImages")),
+    "nothing": ("pass", ("returned a value of the type NoneType", r"return Source\(train=ArrayImages")),
     "arrays_alone": ("return Source(train=(pixels, labels), num_classes=3)",
         ("train split", "of the type tuple", r"give ArrayImages\(pixels, labels\)")),
     "exits": ("raise SystemExit(0)", (r"\(plugin_exits\.py, line 16\)", "load function failed", "SystemExit: 0")),

@@ -220,9 +220,6 @@ def summarize_splits(
 
     ``origins`` say where these splits come from, ``ignored`` are paths by the reason why they are not used; ``others``
     are the summary's further fields.
-
-    Raises:
-        InputError: there are too few images to split.
     """
     held_out = hold_out(labels["train"], section, has_validation="val" in labels, has_test="test" in labels)
     train = labels["train"]
@@ -316,9 +313,8 @@ def _load_source(section: DataSection) -> Source:
     function = resolve(load)
     source = _call(lambda: function(section), name)
     if not isinstance(source, Source):
-        returned = "nothing" if source is None else f"a value of the type {type(source).__name__}"
         raise InputError(
-            f"data set {name!r}: its load function returned {returned}; required is a Source: return "
+            f"data set {name!r}: its load function returned a value of the type {type(source).__name__}; return "
             "Source(train=ArrayImages(pixels, labels), num_classes=...)."
         )
     try:
@@ -398,11 +394,7 @@ def _check_weights(path: str | None) -> None:
 
 
 def _check_unchanged(source: Source, section: DataSection, expected: ExpectedData) -> None:
-    """Compares the digest of ``source`` with the digest of the images that were counted, where finding it is cheap.
-
-    Raises:
-        InputError: the images have changed.
-    """
+    """Compares the digest of ``source`` with the digest of the images that were counted, where finding it is cheap."""
     entry, digest = DATASETS[section.name], ""
     if source.find_digest is not None:
         digest = source.find_digest()
@@ -413,15 +405,12 @@ def _check_unchanged(source: Source, section: DataSection, expected: ExpectedDat
         digest = _digest_pixels(parts) if _is_small(*parts.values()) else ""
     if not digest or digest == expected.digest:
         return
-    remedy = "restore them"
-    if entry.summarize is None:
-        remedy = "let the load function return the same at every call, by a generator with a seed"
     where = f" in {section.root!r}" if entry.depends_on_root else ""
     num_images = sum(map(len, _read_parts(source, section.name).values()))
     raise InputError(
         f"data {section.name}{where}: its images have changed since they were counted: "
         f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {digest[:12]}); "
-        f"trials of one study must read the same images: {remedy}, or give the study a new name."
+        "trials of one study must read the same images: restore them, or give the study a new name."
     )
 
 

@@ -13,14 +13,12 @@ from training_factory import CPU, make_batch, make_config, make_step, train_whol
 
 from sweep.config.trial import TrialConfig
 from sweep.training.evaluation import (
-    PREDICTORS,
     EvalFit,
     averaged_model,
     count_most_images,
     evaluate_model,
     fit_eval_batch,
-    predict_mirrored,
-    predict_once,
+    predict,
 )
 from sweep.training.finish import evaluate_images
 from sweep.training.setup import prepare_training
@@ -167,9 +165,9 @@ def test_the_logits_of_an_image_and_its_mirror_image_are_averaged() -> None:
     images = torch.randn(6, 2, 3, 4, dtype=torch.float64)
     mirrored = torch.stack([images[..., column] for column in (3, 2, 1, 0)], dim=-1)
     expected = (model(images) + model(mirrored)) / 2
-    torch.testing.assert_close(predict_mirrored(model, images), expected, rtol=0, atol=1e-15)
-    assert (predict_once(model, images) - expected).abs().max() > 0.01
-    torch.testing.assert_close(predict_mirrored(model, mirrored), expected, rtol=0, atol=1e-15)
+    torch.testing.assert_close(predict(model, images, "flip"), expected, rtol=0, atol=1e-15)
+    assert (predict(model, images, "none") - expected).abs().max() > 0.01
+    torch.testing.assert_close(predict(model, mirrored, "flip"), expected, rtol=0, atol=1e-15)
 
 
 def test_a_trial_is_judged_by_both_views_and_trained_as_before(tmp_path: Path) -> None:
@@ -182,7 +180,6 @@ def test_a_trial_is_judged_by_both_views_and_trained_as_before(tmp_path: Path) -
     assert [each.val_loss for each in seen] != [each.val_loss for each in plain]
     setup = prepare_training(config, CPU)
     setup.model.load_state_dict(load_file(path))
-    assert setup.predict is PREDICTORS["flip"]
     found = evaluate_images(setup, setup.batches_of(setup.splits.validation))
     assert found == pytest.approx((seen[-1].val_loss, seen[-1].val_accuracy), rel=1e-5)
     for split, name in ((setup.train_batches, "train"), (setup.batches_of(setup.splits.read_test()), "test")):

@@ -136,19 +136,6 @@ def test_folder_digest_follows_names_and_content(tmp_path: Path) -> None:
     assert len({digests[0], renamed, changed}) == 3
 
 
-def test_the_digest_of_a_plug_ins_data_follows_its_pixels_and_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels, labels = np.arange(20 * 16, dtype=np.uint8).reshape(20, 4, 4, 1), np.arange(20) % 2
-    found = []
-    for changed in (False, False, True):
-        images = ArrayImages(pixels ^ np.uint8(changed), labels)
-        source = Source(train=images, num_classes=2)
-        monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=lambda _section, source=source: source))
-        found.append(find_digest(name="mine"))
-    assert found[0] == found[1] != found[2]
-    monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits.load_digits, digest=lambda _section: "v1"))
-    assert find_digest(name="mine") not in found
-
-
 def test_a_set_in_files_without_a_digest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_images(tmp_path, {"cats": 10, "dogs": 10})
     found = []

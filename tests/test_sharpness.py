@@ -18,7 +18,7 @@ from sweep.config.tables import ImageShape
 from sweep.config.trial import TrialConfig, build_config
 from sweep.training import finish
 from sweep.training.models.build import build_model
-from sweep.training.precision import make_precision, place_model
+from sweep.training.precision import arrange_model, make_precision
 from sweep.training.setup import prepare_training
 from sweep.training.sharpness import LossLandscape, find_top_eigenvalue, measure_keskar_sharpness, measure_sharpness
 
@@ -148,7 +148,7 @@ def test_every_kind_of_model_can_be_differentiated_twice(values: dict[str, Any])
     config, cpu = build_config({**values, "precision.dtype": "fp64"}, "test"), torch.device("cpu")
     torch.manual_seed(0)
     model = build_model(config.model, ImageShape(1, 8, 4))
-    model = place_model(model, config.precision, make_precision(config.precision, cpu), cpu)
+    model = arrange_model(model.to(dtype=make_precision(config.precision, cpu).weights), config.precision)
     surface = landscape(model, batches(16))
     with surface.fix_model():
         start, direction = surface.weights(), surface.random_direction(1)

@@ -17,7 +17,7 @@ from sweep.training.data.images import ArrayImages
 from sweep.training.data.windows import cut_epoch
 from sweep.training.models.build import build_model
 from sweep.training.optimizers import build_optimizer
-from sweep.training.precision import Ema, make_precision, place_model
+from sweep.training.precision import Ema, arrange_model, make_precision
 from sweep.training.step import Normalize, Step
 from sweep.training.trial import run_trial
 
@@ -70,7 +70,7 @@ def make_step(config: TrialConfig) -> Step:
     """A step on digits, from seed 0."""
     torch.manual_seed(0)
     precision = make_precision(config.precision, CPU)
-    model = place_model(build_model(config.model, DIGITS), config.precision, precision, CPU)
+    model = arrange_model(build_model(config.model, DIGITS).to(dtype=precision.weights), config.precision)
     if hasattr(model, "heads"):  # torchvision starts a ViT's head at zero, which would hide the gradient of the rest
         nn.init.normal_(model.heads[0].weight, std=0.1)
     mean, inverse = (torch.full((1, 1, 1), value, dtype=precision.weights) for value in (127.5, 1 / 64))

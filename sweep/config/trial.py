@@ -111,9 +111,12 @@ class TrialConfig(Section):
                 f"{' and '.join(refused)} cannot be had with distributed.world_size above 1; leave that out, or set "
                 "distributed.world_size = 1"
             )
-        if self.precision.cuda_graphs and self.diagnostics.noise_scale and self.num_accumulation > 1:
+        if self.precision.cuda_graphs and self.batch.is_auto:
+            raise ValueError("precision.cuda_graphs cannot be combined with batch.micro = 'auto'; leave one out")
+        follows_noise = self.diagnostics.noise_scale or self.batch.schedule == "noise_scale"
+        if self.precision.cuda_graphs and follows_noise and self.num_accumulation > 1:
             raise ValueError(
-                "diagnostics.noise_scale reads gradients between the micro batches of a step, which is not supported "
+                "the noise scale reads gradients between the micro batches of a step, which is not supported "
                 "with precision.cuda_graphs: give one micro batch per optimizer step, or leave one of the two out"
             )
         return self

@@ -127,6 +127,7 @@ def make_executor(
 
 def check_executor(settings: ExecutorSettings) -> None:
     """Raises ``InputError`` if the executor cannot work here or does not have the device."""
+    limit_spinning()  # before the first check that imports torch
     if settings.name == "slurm":
         check_slurm()
     if settings.name == "ray":

@@ -148,7 +148,7 @@ def _evaluate_batches(setup: TrainingSetup) -> Iterator[int]:
     setup.step.clear_gradients()
     while True:
         for batch in setup.validation_batches():
-            evaluate_model(setup.step.model, setup.step, [batch], setup.predict)
+            evaluate_model(setup.step.model, setup.step, [batch], setup.config.evaluation.tta)
             yield len(batch[1])
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from sweep.config.errors import InputError
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import QueryableExecutor
-from sweep.executors.devices import limit_spinning
 from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.probing.cost_model import count_epoch_steps
 from sweep.probing.gate import measure_room
@@ -190,7 +189,6 @@ def train_trial(
     data = check_config(config, ExecutorSettings(device=device))
     if save is not None:
         _check_writable(save)  # before the training rather than after it
-    limit_spinning()
     from sweep.training.ranks import launch_trial
 
     weights_path = str(save) if save is not None else None

@@ -13,7 +13,7 @@ import random
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Protocol, final
@@ -25,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from sweep.config.errors import InputError
-from sweep.config.sections import ModelSection
+from sweep.config.sections import ModelSection, Section
 from sweep.config.tables import MODELS, ImageShape, find_entry
 from sweep.measurement.device import name_device_class
 from sweep.records.inputs import digest_code
@@ -232,8 +232,9 @@ class RandomState:
             torch.cuda.set_rng_state(state["cuda"][self.world.rank].clone(), self.device)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts:
+class ModelFacts(Section):
+    """What the weights alone do not tell."""
+
     model: ModelSection
     shape: ImageShape
     class_names: tuple[str, ...]  # in the order of the logits
@@ -251,8 +252,7 @@ def save_model(model: nn.Module, facts: ModelFacts, path: str) -> None:
     state: dict[str, Tensor] = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        content = asdict(facts) | {"model": facts.model.model_dump(), "shape": facts.shape._asdict()}
-        write_atomically(Path(path), save(state, {_MODEL_KEY: json.dumps(content)}))
+        write_atomically(Path(path), save(state, {_MODEL_KEY: facts.model_dump_json()}))
     except OSError as error:
         raise InputError(f"weights cannot be written to {path}: {error.strerror}.") from None
 
@@ -327,11 +327,9 @@ def _read_facts(path: Path) -> ModelFacts:
         raise InputError(f"{path}: the model cannot be read: there is no such file.")
     try:
         with safe_open(path, framework="pt") as file:
-            content = json.loads(file.metadata()[_MODEL_KEY])
-        find_entry("model", content["model"]["name"], MODELS)  # its message explains what is missing
-        shape = ImageShape(**content["shape"])
-        content |= {"shape": shape, "class_names": tuple(content["class_names"])}
-        return ModelFacts(**content | {"model": ModelSection(**content["model"])})
+            content = file.metadata()[_MODEL_KEY]
+        find_entry("model", json.loads(content)["model"]["name"], MODELS)  # its message explains what is missing
+        return ModelFacts.model_validate_json(content)
     except OSError as error:
         raise InputError(f"{path}: the model cannot be read: {error.strerror}.") from None
     except InputError as error:

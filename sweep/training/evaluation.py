@@ -58,22 +58,15 @@ def fit_eval_batch(
     return fit
 
 
-Predict = Callable[[nn.Module, Tensor], Tensor]  # model, normalized images (b, c, s, s) -> logits (b, classes)
-
-
-def predict_once(model: nn.Module, images: Tensor) -> Tensor:
-    logits: Tensor = model(images)
-    return logits
-
-
-def predict_mirrored(model: nn.Module, images: Tensor) -> Tensor:
-    """The mean of the logits (b, classes) of ``images`` (b, c, s, s) and of their mirror images, at least in fp32."""
-    plain, mirrored = predict_once(model, images), predict_once(model, images.flip(-1))
+def predict(model: nn.Module, images: Tensor, tta: Literal["none", "flip"]) -> Tensor:
+    """The logits (b, classes) of normalized ``images`` (b, c, s, s); with ``flip`` their mean, at least in fp32, with
+    those of the mirror images."""
+    plain: Tensor = model(images)
+    if tta == "none":
+        return plain
     dtype = torch.promote_types(plain.dtype, torch.float32)
-    return (plain.to(dtype) + mirrored.to(dtype)) / 2
-
-
-PREDICTORS: dict[Literal["none", "flip"], Predict] = {"none": predict_once, "flip": predict_mirrored}  # evaluation.tta
+    mean: Tensor = (plain.to(dtype) + model(images.flip(-1)).to(dtype)) / 2
+    return mean
 
 
 @contextmanager
@@ -93,7 +86,7 @@ def evaluate_model(
     model: nn.Module,
     step: Step,
     batches: Iterable[Batch],
-    predict: Predict = predict_once,
+    tta: Literal["none", "flip"] = "none",
     correct: list[Tensor] | None = None,
 ) -> tuple[float, float]:
     """Mean cross entropy in nats (without label smoothing) and accuracy over ``batches``, in evaluation mode, with the
@@ -111,7 +104,7 @@ def evaluate_model(
         for images, labels in batches:
             SUPERVISOR_LINK.send_heartbeat()
             with precision.context():
-                logits = predict(model, normalize(images))
+                logits = predict(model, normalize(images), tta)
             loss += cross_entropy(logits.to(normalize.mean.dtype), labels, reduction="sum")
             hits = logits.argmax(1) == labels
             num_correct += hits.sum()

@@ -71,7 +71,14 @@ def evaluate_images(
     """
     step = setup.step
     step.clear_gradients()  # those of the last step, so that an evaluation requires no more memory than a step
-    while isinstance(result := catch_out_of_memory(lambda: _evaluate_once(setup, batches_of, correct)), str):
+
+    def evaluate_once() -> tuple[float, float]:
+        if correct is not None:
+            correct.clear()  # of an attempt that ran out of memory
+        with averaged_model(step, setup.statistics_batches) as model:
+            return evaluate_model(model, step, batches_of(), setup.config.evaluation.tta, correct)
+
+    while isinstance(result := catch_out_of_memory(evaluate_once), str):
         if step.world.size > 1 or setup.eval_batch.size == 1:  # other ranks have no part in another attempt
             raise torch.OutOfMemoryError(result)
         release_memory(step.normalize.mean.device)
@@ -81,15 +88,6 @@ def evaluate_images(
     if not math.isfinite(loss):
         raise DivergedError(f"the loss of an evaluation became {loss}")
     return loss, accuracy
-
-
-def _evaluate_once(
-    setup: TrainingSetup, batches_of: Callable[[], Iterable[Batch]], correct: list[Tensor] | None
-) -> tuple[float, float]:
-    if correct is not None:
-        correct.clear()  # of an attempt that ran out of memory
-    with averaged_model(setup.step, setup.statistics_batches) as model:
-        return evaluate_model(model, setup.step, batches_of(), setup.predict, correct)
 
 
 def describe_correct(correct: Sequence[Tensor], world: World, num_images: int) -> str:

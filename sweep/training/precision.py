@@ -93,11 +93,6 @@ def set_tf32(*, is_allowed: bool) -> None:
         switch.fp32_precision = "tf32" if is_allowed else "ieee"
 
 
-def place_model(model: nn.Module, section: PrecisionSection, precision: Precision, device: torch.device) -> nn.Module:
-    """``model`` on the device, in the precision's dtype and memory format, with checkpointing if configured."""
-    return arrange_model(model.to(device=device, dtype=precision.weights), section)
-
-
 def arrange_model(model: nn.Module, section: PrecisionSection) -> nn.Module:
     if section.channels_last:
         for parameter in model.parameters():

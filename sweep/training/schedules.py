@@ -52,9 +52,6 @@ class RateSchedule:
     The rise begins above 0, so that no step is wasted. ``triangular`` rises until ``schedule.peak`` instead. ``wsd``
     stays at 1 until the last ``schedule.decay_share`` of the span, however long the rise is. The milestones are of the
     whole budget, and none comes before the first step. ``rules.warmup`` is not applied here.
-
-    Raises:
-        InputError: for an unknown name.
     """
 
     def __init__(self, section: ScheduleSection, span: Span) -> None:

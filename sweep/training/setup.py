@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sweep.config.errors import InputError
 from sweep.config.scaling import scale_ema_decay
 from sweep.config.trial import TrialConfig
 from sweep.measurement.clock import PHASES, Ledger
@@ -33,12 +32,12 @@ from sweep.training.data.feeders import (
 )
 from sweep.training.data.images import Images, Splits
 from sweep.training.data.sources import check_device, load_splits
-from sweep.training.evaluation import PREDICTORS, EvalBatch, Predict, count_most_images, predict_once
+from sweep.training.evaluation import EvalBatch, count_most_images
 from sweep.training.models.build import build_model
 from sweep.training.models.resnets import find_batch_norms
 from sweep.training.optimizers import build_optimizer
 from sweep.training.outcomes import DivergedError
-from sweep.training.precision import Ema, Precision, make_precision, place_model
+from sweep.training.precision import Ema, Precision, arrange_model, make_precision
 from sweep.training.step import GraphedMicroStep, Normalize, Step
 from sweep.training.world import SOLO, World
 
@@ -64,8 +63,6 @@ class TrainingSetup:
     train_batches: Callable[[], Iterable[Batch]]  # the fixed part of the train split, without augmentation
     statistics_batches: Callable[[], Iterable[Batch]]  # the same images in micro batches, as norms see them in training
     auto_micro: AutoMicro | None = None  # with batch.micro = "auto"
-    is_compiled: bool = False
-    predict: Predict = predict_once  # in evaluations
 
     def stateful_parts(self) -> dict[str, Stateful]:
         """Everything that a training changes, so that a checkpoint must hold it."""
@@ -107,9 +104,11 @@ def prepare_training(
     if config.model.norm == "sync" and world.size > 1:
         convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm  # torch leaves it untyped
         model = convert(model)
-    model = place_model(model, config.precision, precision, device)
+    model = arrange_model(model.to(device=device, dtype=precision.weights), config.precision)
     num_samples, global_batch = len(splits.train), config.global_batch_size
     step = _make_step(config, model, normalize, precision, world, device)
+    if config.precision.cuda_graphs:  # the noise meter's own passes are not part of the graph
+        step = replace(step, graphs=GraphedMicroStep(replace(step, noise=None).micro_step, step.model))
 
     is_auto, micro = config.batch.is_auto, 1 if config.batch.is_auto else config.micro_batch
     schedule = BatchSchedule(config.batch, global_batch, micro * (1 if is_auto else world.size))
@@ -132,7 +131,7 @@ def prepare_training(
         config=config,
         splits=splits,
         model=model,
-        step=_with_graphs(config, step) if config.precision.cuda_graphs else step,
+        step=step,
         feeder=feeder,
         planner=planner,
         schedule=schedule,
@@ -144,8 +143,6 @@ def prepare_training(
         train_batches=lambda: train_batches()(eval_batch.size),
         statistics_batches=lambda: train_batches()(count_statistics_images(planner, world)),
         auto_micro=AutoMicro(largest_micro, device) if is_auto else None,
-        is_compiled=config.precision.compile,
-        predict=PREDICTORS[config.evaluation.tta],
     )
 
 
@@ -177,19 +174,6 @@ def _make_step(
         noise=noise,
         ema=Ema(model, ema_decay) if ema_decay else None,
     )
-
-
-def _with_graphs(config: TrialConfig, step: Step) -> Step:
-    conflicts = {
-        "distributed.world_size above 1": step.world.size > 1,
-        "batch.micro = 'auto'": config.batch.is_auto,
-        "batch.schedule = 'noise_scale'": config.batch.schedule == "noise_scale",
-    }
-    for setting, is_set in conflicts.items():
-        if is_set:
-            raise InputError(f"precision.cuda_graphs cannot be combined with {setting}; leave one out.")
-    captured = replace(step, noise=None)  # the noise meter's own passes are not part of the graph
-    return replace(step, graphs=GraphedMicroStep(captured.micro_step, step.model))
 
 
 def count_eval_images(splits: Splits, world: World) -> int:
@@ -246,11 +230,7 @@ class LossMeter:
         self.window_steps += 1
 
     def close_window(self, ledger: Ledger, is_full: bool) -> None:
-        """Adds the window to ``ledger`` and checks the loss.
-
-        Raises:
-            DivergedError: the loss of a step was not a finite number.
-        """
+        """Adds the window to ``ledger`` and checks the loss."""
         ledger.close_window(self.window_steps, self._window_samples, is_full)
         self._window_samples, self.window_steps = 0, 0
         mean = self._mean()

@@ -79,12 +79,12 @@ def _warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     device = setup.step.normalize.mean.device
     # read before the first step, because the workspaces that it allocates belong to the training
     other_bytes = read_allocated_bytes(device) - _held_bytes(setup)
-    with ledger.phase("compile" if setup.is_compiled or setup.step.graphs else "warmup"):
+    with ledger.phase("compile" if setup.config.precision.compile or setup.step.graphs else "warmup"):
         seconds = _time_step(setup, first, ledger)
     with ledger.phase("warmup"):
         if setup.step.world.size > 1:  # DistributedDataParallel rebuilds its buckets in its second step
             seconds = _time_step(setup, first, ledger)
-    with ledger.phase("compile" if setup.is_compiled or setup.step.graphs else "warmup"):
+    with ledger.phase("compile" if setup.config.precision.compile or setup.step.graphs else "warmup"):
         for window in others:  # other shapes, whose graphs share the memory of the first one's
             _time_step(setup, window, ledger)
     with ledger.phase("memory"):
@@ -95,7 +95,7 @@ def _warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         )
         evaluation, reserved_bytes = _fit_evaluation(setup, step_peak, other_bytes)
     with ledger.phase("warmup"):
-        if seconds < _SLOW_STEP_SECONDS or setup.is_compiled:
+        if seconds < _SLOW_STEP_SECONDS or setup.config.precision.compile:
             seconds = _time_step(setup, first, ledger)
         restore()
     return WarmupResult(
@@ -117,7 +117,7 @@ def _fit_evaluation(setup: TrainingSetup, step_peak: MemoryPeak, other_bytes: in
     def evaluate(size: int) -> None:
         with averaged_model(setup.step, lambda: [statistics]) as model:
             step, batch = setup.step, _make_blank_batch(setup, size)
-            evaluate_model(model, step, [batch], setup.predict)
+            evaluate_model(model, step, [batch], setup.config.evaluation.tta)
 
     def measure_once(size: int) -> MemoryPeak:
         if device.type == "cuda":  # where the first one of a size also searches for algorithms

@@ -108,11 +108,7 @@ class World:
             batch = following
 
     def check_agreement(self, text: str) -> None:
-        """Checks that ``text``, which describes configuration and data, is the same on all ranks.
-
-        Raises:
-            RuntimeError: it is not.
-        """
+        """Raises ``RuntimeError`` where ``text``, which describes configuration and data, differs between the ranks."""
         digest = torch.frombuffer(bytearray(hashlib.sha256(text.encode()).digest()), dtype=torch.int64)
         if bool((self.gather(digest) != digest).any()):
             raise RuntimeError("the ranks were given different configurations or data")

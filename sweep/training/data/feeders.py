@@ -264,11 +264,7 @@ def _loader(
 
 
 def _receive_batches(loader: DataLoader[Batch]) -> Iterator[Batch]:
-    """The batches that the workers read. A worker that dies while it transfers one breaks a connection first.
-
-    Raises:
-        RuntimeError: with the text of torch for a worker that died between two batches.
-    """
+    """The batches that the workers read. A worker that dies while it transfers one breaks a connection first."""
     try:
         yield from loader
     except (ConnectionError, EOFError) as error:

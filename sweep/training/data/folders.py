@@ -125,15 +125,9 @@ def decode_image(path: str, side: int, resize: Resize | None) -> Pixels:
         return np.asarray(rgb if rgb.size == (side, side) else _bring_to_size(rgb, side, resize or "crop"))
 
 
-class _ImageHeader(NamedTuple):
-    width: int
-    height: int
-    mode: str  # of Pillow
-    lost: tuple[str, ...]  # what of the content no trial uses, in words
-
-
-def inspect_image(name: str, content: bytes) -> _ImageHeader:
-    """The header of the image file ``name``, after decoding all of its ``content``.
+def inspect_image(name: str, content: bytes) -> tuple[int, int, str, tuple[str, ...]]:
+    """Width, height, mode and what is lost of the image file ``name``, as in :class:`ImageFacts`, after decoding all of
+    its ``content``.
 
     Raises:
         InputError: it cannot be decoded.
@@ -148,7 +142,7 @@ def inspect_image(name: str, content: bytes) -> _ImageHeader:
             "with an EXIF rotation, which is not applied": image.getexif().get(_ORIENTATION, 1) != 1,
             "of several frames, of which the first is used": getattr(image, "is_animated", False),
         }
-        return _ImageHeader(image.width, image.height, mode, tuple(text for text, is_so in lost.items() if is_so))
+        return image.width, image.height, mode, tuple(text for text, is_so in lost.items() if is_so)
 
 
 @contextlib.contextmanager
@@ -304,7 +298,7 @@ class ImageFacts(NamedTuple):
     width: int
     height: int
     mode: str  # of Pillow
-    lost: Sequence[str]  # as in the header
+    lost: Sequence[str]  # what of the content no trial uses, in words
     error: str
 
     def is_of(self, file: _ScannedFile) -> bool:
@@ -334,7 +328,8 @@ def inspect_files(
 
 
 def _inspect(root: Path, file: _ScannedFile) -> ImageFacts:
-    digest, header, error = "", _ImageHeader(0, 0, "", ()), ""
+    digest, error = "", ""
+    header: tuple[int, int, str, tuple[str, ...]] = (0, 0, "", ())
     try:
         content = (root / file.path).read_bytes()
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()

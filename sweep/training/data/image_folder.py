@@ -30,7 +30,7 @@ from sweep.training.data.folders import (
     scan_folder,
 )
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels, Source, hold_out
-from sweep.training.data.sources import summarize_splits
+from sweep.training.data.sources import note_copies, summarize_splits
 from sweep.training.processes import SUPERVISOR_LINK
 
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
@@ -42,29 +42,28 @@ _BAD = "cannot be decoded (data.on_bad_image = 'skip')"
 class _ImageFolder(NamedTuple):
     """A folder whose images were all decoded once: those that trials use, and the facts of each file by path."""
 
-    root: Path
     layout: FolderLayout
     facts: dict[str, ImageFacts]
-
-    @property
-    def used(self) -> list[ImageFacts]:
-        return [self.facts[file.path] for listing in self.layout.splits.values() for file in listing.files]
+    used: list[ImageFacts]  # of those that trials use
+    side: int  # at which trials read them
 
 
 def _open_folder(section: DataSection, on_progress: OnProgress | None = None) -> _ImageFolder:
-    """The folder ``data.root``, each of its images decoded once, now or by an earlier process.
-
-    Raises:
-        InputError: the layout cannot be used, a class has no image, or images cannot be decoded and
-            ``data.on_bad_image`` is refuse.
-    """
+    """The folder ``data.root``, each of its images decoded once, now or by an earlier process."""
     root = Path(section.root)
     layout = arrange_folder(scan_folder(root))
     files = [file for listing in layout.splits.values() for file in listing.files]
     facts = inspect_files(root, files, on_progress)
     bad = {path: image.error for path, image in facts.items() if image.error}
     if bad and section.on_bad_image == "refuse":
-        raise InputError(_explain_bad_images(section, bad, len(files)))
+        lines = [f"  {show_name(path)} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
+        lines += [f"  and {len(bad) - _MAX_NAMED} more"] if len(bad) > _MAX_NAMED else []
+        raise InputError(
+            "\n".join([
+                f"data.root = {section.root!r}: {len(bad)} of {len(files)} images cannot be used:", *lines,
+                "Repair or remove them, or set data.on_bad_image = 'skip' to train without them.",
+            ])
+        )  # fmt: skip
     if bad:
         is_good = {split: [file.path not in bad for file in each.files] for split, each in layout.splits.items()}
         splits = {split: each.pick(np.flatnonzero(is_good[split])) for split, each in layout.splits.items()}
@@ -75,16 +74,8 @@ def _open_folder(section: DataSection, on_progress: OnProgress | None = None) ->
             f"{root / layout.splits['train'].folder}: {', '.join(empty)} {'has' if len(empty) == 1 else 'have'} no "
             "images that can be used and would count as a class; add images, or move it out of data.root."
         )
-    return _ImageFolder(root, layout, facts)
-
-
-def _explain_bad_images(section: DataSection, bad: dict[str, str], num_files: int) -> str:
-    lines = [f"  {show_name(path)} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
-    lines += [f"  and {len(bad) - _MAX_NAMED} more"] if len(bad) > _MAX_NAMED else []
-    return (
-        f"data.root = {section.root!r}: {len(bad)} of {num_files} images cannot be used:\n" + "\n".join(lines) +
-        "\nRepair or remove them, or set data.on_bad_image = 'skip' to train without them."
-    )  # fmt: skip
+    used = [facts[file.path] for listing in layout.splits.values() for file in listing.files]
+    return _ImageFolder(layout, facts, used, _find_side(used, section))
 
 
 def load_imagefolder(section: DataSection) -> Source:
@@ -94,8 +85,8 @@ def load_imagefolder(section: DataSection) -> Source:
     are held out. Without ``data.image_size`` all images must be squares of one size.
     """
     folder = _open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())
-    side, resize = _find_side(folder, section), section.resize if section.image_size is not None else None
-    load = partial(_load, folder.root, side=side, resize=resize, in_memory=section.placement == "device")
+    resize = section.resize if section.image_size is not None else None
+    load = partial(_load, Path(section.root), side=folder.side, resize=resize, in_memory=section.placement == "device")
     splits = folder.layout.splits
     return Source(
         train=load(splits["train"]),
@@ -111,8 +102,7 @@ def find_folder_facts(section: DataSection) -> DataFacts:
     folder = _open_folder(section)
     splits = folder.layout.splits
     held_out = hold_out(splits["train"].labels, section, has_validation="val" in splits, has_test="test" in splits)
-    shape = ImageShape(3, _find_side(folder, section), len(folder.layout.classes))
-    return DataFacts(shape, len(held_out.train))
+    return DataFacts(ImageShape(3, folder.side, len(folder.layout.classes)), len(held_out.train))
 
 
 def _digest(folder: _ImageFolder) -> str:
@@ -127,15 +117,14 @@ def _digest(folder: _ImageFolder) -> str:
 def summarize_folder(
     section: DataSection, on_progress: OnProgress | None = None, _may_download: bool = False
 ) -> DataSummary:
-    """The images by split, class, size and mode, and every file that is not used.
-
-    Raises:
-        InputError: as :func:`_open_folder`, for images of several sizes without ``data.image_size``, or too large a
-            ``data.subset``.
-    """
+    """The images by split, class, size and mode, and every file that is not used."""
     folder = _open_folder(section, on_progress)
     layout = folder.layout
-    _find_side(folder, section)
+    lost = Counter(text for facts in folder.used for text in facts.lost)
+    digests = {
+        split: [folder.facts[file.path].digest for file in listing.files] for split, listing in layout.splits.items()
+    }
+    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())] + note_copies(digests)
     return summarize_splits(
         section,
         {split: listing.labels for split, listing in layout.splits.items()},
@@ -144,7 +133,7 @@ def summarize_folder(
         ignored=layout.ignored,
         sizes=_count_sizes(folder.used),
         modes=dict(Counter(image.mode for image in folder.used).most_common()),
-        notes=tuple(_find_notes(folder)),
+        notes=tuple(notes),
         digest=_digest(folder),
     )
 
@@ -157,32 +146,10 @@ def _count_sizes(images: Sequence[ImageFacts]) -> dict[str, int]:
     return most | ({"others": rest} if rest else {})
 
 
-def _find_notes(folder: _ImageFolder) -> list[str]:
-    splits = folder.layout.splits
-    lost = Counter(text for facts in folder.used for text in facts.lost)
-    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())]
-    in_train = {folder.facts[file.path].digest for file in splits["train"].files}
-    for split in ("val", "test"):
-        if split not in splits:
-            continue
-        if num_equal := sum(folder.facts[file.path].digest in in_train for file in splits[split].files):
-            notes.append(
-                f"{splits[split].folder}/ shares {format_count(num_equal, 'image')} with {splits['train'].folder}/: "
-                "accuracy on them is not accuracy on new images"
-            )
-    train = splits["train"]
-    if len(splits) < 3 and (num_twice := len(train.files) - len(in_train)):
-        notes.append(
-            f"{train.folder or 'the class folders'}: {format_count(num_twice, 'file')} with an image that another file "
-            "has too, so that an image can be in the training split and in a held-out one"
-        )
-    return notes
-
-
-def _find_side(folder: _ImageFolder, section: DataSection) -> int:
+def _find_side(images: Sequence[ImageFacts], section: DataSection) -> int:
     if section.image_size is not None:
         return section.image_size
-    sizes = Counter((image.width, image.height) for image in folder.used)
+    sizes = Counter((image.width, image.height) for image in images)
     (width, height), _ = sizes.most_common(1)[0]
     if len(sizes) == 1 and width == height:
         return width

@@ -131,11 +131,7 @@ class Splits:
 
 
 def split_source(source: Source, section: DataSection) -> Splits:
-    """The splits of ``source``, stratified by class; ``data.subset`` shortens the train split alone.
-
-    Raises:
-        InputError: as :func:`hold_out`.
-    """
+    """The splits of ``source``, stratified by class; ``data.subset`` shortens the train split alone."""
     has_validation, has_test = source.validation is not None, source.read_test is not None
     held_out = hold_out(source.train.labels, section, has_validation=has_validation, has_test=has_test)
     train = source.train.pick(held_out.train)

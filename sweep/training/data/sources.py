@@ -29,6 +29,7 @@ from sweep.training.data.images import (
     ArrayImages,
     Images,
     Indices,
+    Pixels,
     Source,
     Splits,
     check_subset,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from sweep.config.study import StudySpec
 
 
-_MAX_OVERLAP = 0.01  # of a held-out split; published sets have some images twice
 _MAX_DIGESTED_BYTES = 64 * 2**20  # of pixels that every trial digests, which takes 0.3 s at most
 _MAX_EXAMPLES = 1000  # paths of one reason
 _MAX_ABSENT = 10  # classes in one note
@@ -186,7 +186,8 @@ def summarize_source(section: DataSection) -> tuple[DataSummary, ImageShape]:
     """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
     source = _load_source(section)
     parts = _read_parts(source, section.name)
-    notes = _check_overlap(section.name, parts)
+    in_memory = {split: images.pixels for split, images in parts.items() if isinstance(images, ArrayImages)}
+    notes = note_copies({split: [_digest_array(pixels) for pixels in all_of] for split, all_of in in_memory.items()})
     digest = _digest_entry(section) or _digest_pixels(parts)
     if not digest:
         notes.append(
@@ -220,9 +221,6 @@ def summarize_splits(
 
     ``origins`` say where these splits come from, ``ignored`` are paths by the reason why they are not used; ``others``
     are the summary's further fields.
-
-    Raises:
-        InputError: there are too few images to split.
     """
     held_out = hold_out(labels["train"], section, has_validation="val" in labels, has_test="test" in labels)
     train = labels["train"]
@@ -269,6 +267,26 @@ def _describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
     return "; ".join(texts)
 
 
+def note_copies(digests: Mapping[str, Sequence[object]]) -> list[str]:
+    """Notes on images that are in two of a set's splits or, where a split is held out, can be; ``digests`` has one for
+    each image of each split that the set has."""
+    notes = []
+    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
+        in_other, of_split = set(digests.get(other, ())), digests.get(split, ())
+        if num_twice := sum(digest in in_other for digest in of_split):
+            notes.append(
+                f"{num_twice} of {len(of_split)} images of the {split} split are in the {other} split too, so that "
+                "accuracy on them is not accuracy on new images"
+            )
+    train = digests.get("train", ())
+    if len(digests) < 3 and (num_twice := len(train) - len(set(train))):
+        notes.append(
+            f"{format_count(num_twice, 'image')} equal to another one, so that an image can be in the training split "
+            "and in a held-out one"
+        )
+    return notes
+
+
 def _find_absent_classes(summary: DataSummary) -> list[str]:
     notes = []
     for split, effect in _EFFECTS.items():
@@ -296,9 +314,8 @@ def _load_source(section: DataSection) -> Source:
     function = resolve(load)
     source = _call(lambda: function(section), name)
     if not isinstance(source, Source):
-        returned = "nothing" if source is None else f"a value of the type {type(source).__name__}"
         raise InputError(
-            f"data set {name!r}: its load function returned {returned}; required is a Source: return "
+            f"data set {name!r}: its load function returned a value of the type {type(source).__name__}; return "
             "Source(train=ArrayImages(pixels, labels), num_classes=...)."
         )
     try:
@@ -372,41 +389,13 @@ def _check_images(name: str, split: str, images: Any, source: Source) -> None:
         )
 
 
-def _check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
-    """Notes on images of the splits ``parts`` that are in two of them.
-
-    Raises:
-        InputError: more than 1 % of a split's images are in another one, so that it measures no new images.
-    """
-    digests = {split: _digest_each(images) for split, images in parts.items() if isinstance(images, ArrayImages)}
-    notes = []
-    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
-        if split not in digests or other not in digests or len(set(digests["train"])) == 1:
-            continue
-        in_other = set(digests[other])
-        num_twice = sum(digest in in_other for digest in digests[split])
-        note = f"{num_twice} of {len(digests[split])} images of the {split} split are in the {other} split too"
-        if num_twice > _MAX_OVERLAP * len(digests[split]):
-            raise InputError(
-                f"data set {name!r}: {note}, so that accuracy on it is not accuracy on new images; give disjoint "
-                "splits, or leave validation and read_test out, and they are held out of train."
-            )
-        if num_twice:
-            notes.append(note)
-    return notes
-
-
 def _check_weights(path: str | None) -> None:
     if path is not None and not Path(path).is_file():
         raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
 
 
 def _check_unchanged(source: Source, section: DataSection, expected: ExpectedData) -> None:
-    """Compares the digest of ``source`` with the digest of the images that were counted, where finding it is cheap.
-
-    Raises:
-        InputError: the images have changed.
-    """
+    """Compares the digest of ``source`` with the digest of the images that were counted, where finding it is cheap."""
     entry, digest = DATASETS[section.name], ""
     if source.find_digest is not None:
         digest = source.find_digest()
@@ -417,15 +406,12 @@ def _check_unchanged(source: Source, section: DataSection, expected: ExpectedDat
         digest = _digest_pixels(parts) if _is_small(*parts.values()) else ""
     if not digest or digest == expected.digest:
         return
-    remedy = "restore them"
-    if entry.summarize is None:
-        remedy = "let the load function return the same at every call, by a generator with a seed"
     where = f" in {section.root!r}" if entry.depends_on_root else ""
     num_images = sum(map(len, _read_parts(source, section.name).values()))
     raise InputError(
         f"data {section.name}{where}: its images have changed since they were counted: "
         f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {digest[:12]}); "
-        f"trials of one study must read the same images: {remedy}, or give the study a new name."
+        "trials of one study must read the same images: restore them, or give the study a new name."
     )
 
 
@@ -454,6 +440,5 @@ def _digest_pixels(parts: Mapping[str, Images]) -> str:
     return digest.hexdigest()
 
 
-def _digest_each(images: ArrayImages) -> list[bytes]:
-    pixels = np.ascontiguousarray(images.pixels)
-    return [hashlib.blake2b(image.data, digest_size=16).digest() for image in pixels]
+def _digest_array(pixels: Pixels) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=16).digest()

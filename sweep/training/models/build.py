@@ -162,11 +162,7 @@ def freeze_stages(model: nn.Module, count: int, name: str) -> None:
 
 
 def _load_pretrained(model: nn.Module, path: str) -> None:
-    """Loads the weights of the file ``path`` into ``model``; a head with another number of classes is not loaded.
-
-    Raises:
-        InputError: the file is missing, unreadable, or holds anything but tensors; the weights are of another model.
-    """
+    """Loads the weights of the file ``path`` into ``model``; a head with another number of classes is not loaded."""
     weights, expected = read_weights(path), model.state_dict()
     for prefix in _PREFIXES:
         if weights and all(name.startswith(prefix) for name in weights):

@@ -123,11 +123,7 @@ class PadShortcut(nn.Module):
 
 
 def _cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShape) -> nn.Module:
-    """ResNet of depth 6 * ``blocks_per_stage`` + 2, widths 16, 32, 64 (He et al. 2015, section 4.2), shortcuts A.
-
-    Raises:
-        InputError: for images of fewer than 4 pixels per side.
-    """
+    """ResNet of depth 6 * ``blocks_per_stage`` + 2, widths 16, 32, 64 (He et al. 2015, section 4.2), shortcuts A."""
     if shape.side < 4:
         raise InputError(f"model {section.name} requires images of 4 or more pixels per side, not {shape.side}.")
     norm = choose_norm_layer(section)
@@ -155,11 +151,7 @@ def _cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShap
 
 
 def _imagenet_resnet(block: str, layers: tuple[int, ...], section: ModelSection, shape: ImageShape) -> nn.Module:
-    """A ResNet of ImageNet: at 224 x 224 x 3, 1000 classes 11,689,512 (ResNet-18) and 25,557,032 (-50) parameters.
-
-    Raises:
-        InputError: for images of fewer than 8 pixels per side.
-    """
+    """A ResNet of ImageNet: at 224 x 224 x 3, 1000 classes 11,689,512 (ResNet-18) and 25,557,032 (-50) parameters."""
     if shape.side < 8:
         raise InputError(f"model {section.name} requires images of 8 or more pixels per side, not {shape.side}.")
     model: nn.Module = resnet.ResNet(

@@ -1,14 +1,17 @@
-"""Every claim on the records of its own planned study: true, false, and not measured; how many trainings it takes."""
+"""Every claim on the records of its own planned study and on records whose truth is known: what counts, what does not,
+and why; how many trainings a claim takes, and its picture."""
 
+import dataclasses
+import itertools
+import json
 import math
 import tomllib
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from frames_factory import frames_of, make_frames, make_spec
 from scipy import stats
-from test_findings import row
 
 from benchmarks.claims_truth import find_effect, make_records
 from reports.labels import TOO_UNCERTAIN, describe_range
@@ -26,13 +29,333 @@ from sweep.analysis.findings import (
     evaluate_claims,
     find_claim,
     find_verdicts,
+    findings_document,
     write_plan,
 )
-from sweep.analysis.statistics import Estimate, Region, assess_region, count_repetitions
+from sweep.analysis.rate_powers import fit_rate_power
+from sweep.analysis.statistics import Estimate, Region, assess_region, confidence_interval, count_repetitions
 from sweep.config.space import count_grid_points
 from sweep.config.study_file import build_study
+from sweep.config.trial import build_config, flatten_config
 
 NAMES = [claim.name for claim in CLAIMS]
+MIB = 2.0**20
+APART = 2.0  # how far apart the best rates of two recipes are, as a logarithm
+DECAYS = (1e-4, 1e-2)
+
+
+def row(
+    number: int, seed: int = 0, phase: str = "search", measured: dict[str, Any] | None = None, **keys: Any
+) -> dict[str, Any]:
+    """A complete trial of a real configuration; ``batch__micro`` stands for ``batch.micro``."""
+    values = {key.replace("__", "."): value for key, value in keys.items()}
+    config = build_config(values | {"seed": seed}, "test")
+    named = {f"config.{key}": value for key, value in flatten_config(config).items()}
+    base = {"number": number, "seed": seed, "phase": phase, "global_batch_size": config.global_batch_size}
+    return named | base | {"val_accuracy": 0.9, "train_seconds": 10.0} | (measured or {})
+
+
+def found(rows: list[dict[str, Any]], name: str) -> Finding:
+    return next(item for item in evaluate_claims(frames_of(make_spec(), rows)) if item.name == name)
+
+
+TEMPLATE = row(0)
+
+
+def surface(power: float, optimizer: str, noise: float = 0.002, **keys: Any) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(1)
+    rows = []
+    for number, (batch, step) in enumerate(itertools.product([32, 64, 128, 256, 512], np.linspace(-1.2, 1.2, 9))):
+        best = 0.05 * (batch / 128) ** power
+        accuracy = 0.93 - 0.03 * step**2 + noise * rng.normal()
+        lr = float(best * 10**step)
+        measured = {"val_accuracy": float(accuracy)}
+        rows.append(
+            row(number, 0, "search", measured, batch__micro=batch, optimizer__lr=lr, optimizer__name=optimizer, **keys)
+        )
+    return rows
+
+
+def test_a_scaling_rule_counts_into_the_rate() -> None:
+    # rates that are written down for the reference batch and scaled linearly: at one best written rate the power is 1
+    rows = surface(0.0, "momentum", rules__lr="linear")
+    assert found(rows, "lr_rule_linear").effect == pytest.approx(1.0, abs=0.1)
+    rows = surface(0.0, "momentum", rules__lr=0.6)
+    assert found(rows, "lr_rule_linear").effect == pytest.approx(0.6, abs=0.1)
+
+
+def test_the_plan_of_a_claim_is_on_the_images_of_the_records() -> None:
+    plan = "sweep claims muon_ahead --plan --data"
+    run = "&& sweep run claim_muon_ahead.toml"
+    assert found([row(0)], "muon_ahead").settle == f"{plan} digits {run}"
+    own = found([row(0, data__name="imagefolder", data__root="my images")], "muon_ahead")
+    assert own.settle == f"{plan} imagefolder --set 'data.root=my images' {run}"
+
+
+def test_a_rate_power_requires_a_peak() -> None:
+    rng = np.random.default_rng(0)
+    batches, rates = np.repeat([16.0, 32.0, 64.0, 128.0], 6), np.tile(np.geomspace(0.01, 1.0, 6), 4)
+    assert not fit_rate_power(batches, rates, rng.normal(size=24)).degrees > 0
+    peak = 0.9 - 0.1 * (np.log(rates) - np.log(batches) / 2) ** 2
+    assert fit_rate_power(batches, rates, peak).value == pytest.approx(0.5)
+    assert fit_rate_power(batches[:8], rates[:8], peak[:8]).n == 0
+
+
+def test_warm_up_in_pairs_of_equal_seed() -> None:
+    rows = []
+    for seed, warm in itertools.product(range(5), [0.0, 0.1]):
+        accuracy = 0.8 + 0.02 * seed + (0.03 + 0.001 * seed) * (warm > 0)
+        keys = {"batch__micro": 2048, "schedule__warmup": warm}
+        rows.append(row(len(rows), seed, "confirm", {"val_accuracy": accuracy}, **keys))
+        # at the reference batch it does harm, which is not the claim
+        rows.append(
+            row(len(rows), seed, "confirm", {"val_accuracy": 0.9 - 0.1 * (warm > 0)}, **keys | {"batch__micro": 256})
+        )
+    item = found(rows, "warmup_needed")
+    assert item.effect == pytest.approx(0.032)
+    assert (item.n, item.verdict) == (5, "supported")
+    assert item.high - item.low < 0.01  # the seeds' own differences have gone
+
+
+def ladder(
+    loss: float, model: str = "resnet8", noise: float = 0.0005, start: int = 0, **budget: Any
+) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(start + 5)
+    rows = []
+    for step, batch in enumerate([32, 64, 128, 256, 512, 1024]):
+        for lr in (0.05, 0.1):
+            for seed in (1, 2, 3):
+                accuracy = 0.95 - loss * step - 0.02 * (lr < 0.1) + noise * rng.normal()
+                keys = {"batch__micro": batch, "optimizer__lr": lr, "model__name": model} | budget
+                rows.append(
+                    row(start + len(rows), seed, "confirm", {"val_accuracy": float(accuracy), "num_steps": 500}, **keys)
+                )
+    return rows
+
+
+def test_equal_epochs_and_equal_steps_are_told_apart() -> None:
+    epochs = ladder(0.01, budget__epochs=10)
+    steps = ladder(0.0, budget__steps=500, start=100)
+    worse = found([*epochs, *steps], "large_batch_equal_epochs")
+    assert worse.effect == pytest.approx(-0.01, abs=0.001)
+    assert (worse.n, worse.verdict) == (6, "supported")
+    same = found([*epochs, *steps], "large_batch_equal_steps")
+    assert same.effect == pytest.approx(0.0, abs=0.001)
+    assert same.verdict == "contradicted"
+    missing = found(epochs, "large_batch_equal_steps")
+    assert missing.verdict == "not tested"
+    assert missing.reason.startswith(
+        "0 effective batch sizes with 2 learning rates or more at an equal number of steps"
+    )
+    # by a rule each batch has a length of its own
+    ruled = found(ladder(0.01, budget__epochs=10, rules__epochs=0.4), "large_batch_equal_epochs")
+    assert (ruled.verdict, ruled.reason[:25]) == ("not tested", "0 effective batch sizes w")
+
+
+def test_accumulation_with_which_trainings_diverge() -> None:
+    rows = []
+    for seed, count in itertools.product(range(6), [1, 8, 32]):
+        measured: dict[str, Any] = {"val_accuracy": 0.8 + 0.01 * seed}
+        if count == 32 and seed < 3:
+            measured = {"val_accuracy": None, "outcome": "diverged"}
+        keys = {"model__name": "vit_micro", "batch__micro": 256 // count, "batch__accumulation": count}
+        rows.append(row(len(rows), seed, "confirm", measured, **keys))
+    item = found(rows, "accumulation_diverges")
+    # a training that diverged has reached no accuracy, so that it loses all of what its pair has
+    assert item.effect == pytest.approx(-np.mean([0.8, 0.81, 0.82, 0, 0, 0]))
+    assert item.n == 6
+
+
+@pytest.mark.parametrize("rows", [[], [{"number": 0, "outcome": "crashed"}], [row(0)]], ids=["none", "crashed", "one"])
+def test_too_little_is_not_tested_and_tells_why_and_what_would_settle_it(rows: list[dict[str, Any]]) -> None:
+    items = evaluate_claims(frames_of(make_spec(), rows))
+    assert len({item.name for item in items}) == len(CLAIMS)
+    assert {item.verdict for item in items} == {"not measured"}
+    assert all(math.isnan(item.effect) for item in items)
+    assert all(item.reason and item.settle and item.published and item.statement for item in items)
+    json.dumps(findings_document(items), allow_nan=False)
+
+
+# --- several models and settings
+
+
+def simulate_study(
+    seed: int, power: float = 1.0, num_models: int = 2, num_decays: int = 1, noise: float = 0.01
+) -> list[dict[str, Any]]:
+    """A random search of 120 trials over batch and rate. The best rate grows with the batch by ``power``; that of the
+    second model and of the second weight decay is e^2 times as large each. The second model does not fit beyond a batch
+    of 256, and the second weight decay was tried at large batches more than at small ones."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(120):
+        is_second = num_models > 1 and bool(rng.integers(2))
+        batch = int(2 ** rng.integers(4, 9 if is_second else 11))
+        is_strong = num_decays > 1 and bool(rng.random() < (0.2 if batch < 128 else 0.8))
+        best = math.log(0.02) + power * math.log(batch / 128) + APART * is_second + APART * is_strong
+        lr = rng.uniform(math.log(1e-4), math.log(10.0))
+        accuracy = 0.93 - 0.006 * (lr - best) ** 2 + noise * rng.normal()
+        keys = {
+            "model.name": "vit_micro" if is_second else "resnet8", "batch.micro": batch, "optimizer.lr": math.exp(lr),
+            "optimizer.weight_decay": DECAYS[is_strong],
+        }  # fmt: skip
+        rows.append(
+            TEMPLATE
+            | {f"config.{key}": value for key, value in keys.items()}
+            | {"number": number, "global_batch_size": batch, "val_accuracy": float(accuracy)}
+        )
+    return rows
+
+
+def measure_rule(rows: list[dict[str, Any]]) -> Any:
+    claim = find_claim("lr_rule_linear")
+    assert claim is not None
+    return claim.measure(select_comparable(frames_of(make_spec(), rows)))
+
+
+def measure_power(rows: list[dict[str, Any]]) -> tuple[float, float, float]:
+    return confidence_interval(measure_rule(rows).estimate)
+
+
+def count_covered(seeds: range, power: float = 1.0, **kinds: int) -> tuple[int, int]:
+    """Of simulated studies: those with an estimate, and those whose interval holds the true power."""
+    intervals = [measure_power(simulate_study(seed, power, **kinds)) for seed in seeds]
+    known = [each for each in intervals if math.isfinite(each[1])]
+    return len(known), sum(low <= power <= high for _, low, high in known)
+
+
+@pytest.mark.parametrize(
+    "kinds", [{}, {"num_models": 1, "num_decays": 2}, {"num_decays": 2}], ids=["models", "decays", "both"]
+)
+def test_the_rule_of_the_rate_covers_the_truth_where_best_rates_differ(kinds: dict[str, int]) -> None:
+    num_known, num_covered = count_covered(range(24), **kinds)
+    assert num_known == 24
+    assert num_covered >= 21
+
+
+def test_a_rate_that_follows_the_batch_is_no_test_of_the_rule() -> None:
+    # one written rate, scaled linearly, and a little scatter
+    rng = np.random.default_rng(0)
+    rows = [
+        row(n, measured={"val_accuracy": 0.9 - 0.01 * rng.random()}, batch__micro=int(2 ** (4 + n % 6)),
+            optimizer__lr=0.1 * (1 + 0.001 * n), rules__lr="linear")
+        for n in range(48)
+    ]  # fmt: skip
+    item = found(rows, "lr_rule_linear")
+    assert (item.verdict, math.isnan(item.effect)) == ("not tested", True)
+    assert "the learning rate follows the effective batch size" in item.reason
+    until = [each | {"config.budget.target_accuracy": 0.9} for each in simulate_study(0)]
+    assert found(until, "lr_rule_linear").reason.startswith("no training of a fixed length")
+
+
+def settle_sharpness(rows: list[dict[str, Any]], losses: list[float]) -> Finding:
+    made = frames_of(make_spec(), rows)
+    points = made.evaluations.assign(train_loss=np.repeat(losses, 10))
+    frames = dataclasses.replace(made, evaluations=points)
+    return next(item for item in evaluate_claims(frames) if item.name == "large_batches_sharp")
+
+
+@pytest.mark.parametrize("driver", ["rate", "loss", "batch", "decay"])
+def test_sharpness_is_compared_at_equal_rate_and_loss_and_settings(driver: str) -> None:
+    # everything that drives sharpness grows with the batch, but one thing does so by itself
+    rng, rows, losses = np.random.default_rng(5), [], []
+    for number in range(40):
+        batch = int(2 ** rng.integers(4, 10))
+        drawn = {name: 0.7 * math.log(batch) + rng.normal() for name in ("rate", "loss", "decay")}
+        power = 0.5 * math.log(batch) if driver == "batch" else drawn[driver]
+        keys = {"optimizer__lr": math.exp(drawn["rate"] - 8), "optimizer__weight_decay": math.exp(drawn["decay"] - 12)}
+        sharpness = math.exp(power + 0.1 * rng.normal())
+        rows.append(row(number, measured={"sharpness_keskar": sharpness}, batch__micro=batch, **keys))
+        losses.append(math.exp(drawn["loss"] - 5))
+    item = settle_sharpness(rows, losses)
+    assert item.effect == pytest.approx(0.5 if driver == "batch" else 0.0, abs=0.1)
+    assert (item.verdict == "supported") == (driver == "batch")
+    assert "40 configurations at equal learning rate and training loss, at equal weight decay" in item.detail
+
+
+def test_a_configuration_with_an_undefined_noise_scale_is_counted() -> None:
+    rng, rows = np.random.default_rng(2), []
+    for batch, lr in itertools.product([32, 64, 128, 256], [0.05, 0.1, 0.2]):
+        value = math.nan if (batch, lr) == (32, 0.05) else batch / lr * rng.lognormal(0, 0.05)
+        keys = {"batch__micro": batch, "optimizer__lr": lr, "diagnostics__noise_scale": True}
+        steps = 9 if (batch, lr) == (64, 0.05) else 10
+        rows.append(row(len(rows), measured={"noise_scale_run": value, "num_noise_steps": steps}, **keys))
+    item = found(rows, "noise_scale_temperature")
+    assert (item.n, item.verdict) == (10, "supported")
+    missing = "the estimate of |G|^2 is not above 0, or fewer than 10 steps were measured"
+    assert item.detail.endswith(f"in 2 further configurations {missing}")
+    none = [each | {"noise_scale_run": math.nan, "num_noise_steps": 10} for each in rows]
+    reason = found(none, "noise_scale_temperature").reason
+    assert reason.endswith(f"in 12 further configurations {missing}")
+
+
+def test_a_family_is_judged_by_one_of_its_models() -> None:
+    # the better one of the second ViT, which ran with large batches alone, hides what the first loses
+    rows = [*ladder(0.01), *ladder(0.004, "vit_micro", start=100)]
+    alone = found(rows, "vit_less_sensitive")
+    better = [each for each in ladder(-0.02, "vit_tiny", start=300) if each["global_batch_size"] >= 512]
+    assert found(rows + better, "vit_less_sensitive").effect == pytest.approx(alone.effect, abs=5e-4)
+    assert alone.effect == pytest.approx(0.006, abs=1e-3)
+
+
+def test_pairs_are_of_one_model() -> None:
+    # a model with three settings, and another one of which checkpointing costs twice as much
+    rows = []
+    for model, micro, again in itertools.product(["resnet8", "vit_micro"], [16, 32, 64], [False, True]):
+        if model == "resnet8" or micro > 16:
+            factor = (1.3 if model == "resnet8" else 2.6) + 0.001 * micro if again else 1.0
+            keys = {"batch__micro": micro, "precision__checkpointing": again, "model__name": model}
+            rows.append(row(len(rows), measured={"train_seconds": 10 * factor}, **keys))
+    item = found(rows, "checkpointing_time")
+    assert (item.n, item.effect) == (3, pytest.approx(1.337, abs=0.01))
+    assert item.detail.startswith("resnet8, momentum: 3 pairs")
+
+
+def test_times_of_trainings_of_no_fixed_length_are_not_compared() -> None:
+    rows = [
+        row(n, measured={"train_seconds": 10.0 + n}, batch__micro=2 ** (4 + n // 2),
+            precision__checkpointing=bool(n % 2), budget__target_accuracy=0.9)
+        for n in range(8)
+    ]  # fmt: skip
+    assert found(rows, "checkpointing_time").verdict == "not tested"
+
+
+def test_accuracies_are_compared_at_one_length_of_training() -> None:
+    # long trainings with small batches alone reach more; those until a target all end with it
+    long = [each for each in ladder(-0.03, start=100, budget__epochs=50) if each["global_batch_size"] <= 64]
+    until = ladder(-0.05, start=200, budget__target_accuracy=0.99)
+    alone = found(ladder(-0.01, budget__epochs=10), "small_batches_best")
+    mixed = found([*ladder(-0.01, budget__epochs=10), *long, *until], "small_batches_best")
+    assert alone.verdict == mixed.verdict == "contradicted"
+    assert mixed.effect == pytest.approx(alone.effect, abs=5e-3)
+    # of a batch with one rate nothing shows that the rate is the best there
+    one = [each for each in ladder(-0.01) if each["config.optimizer.lr"] == 0.1]
+    assert found(one, "small_batches_best").verdict == "not tested"
+
+
+def test_a_trial_that_is_in_several_pairs_counts_once() -> None:
+    # one trial with a whole batch, unlucky in its time, against three that accumulate; and a second setting
+    rows = []
+    for lucky, dtype in ((1.3, "fp32"), (1.0, "fp64")):
+        for count in (1, 2, 4, 8):
+            measured = {"train_seconds": 100 / (lucky if count == 1 else 1.0), "peak_memory_bytes": 300 * MIB}
+            keys = {"batch__micro": 256 // count, "batch__accumulation": count, "precision__dtype": dtype}
+            rows.append(row(len(rows), 0, "search", measured, **keys))
+    time = found(rows, "accumulation_time")
+    assert (time.n, time.effect) == (2, pytest.approx(math.sqrt(1.3)))
+    assert found(rows, "accumulation_memory").n == 2
+
+
+def test_settings_that_ran_with_many_seeds_count_once() -> None:
+    rows = []
+    for lr, gain, num_seeds in ((0.1, 0.0, 6), (0.2, 0.03, 1), (0.4, 0.03, 1)):
+        for seed, warm in itertools.product(range(num_seeds), [0.0, 0.1]):
+            keys = {"batch__micro": 2048, "schedule__warmup": warm, "optimizer__lr": lr}
+            rows.append(row(len(rows), seed, "confirm", {"val_accuracy": 0.8 + gain * (warm > 0)}, **keys))
+    item = found(rows, "warmup_needed")
+    assert (item.n, item.effect) == (3, pytest.approx(0.02))
+
+
+# --- on the records of their own studies
 
 
 def claim_of(name: str) -> Claim:
@@ -123,7 +446,7 @@ def test_equal_accuracies_of_a_few_images_have_the_error_of_their_rounding() -> 
     made = make_records(claim, 0.0, np.random.default_rng(1))
     trials = made.trials.assign(val_accuracy=0.875).query("seed < 4")
     spec = make_spec(name=str(trials["study"].iloc[0]))
-    records = replace(made, spec=spec, trials=trials, num_images=504)
+    records = dataclasses.replace(made, spec=spec, trials=trials, num_images=504)
     (finding,) = find_verdicts([assess_claim(claim, select_comparable(records))])
     error = 1 / (504 * math.sqrt(6 * 4))
     assert (finding.n, finding.effect) == (4, 0.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames_factory import MadeFrames, frames_of, make_spec
-from test_findings import row
+from test_claims import row
 
 from reports.evidence import gather_evidence
 from reports.figure import Absent, Figure, Intervals, Lines, Points, Rule

@@ -363,7 +363,7 @@ def measure_rate_rule(records: ComparableTrials, power: float) -> Measurement:
 
 def measure_noise_power(records: ComparableTrials) -> Measurement:
     scales = read_noise_scales(records)
-    rest = f"; {scales.describe_missing()}".removesuffix("; ")
+    rest = scales.describe_missing()
     if not (scales.values > 0).any():
         return Measurement(reason=f"no configuration has a noise scale over its training{rest}")
     measured = measure_value_power(records, scales.values)

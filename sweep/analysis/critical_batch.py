@@ -118,7 +118,7 @@ def estimate_by_noise(records: ComparableTrials) -> CriticalBatch | str:
     """The estimate by the gradient noise, or why there is none."""
     scales = read_noise_scales(records)
     chosen, recipe = find_main_recipe(records.frame, np.asarray(scales.values > 0, dtype=np.bool_))
-    rest = f"; {scales.describe_missing()}".removesuffix("; ")
+    rest = scales.describe_missing()
     if not chosen.any():
         return f"no configuration has a noise scale over its training{rest}; set diagnostics.noise_scale = true"
     estimate = mean_estimate(np.log(scales.values[chosen]), is_ratio=True)
@@ -127,33 +127,26 @@ def estimate_by_noise(records: ComparableTrials) -> CriticalBatch | str:
 
 
 class _NoiseScales(NamedTuple):
-    """``values`` in samples (B_simple, McCandlish et al. 2018), NaN where there is none: where |G|^2 cannot be told
-    from 0 (``is_undefined``), or too few steps were measured (``is_short``). All of shape ``[configurations]``."""
+    """``values`` in samples (B_simple, McCandlish et al. 2018), NaN where there is none although steps were measured
+    (``is_missing``): |G|^2 cannot be told from 0, or they were too few. Both of shape ``[configurations]``."""
 
     values: Values
-    is_undefined: Mask
-    is_short: Mask
+    is_missing: Mask
 
-    def describe_missing(self, among: Mask | None = None) -> str:
-        """What is missing of all configurations or of those ``among`` them (shape ``[configurations]``), "" for
-        nothing."""
-        among = np.ones(len(self.values), dtype=np.bool_) if among is None else among
-        reasons = {
-            "the estimate of |G|^2 is not above 0": self.is_undefined,
-            f"fewer than {_MIN_NOISE_STEPS} steps were measured": self.is_short,
-        }
-        counts = {reason: int(np.sum(among & mask)) for reason, mask in reasons.items()}
-        return "; ".join(
-            f"in {format_count(count, 'further configuration')} {reason}" for reason, count in counts.items() if count
-        )
+    def describe_missing(self, among: Mask | bool = True) -> str:
+        """How many of the configurations ``among`` have none, as the end of a description; "" where all have one."""
+        if not (count := int(np.sum(self.is_missing & among))):
+            return ""
+        there = f"in {format_count(count, 'further configuration')} the estimate of |G|^2 is not above 0"
+        return f"; {there}, or fewer than {_MIN_NOISE_STEPS} steps were measured"
 
 
 def read_noise_scales(records: ComparableTrials) -> _NoiseScales:
     """The noise scales over the training, each the median of the trials that a configuration's values rest on."""
     values, _ = records.grouping.medians(read_numbers(records.done, "noise_scale_run"))
     steps, _ = records.grouping.medians(read_numbers(records.done, "num_noise_steps"))
-    is_enough = steps >= _MIN_NOISE_STEPS
-    return _NoiseScales(np.where(is_enough, values, np.nan), is_enough & ~(values > 0), steps < _MIN_NOISE_STEPS)
+    values = np.where(steps >= _MIN_NOISE_STEPS, values, np.nan)
+    return _NoiseScales(values, np.isfinite(steps) & ~(values > 0))
 
 
 def fit_regimes(batches: Values, steps: Values) -> Regimes | None:

@@ -248,11 +248,11 @@ def _noise_scale(candidates: Candidates, model: str) -> _Measured:
     chosen, recipe = find_main_recipe(frame, is_of_model & useful & (scales.values > 0))
     if not chosen.any():
         return records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
-    known, missing = scales.values[chosen], scales.describe_missing(is_of_model & useful)
+    known = scales.values[chosen]
     detail = f"{recipe}: median over {format_count(len(known), 'configuration')} of a useful accuracy"
     detail += f", {known.min():,.0f} to {known.max():,.0f}" if len(known) > 1 else ""
-    detail += f"; {missing}" if missing else ""
-    return float(np.median(known)), len(known), f"{detail}; {_NOT_CRITICAL}"
+    detail += f"{scales.describe_missing(is_of_model & useful)}; {_NOT_CRITICAL}"
+    return float(np.median(known)), len(known), detail
 
 
 def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:

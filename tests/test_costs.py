@@ -362,7 +362,7 @@ def test_the_record_has_the_clocks_time_and_the_sampler_the_one_to_use(tmp_path:
 
 def test_a_sampler_leaves_out_doubtful_times_of_points_that_have_others() -> None:
     spec = table_spec()
-    learner = Surrogate("train_seconds", Encoding(spec), of_shape=True)
+    learner = Surrogate("train_seconds", Encoding(spec))
     point = spec.corners.anywhere
     wanted = spec.config(point)
     records = [
@@ -376,7 +376,7 @@ def test_a_sampler_leaves_out_doubtful_times_of_points_that_have_others() -> Non
     ):
         assert learner.fit(known)
         assert np.exp(learner.predict([point]).mean) == pytest.approx([1.0], rel=0.01)
-    alone = Surrogate("train_seconds", Encoding(spec), of_shape=True)
+    alone = Surrogate("train_seconds", Encoding(spec))
     (doubtful,) = estimate_record_times(records[1:2], spec, [])
     assert doubtful.errors["train_seconds"] == pytest.approx(0.9)
     assert alone.fit([doubtful])

@@ -206,7 +206,7 @@ def test_what_probes_foretell_decides_the_first_proposal(dear: str, cheap: str) 
 
 def test_measurements_replace_predictions() -> None:
     made = Encoding(spec := table_spec())
-    learner = Surrogate("train_seconds", made, of_shape=True)
+    learner = Surrogate("train_seconds", made)
     near, far = point("resnet8", 16, 1), point("vit_micro", 64, 4)
     learner.set_predictions([near, far], [1.0, 5.0])
     assert learner.fit([])
@@ -228,19 +228,19 @@ def test_a_pruned_trial_pulls_the_accuracy_less_than_a_complete_one() -> None:
     whole = [accuracy_record(number, micro, 0.8) for number, micro in enumerate((16, 32, 16, 32))]
     predicted = []
     for error in (0.0, 0.05, 0.3):
-        learner = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+        learner = Surrogate("val_accuracy", Encoding(table_spec()))
         assert learner.fit([*whole, accuracy_record(4, 64, 0.5, error)])
         mean = learner.predict([point("resnet8", 64, 1)]).mean
         predicted.append(-float(learner.axis.costs(mean)[0]))
     assert 0.49 < predicted[0] < predicted[1] - 0.001 < predicted[2] - 0.01
     # where a trial at the same point went to its end, the other one adds nothing
-    both = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    both = Surrogate("val_accuracy", Encoding(table_spec()))
     both.fit([*whole, accuracy_record(4, 64, 0.6), accuracy_record(5, 64, 0.1, 0.05)])
-    one = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    one = Surrogate("val_accuracy", Encoding(table_spec()))
     one.fit([*whole, accuracy_record(4, 64, 0.6)])
     at = [point("resnet8", 64, 1)]
     assert both.predict(at).mean == pytest.approx(one.predict(at).mean, abs=0.01)
-    unknown = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    unknown = Surrogate("val_accuracy", Encoding(table_spec()))
     assert not unknown.fit([accuracy_record(0, 64, 0.5, float("inf"))])
 
 

@@ -70,12 +70,13 @@ class Encoding:
         rest = {path: item for path, item in spec.space.items() if path not in _BATCH}
         has_batch = len(rest) < len(spec.space)
         encoded = {path: _feature(path, item) for path, item in rest.items()}
-        is_until_target = self._base["budget.target_accuracy"] is not None or "budget.target_accuracy" in spec.space
+        target = "budget.target_accuracy"
+        self._is_until_target = self._base[target] is not None or target in spec.space
         self._of_accuracy = list(encoded.values())
         self._of_cost = [
-            _switch(path) if path in SWITCHES and not is_until_target else feature
+            _switch(path) if path in SWITCHES and not self._is_until_target else feature
             for path, feature in encoded.items()
-            if is_until_target or path not in NO_SHAPE or path.startswith("budget.")
+            if self._is_until_target or path not in NO_SHAPE or path.startswith("budget.")
         ]
         if has_batch:
             self._sizes = _log_range(spec)
@@ -89,6 +90,11 @@ class Encoding:
     def cost(self, points: Sequence[Values]) -> Floats:
         """Features of time and memory, shape ``[n, e]``."""
         return _table(points, self._of_cost)
+
+    def is_of_shape(self, name: str) -> bool:
+        """Whether the metric depends on the configuration's shape and budget alone."""
+        metric = METRICS[name]
+        return metric.is_memory or (metric.is_speed and not metric.until_target and not self._is_until_target)
 
     def group(self, values: Values) -> tuple[str, int]:
         """The model of a point and the power of two next to its effective batch size: its position on the curves."""
@@ -214,19 +220,13 @@ def find_front_gains(costs: Floats, predictions: list[GaussianPrediction], seed:
     return np.asarray(len(is_open) / _NUM_SAMPLES * chance.mean(axis=1))
 
 
-def _is_of_shape(name: str, spec: StudySpec) -> bool:
-    """Whether the metric depends on the configuration's shape and budget alone."""
-    until_target = spec.base.get("budget.target_accuracy") is not None or "budget.target_accuracy" in spec.space
-    metric = METRICS[name]
-    return metric.is_memory or (metric.is_speed and not metric.until_target and not until_target)
-
-
 @final
 class Surrogate:
-    """A Gaussian process of the metric ``name`` on its axis."""
+    """A Gaussian process of the metric ``name`` on its axis; an empty name is a plain number."""
 
-    def __init__(self, name: str, encoding: Encoding, of_shape: bool) -> None:
-        self._name, self._encoding, self.of_shape = name, encoding, of_shape
+    def __init__(self, name: str, encoding: Encoding) -> None:
+        self._name, self._encoding = name, encoding
+        self.of_shape = bool(name) and encoding.is_of_shape(name)
         self.axis = CostAxis(name)
         self._model: GaussianProcess | None = None
         self._num_fitted = 0
@@ -355,8 +355,8 @@ class CostAwareSampler(Sampler):
         self._seen: set[str] = set()
         self._records: list[TrialRecord] = []
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
-        self._learners = {name: Surrogate(name, self._encoding, _is_of_shape(name, spec)) for name in names}
-        self._feasible = Surrogate("", self._encoding, of_shape=False)
+        self._learners = {name: Surrogate(name, self._encoding) for name in names}
+        self._feasible = Surrogate("", self._encoding)
         self._gain: float | None = None
         if predict:
             self._predict_shapes(predict)

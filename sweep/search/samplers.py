@@ -24,7 +24,7 @@ from sweep.search.optuna import (
     make_distributions,
     make_frozen_trial,
 )
-from sweep.search.sampler import WINDOW, PointSampler, PredictCost, Sampler, SobolPoints, select_window
+from sweep.search.sampler import WINDOW, PointSampler, PredictCost, Sampler, SobolPoints, make_point_key, select_window
 
 _SLACK = 100  # by how many trials the window may grow before it is rebuilt
 
@@ -54,7 +54,7 @@ class _OptunaSampler(Sampler):
         seed = int(np.random.SeedSequence([self._spec.seed, index]).generate_state(1)[0])
         self._study.sampler = self._make(seed)
         trial = self._study.ask(self._distributions)
-        self._asked[_key(trial.params)] = trial
+        self._asked[make_point_key(trial.params)] = trial
         return from_optuna_params(self._spec.space, trial.params)
 
     def learn(self, record: TrialRecord) -> None:
@@ -64,7 +64,7 @@ class _OptunaSampler(Sampler):
     def _add(self, record: TrialRecord) -> None:
         worst = find_worst_values(self._records, self._spec) if record.outcome in INFEASIBLE else []
         frozen = make_frozen_trial(record, self._spec, worst)
-        trial = self._asked.pop(_key(frozen.params), None)
+        trial = self._asked.pop(make_point_key(frozen.params), None)
         if trial is None:
             if self._generation_size:  # a genetic sampler finds parents by generation, which is not recorded
                 num_trials = len(self._study.get_trials(deepcopy=False))
@@ -83,10 +83,6 @@ class _OptunaSampler(Sampler):
         self._asked.clear()
         for record in select_window(self._records, self._spec):
             self._add(record)
-
-
-def _key(params: dict[str, Any]) -> str:
-    return repr(sorted(params.items()))
 
 
 def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> Sampler:

@@ -2,7 +2,7 @@
 column, because that is smaller and faster than row by row."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reports.evidence import Evidence, format_column, keep_finite, read_cells, train_commands
-from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Points
+from reports.figure import Bars, Density, Figure, Heat, Intervals, Lines, Points
 from reports.figures.costs import PARTS, parts_of
 from reports.figures.trials import select_evenly
 from reports.labels import (
@@ -72,26 +72,13 @@ def figures_json(figures: Iterable[Figure]) -> Json:
         panels: list[Json] = []
         for panel in figure.panels:
             shown = show_panel(panel)
-            traces = [trace for layer in shown.layers if (trace := _make_trace(layer))]
+            traces = [_TRACES[type(layer)](layer) for layer in shown.layers if type(layer) in _TRACES]
             for trace in traces:
                 trace["hovertext"] = pool(trace.get("hovertext", []))
             members = [member for layer in panel.layers if isinstance(layer, Heat) for member in layer.members]
             panels.append({"traces": traces, "members": members, "layout": make_layout(shown)})
         made.append({"name": figure.name, "panels": panels})
     return {"figures": made, "texts": list(positions)}
-
-
-def _make_trace(layer: Layer) -> Json | None:
-    """The trace of ``layer``; None of a rule, which is a shape of the layout."""
-    if isinstance(layer, Density):
-        return _density(layer)
-    if isinstance(layer, Bars):
-        return _bars(layer)
-    if isinstance(layer, Lines):
-        return _lines(layer)
-    if isinstance(layer, Points | Intervals):
-        return _marks(layer)
-    return _heat(layer) if isinstance(layer, Heat) else None
 
 
 def _short(values: Iterable[float]) -> list[float]:
@@ -173,6 +160,12 @@ def _heat(layer: Heat) -> Json:
     texts = [[escape_text(text) for text in row] for row in layer.texts]
     made |= {"zmin": low, "zmax": high, "hoverinfo": "text", "hovertext": texts, "hoverongaps": False}
     return made | {"customdata": [list(row) for row in layer.trials]}
+
+
+# A rule has no trace: it is a shape of the layout.
+_TRACES: dict[type, Callable[[Any], Json]] = {
+    Density: _density, Heat: _heat, Bars: _bars, Lines: _lines, Points: _marks, Intervals: _marks,
+}  # fmt: skip
 
 
 def describe_details(evidence: Evidence) -> Json:

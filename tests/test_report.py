@@ -370,7 +370,7 @@ def test_every_trace_is_of_a_type_that_the_drawing_script_has(monkeypatch):
     frames = make_frames(160, confirm=3)
     made = make_figures(gather_evidence(dataclasses.replace(frames, probes=estimates_of(frames.spec))))
     absent = {item.title for item in made.absent}
-    assert absent == {"Gradient noise scale", "Critical batch size", "Device utilization and power"}
+    assert absent == {"Gradient noise scale", "Critical batch size"}
     panels = [panel for figure in figures_json(made.figures)["figures"] for panel in figure["panels"]]
     assert {trace["type"] for panel in panels for trace in panel["traces"]} == {"scatter", "bar", "heatmap"} <= known
 

@@ -170,7 +170,7 @@ _TRACES: dict[type, Callable[[Any], Json]] = {
 
 def describe_details(evidence: Evidence) -> Json:
     """``{"number", "family", "columns", "shown", "constant", "filters", "notes", "parts", "ledger", "curves",
-    "commands", "study"}``.
+    "commands"}``.
 
     Lists are in the order of ``number``; a column has ``label``, ``name`` (its name in the frame), ``group``, ``texts``
     and, where it is sorted by other values than the texts, ``keys`` with null where nothing is known. ``shown`` are the
@@ -197,7 +197,6 @@ def describe_details(evidence: Evidence) -> Json:
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
         "curves": _curves(evidence),
         "commands": train_commands(frame, evidence.frames),
-        "study": write_study(evidence.frames.spec) if evidence.frames.spec else "",
     }
 
 

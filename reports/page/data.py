@@ -190,7 +190,7 @@ def describe_details(evidence: Evidence) -> Json:
         "family": [int(family) for family in frame["family"]],
         "columns": columns,
         "shown": shown,
-        "constant": ", ".join((*_list_common_settings(evidence), *constant)),
+        "constant": ", ".join(constant),
         "filters": [item for index, column in enumerate(columns) if (item := _make_filter(index, column))],
         "notes": _notes(evidence),
         "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
@@ -198,16 +198,6 @@ def describe_details(evidence: Evidence) -> Json:
         "curves": _curves(evidence),
         "commands": train_commands(frame, evidence.frames),
     }
-
-
-def _list_common_settings(evidence: Evidence) -> list[str]:
-    """Model and optimizer, where the study tries only one of them."""
-    common = []
-    for key in ("model.name", "optimizer.name"):
-        values = set(format_column(evidence.trials, key)) if key not in evidence.swept else set()
-        if len(values) == 1 and values != {"none"}:
-            common.append(f"{key_label(key)} {values.pop()}")
-    return common
 
 
 def _list_columns(evidence: Evidence) -> Iterator[Json]:

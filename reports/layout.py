@@ -137,7 +137,9 @@ def show_panel(panel: Panel) -> Panel:
             return replace(layer, value=layer.value * factor, end=None if layer.end is None else layer.end * factor)
         if isinstance(layer, Lines):
             return replace(layer, segments=tuple((scale(a, x.factor), scale(b, y.factor)) for a, b in layer.segments))
-        own = {name: scale(column, factors[name]) for name, column in vars(layer).items() if name in factors}
+        own: dict[str, Any] = {
+            name: scale(column, factors[name]) for name, column in vars(layer).items() if name in factors
+        }
         return replace(layer, **own)
 
     def show_axis(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> Axis:
@@ -148,8 +150,8 @@ def show_panel(panel: Panel) -> Panel:
         label = f"{axis.label} ({shown.suffix})" if shown.suffix else axis.label
         return replace(axis, label=label, ticks=ticks, bounds=scale(axis.bounds, shown.factor))
 
-    axes = map(show_axis, (panel.x, panel.y), units, panel.extents)
-    return replace(panel, **dict(zip(("x", "y"), axes, strict=True)), layers=tuple(map(show, panel.layers)))
+    across, up = map(show_axis, (panel.x, panel.y), units, panel.extents)
+    return replace(panel, x=across, y=up, layers=tuple(map(show, panel.layers)))
 
 
 def log_ticks(low: float, high: float) -> list[float]:

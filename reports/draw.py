@@ -39,8 +39,7 @@ from reports.figure import (
     Rule,
 )
 from reports.labels import choose_unit
-from reports.layout import HEAT_COLORS, axis_ticks, axis_title, category_range, choose_units, look_of, shade_colors
-from sweep.config.metrics import DisplayUnit
+from reports.layout import HEAT_COLORS, category_range, look_of, shade_colors, show_panel
 
 _MAX_COLUMNS = 3
 _MAX_TICK = 32  # characters of a tick's text
@@ -175,11 +174,12 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
     else:
         cells = [grid[divmod(index, columns)] for index in range(len(figure.panels))]
     areas: list[Axes] = []
+    panels = [show_panel(panel) for panel in figure.panels]
     for index, (panel, cell) in enumerate(zip(figure.panels, cells, strict=True)):
         first = index - index % columns
         is_shared = not figure.is_led and index > first and panel.y == figure.panels[first].y
         areas.append(canvas.add_subplot(cell, sharey=areas[first] if is_shared else None))
-        _draw_panel(areas[-1], panel, index)
+        _draw_panel(areas[-1], panels[index], index)
         for spine in areas[-1].spines.values():
             spine.set_in_layout(False)  # inside the box of the ticks and texts, and slow to measure
         if is_shared:
@@ -191,7 +191,7 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
         assert engine is not None
         engine.execute(canvas)  # every panel now has its position
         canvas.set_layout_engine("none")
-        for area, panel in zip(areas, figure.panels, strict=True):
+        for area, panel in zip(areas, panels, strict=True):
             _place_labels(area, panel, dpi / 72)
     return canvas
 
@@ -241,9 +241,8 @@ def _draw_panel(area: Axes, panel: Panel, index: int) -> None:
     area.set_title(_make_printable(panel.title))
     # bars begin at the axis; a shade has a margin like the marks upon it
     area.use_sticky_edges = not any(isinstance(layer, Density) for layer in panel.layers)
-    x_shown, y_shown = choose_units(panel)
     for position, layer in enumerate(panel.layers):
-        _draw_layer(area, layer, x_shown, y_shown, f"p{index}l{position}")
+        _draw_layer(area, layer, f"p{index}l{position}")
     area.set(xscale=panel.x.scale, yscale=panel.y.scale)
     area.autoscale_view()
     if ends := category_range(panel):
@@ -251,22 +250,18 @@ def _draw_panel(area: Axes, panel: Panel, index: int) -> None:
     if any(isinstance(layer, Heat) for layer in panel.layers):
         area.grid(visible=False)
     if panel.x.bounds:
-        area.set_xlim(*_scaled(panel.x.bounds, x_shown))
+        area.set_xlim(*panel.x.bounds)
     if panel.y.bounds:
-        area.set_ylim(*_scaled(panel.y.bounds, y_shown))
+        area.set_ylim(*panel.y.bounds)
     x, y = panel.extents
-    _draw_axis(area.xaxis, panel.x, x_shown, x)
-    _draw_axis(area.yaxis, panel.y, y_shown, y)
+    _draw_axis(area.xaxis, panel.x, x)
+    _draw_axis(area.yaxis, panel.y, y)
 
 
-def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float]) -> None:
-    line.set_label_text(_make_printable(axis_title(axis, unit)))
+def _draw_axis(line: Line, axis: Axis, values: Sequence[float]) -> None:
+    line.set_label_text(_make_printable(axis.label))
     low, high = sorted(line.get_view_interval())
-    ticks = [
-        (at, _make_printable(textwrap.shorten(text, _MAX_TICK)))
-        for at, text in axis_ticks(axis, unit, values)
-        if low <= at <= high
-    ]
+    ticks = [(at, _make_printable(textwrap.shorten(text, _MAX_TICK))) for at, text in axis.ticks if low <= at <= high]
     if ticks:
         line.set_ticks([at for at, _ in ticks], [text for _, text in ticks])
         line.set_minor_locator(NullLocator())
@@ -275,31 +270,24 @@ def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float
         line.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_whole))
 
 
-def _draw_layer(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit, name: str) -> None:
+def _draw_layer(area: Axes, layer: Layer, name: str) -> None:
     if isinstance(layer, Points | Intervals):
-        _draw_marks(area, layer, x_shown, y_shown, name)
+        _draw_marks(area, layer, name)
     elif isinstance(layer, Lines):
-        _draw_lines(area, layer, x_shown, y_shown)
+        _draw_lines(area, layer)
     elif isinstance(layer, Bars):
-        starts = _scaled(layer.starts, x_shown)
-        bars = area.barh(
-            layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look_of(layer.role).color
-        )
+        bars = area.barh(layer.y, layer.lengths, left=layer.starts, height=0.6, color=look_of(layer.role).color)
         for bar in bars:
             bar.sticky_edges.x[:] = [0.0]  # the axis, not the end of another bar: marks there require a margin
     elif isinstance(layer, Density):
-        _draw_density(area, layer, x_shown, y_shown)
+        _draw_density(area, layer)
     elif isinstance(layer, Heat):
         _draw_heat(area, layer)
     else:
-        _draw_rule(area, layer, x_shown if layer.axis == "x" else y_shown)
+        _draw_rule(area, layer)
 
 
-def _scaled(values: tuple[float, ...], shown: DisplayUnit) -> _Values:
-    return np.array(values, dtype=np.float64) * shown.factor
-
-
-def _draw_marks(area: Axes, layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit, name: str) -> None:
+def _draw_marks(area: Axes, layer: Points | Intervals, name: str) -> None:
     look = look_of(layer.role)
     color = look.color if layer.shade is None else shade_colors(layer.shade)[0]
     is_open = "open" in look.plotly
@@ -310,10 +298,10 @@ def _draw_marks(area: Axes, layer: Points | Intervals, x_shown: DisplayUnit, y_s
         "markeredgewidth": 1.2 if is_open or look.matplotlib in "x+" else 0.0,
         "alpha": look.opacity, "linestyle": "", "zorder": 3,
     }  # fmt: skip
-    x, y = _scaled(layer.x, x_shown), _scaled(layer.y, y_shown)
+    x, y = np.array(layer.x), np.array(layer.y)
     if isinstance(layer, Intervals):
-        x_error = np.abs(np.stack([x - _scaled(layer.x_low, x_shown), _scaled(layer.x_high, x_shown) - x]))
-        y_error = np.abs(np.stack([y - _scaled(layer.y_low, y_shown), _scaled(layer.y_high, y_shown) - y]))
+        x_error = np.abs(np.stack([x - layer.x_low, layer.x_high - x]))
+        y_error = np.abs(np.stack([y - layer.y_low, layer.y_high - y]))
         drawn = area.errorbar(
             x, y, xerr=x_error if x_error.any() else None, yerr=y_error if y_error.any() else None,
             elinewidth=1.1, capsize=2 if layer.shade is None else 0, **(style | {"zorder": 4}),
@@ -324,9 +312,9 @@ def _draw_marks(area: Axes, layer: Points | Intervals, x_shown: DisplayUnit, y_s
         drawn.set_gid(name)
 
 
-def _draw_lines(area: Axes, layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
+def _draw_lines(area: Axes, layer: Lines) -> None:
     style, is_faint = look_of(layer.role), layer.role == "faint"
-    paths = [np.stack([_scaled(x, x_shown), _scaled(y, y_shown)], axis=1) for x, y in layer.segments]
+    paths = [np.stack(segment, axis=1) for segment in layer.segments]
     area.add_collection(
         LineCollection(
             paths, colors=style.color, alpha=style.opacity, linestyles=":" if layer.dashed else "-",
@@ -338,13 +326,11 @@ def _draw_lines(area: Axes, layer: Lines, x_shown: DisplayUnit, y_shown: Display
         area.scatter(single[:, 0], single[:, 1], s=12, color=style.color, alpha=style.opacity, linewidths=0)
 
 
-def _draw_density(area: Axes, layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
+def _draw_density(area: Axes, layer: Density) -> None:
     color = look_of(layer.role).color
     shade = LinearSegmentedColormap.from_list("count", [to_rgba(color, 0.15), to_rgba(color, 0.9)])
     counts = np.ma.masked_equal(np.array(layer.counts, dtype=np.float64), 0.0)
-    area.pcolormesh(
-        _scaled(layer.x_edges, x_shown), _scaled(layer.y_edges, y_shown), counts, cmap=shade, rasterized=True
-    )
+    area.pcolormesh(layer.x_edges, layer.y_edges, counts, cmap=shade, rasterized=True)
 
 
 def _draw_heat(area: Axes, layer: Heat) -> None:
@@ -361,38 +347,35 @@ def _draw_heat(area: Axes, layer: Heat) -> None:
     bar.outline.set_visible(False)
 
 
-def _draw_rule(area: Axes, layer: Rule, shown: DisplayUnit) -> None:
-    at = layer.value * shown.factor
+def _draw_rule(area: Axes, layer: Rule) -> None:
     if layer.end is not None:
         look = look_of("band")
         span = area.axvspan if layer.axis == "x" else area.axhspan
-        span(at, layer.end * shown.factor, color=look.color, alpha=look.opacity, linewidth=0)
+        span(layer.value, layer.end, color=look.color, alpha=look.opacity, linewidth=0)
         return
     style: dict[str, Any] = {"color": look_of("rule").color, "linewidth": 0.8, "linestyle": ":"}
     text: dict[str, Any] = {"fontsize": 7, "color": _MUTED, "ha": "right"}
+    words = _make_printable(layer.text)
     if layer.axis == "x":
-        area.axvline(at, **style)
-        area.text(
-            at, 0.99, _make_printable(layer.text), rotation=90, va="top", transform=area.get_xaxis_transform(), **text
-        )
+        area.axvline(layer.value, **style)
+        area.text(layer.value, 0.99, words, rotation=90, va="top", transform=area.get_xaxis_transform(), **text)
     else:
-        area.axhline(at, **style)
-        area.text(0.99, at, _make_printable(layer.text), va="bottom", transform=area.get_yaxis_transform(), **text)
+        area.axhline(layer.value, **style)
+        area.text(0.99, layer.value, words, va="bottom", transform=area.get_yaxis_transform(), **text)
 
 
 def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
     """Writes the labels of marks: each takes the position with the least overlap with marks, intervals and texts. A
     label that would leave the panel or touch an earlier label everywhere is left out. ``pixels`` are those of a point.
     """
-    units = choose_units(panel)
     boxes = [np.array([text.get_window_extent().extents for text in area.texts]).reshape(-1, 4)]
-    boxes += [covered for layer in panel.layers for covered in _list_boxes(area, layer, units, pixels)]
+    boxes += [covered for layer in panel.layers for covered in _list_boxes(area, layer, pixels)]
     obstacles, written = np.concatenate(boxes), np.empty((0, 4))
     low, high = area.get_window_extent().get_points()
     for layer in (layer for layer in panel.layers if isinstance(layer, Points | Intervals)):
         for x, y, label in zip(layer.x, layer.y, layer.labels, strict=False):
             text = area.annotate(
-                _make_printable(label), (x * units[0].factor, y * units[1].factor), xytext=(0, 0), fontweight="bold",
+                _make_printable(label), (x, y), xytext=(0, 0), fontweight="bold",
                 textcoords="offset points", ha="center", va="center", zorder=5, annotation_clip=False,
                 bbox={"facecolor": _GROUND, "alpha": 0.7, "linewidth": 0, "pad": 0.5},
                 arrowprops={"arrowstyle": "-", "color": _MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4},
@@ -419,11 +402,11 @@ def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
             written = np.concatenate([written, moved[best : best + 1]])
 
 
-def _list_boxes(area: Axes, layer: Layer, units: tuple[DisplayUnit, DisplayUnit], pixels: float) -> list[_Values]:
+def _list_boxes(area: Axes, layer: Layer, pixels: float) -> list[_Values]:
     """What marks with their intervals and lines cover: left, lower, right and upper pixel, each of shape ``[n, 4]``."""
 
     def to_pixels(x: tuple[float, ...], y: tuple[float, ...]) -> _Values:
-        return np.asarray(area.transData.transform(np.stack([_scaled(x, units[0]), _scaled(y, units[1])], axis=1)))
+        return np.asarray(area.transData.transform(np.stack([x, y], axis=1)))
 
     def cover(one: _Values, other: _Values, reach: float) -> _Values:
         return np.concatenate([np.minimum(one, other) - reach, np.maximum(one, other) + reach], axis=1)

@@ -3,10 +3,11 @@
 import html
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from reports.figure import Axis, Bars, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figure import Axis, Bars, Floats, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
 from sweep.config.metrics import DisplayUnit
 
@@ -120,14 +121,37 @@ def choose_units(panel: Panel) -> tuple[DisplayUnit, DisplayUnit]:
     return choose_unit(panel.x.unit, x), choose_unit(panel.y.unit, y)
 
 
-def axis_ticks(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> list[tuple[float, str]]:
-    """Ticks in shown units with their texts; none where the renderer's own are good enough."""
-    if axis.ticks:
-        return [(position * shown.factor, text) for position, text in axis.ticks]
-    positive = [value * shown.factor for value in values if value > 0]
-    if axis.scale == "linear" or not positive:
-        return []
-    return [(tick, f"{tick:.6g}") for tick in log_ticks(min(positive), max(positive))]
+def show_panel(panel: Panel) -> Panel:
+    """``panel`` as both renderers draw it: values in the units in which they are readable, the unit in the label of its
+    axis, and ticks wherever the renderer's own are not good enough."""
+    units = x, y = choose_units(panel)
+    factors = dict.fromkeys(("x", "x_low", "x_high", "x_edges", "starts", "lengths"), x.factor)
+    factors |= dict.fromkeys(("y", "y_low", "y_high", "y_edges"), y.factor)
+
+    def scale(values: Iterable[float], factor: float) -> Floats:
+        return tuple(value * factor for value in values)
+
+    def show(layer: Layer) -> Layer:
+        if isinstance(layer, Rule):
+            factor = x.factor if layer.axis == "x" else y.factor
+            return replace(layer, value=layer.value * factor, end=None if layer.end is None else layer.end * factor)
+        if isinstance(layer, Lines):
+            return replace(layer, segments=tuple((scale(a, x.factor), scale(b, y.factor)) for a, b in layer.segments))
+        own: dict[str, Any] = {
+            name: scale(column, factors[name]) for name, column in vars(layer).items() if name in factors
+        }
+        return replace(layer, **own)
+
+    def show_axis(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> Axis:
+        ticks = tuple((position * shown.factor, text) for position, text in axis.ticks)
+        positive = [value * shown.factor for value in values if value > 0]
+        if not ticks and axis.scale == "log" and positive:
+            ticks = tuple((tick, f"{tick:.6g}") for tick in log_ticks(min(positive), max(positive)))
+        label = f"{axis.label} ({shown.suffix})" if shown.suffix else axis.label
+        return replace(axis, label=label, ticks=ticks, bounds=scale(axis.bounds, shown.factor))
+
+    across, up = map(show_axis, (panel.x, panel.y), units, panel.extents)
+    return replace(panel, x=across, y=up, layers=tuple(map(show, panel.layers)))
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -157,49 +181,40 @@ def category_range(panel: Panel) -> tuple[float, float] | None:
     return min(positions) - 0.5, max(positions) + 0.5
 
 
-def axis_title(axis: Axis, shown: DisplayUnit) -> str:
-    """The label with its unit."""
-    return f"{axis.label} ({shown.suffix})" if shown.suffix else axis.label
-
-
 def make_layout(panel: Panel) -> Json:
-    """Plotly's layout of ``panel``; colors are set by the page."""
-    x_shown, y_shown = choose_units(panel)
-    x, y = panel.extents
-    across = _axis(panel.x, x_shown, x)
+    """Plotly's layout of ``panel``, which is as it is shown; colors are set by the page."""
+    across = _axis(panel.x)
     if any(isinstance(layer, Bars) for layer in panel.layers):
         across["rangemode"] = "tozero"  # bars are lengths, which only an axis from zero shows truly
     if ends := category_range(panel):
         across["range"] = list(ends)
     return {
         "xaxis": across,
-        "yaxis": _axis(panel.y, y_shown, y),
+        "yaxis": _axis(panel.y),
         "margin": {"l": 64, "r": 12, "t": 8, "b": 48},
         "showlegend": False,
         "hovermode": "closest",
         "barmode": "overlay",
-        "shapes": [_draw_rule(layer, x_shown, y_shown) for layer in panel.layers if isinstance(layer, Rule)],
+        "shapes": [_draw_rule(layer) for layer in panel.layers if isinstance(layer, Rule)],
     }
 
 
-def _axis(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> Json:
+def _axis(axis: Axis) -> Json:
     # with a standoff the title keeps off the ticks' texts, however long they are
-    title = {"text": escape_text(axis_title(axis, shown)), "standoff": 8}
+    title = {"text": escape_text(axis.label), "standoff": 8}
     made: Json = {"title": title, "type": axis.scale, "automargin": True}
-    ticks = axis_ticks(axis, shown, values)
-    if ticks:
-        positions, texts = [position for position, _ in ticks], [escape_text(text) for _, text in ticks]
+    if axis.ticks:
+        positions, texts = [position for position, _ in axis.ticks], [escape_text(text) for _, text in axis.ticks]
         made |= {"tickmode": "array", "tickvals": positions, "ticktext": texts}
     if axis.bounds:
-        ends = [bound * shown.factor for bound in axis.bounds]
-        made["range"] = [math.log10(end) for end in ends] if axis.scale == "log" else ends
+        made["range"] = [math.log10(end) for end in axis.bounds] if axis.scale == "log" else list(axis.bounds)
     return made | {"zeroline": False, "exponentformat": "e"}
 
 
-def _draw_rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
-    axis, other, shown = ("x", "y", x_shown) if layer.axis == "x" else ("y", "x", y_shown)
-    start, end = (value * shown.factor for value in (layer.value, layer.value if layer.end is None else layer.end))
-    shape: Json = {f"{axis}0": start, f"{axis}1": end, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
+def _draw_rule(layer: Rule) -> Json:
+    axis, other = ("x", "y") if layer.axis == "x" else ("y", "x")
+    end = layer.value if layer.end is None else layer.end
+    shape: Json = {f"{axis}0": layer.value, f"{axis}1": end, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
     if layer.end is not None:
         look = look_of("band")
         return shape | {"type": "rect", "fillcolor": look.color, "opacity": look.opacity, "line": {"width": 0}}

@@ -15,7 +15,7 @@ import reports.figures
 from reports.evidence import MAX_DETAILED, gather_evidence
 from reports.figure import Absent, Axis, Bars, Density, Figure, Heat, Intervals, Lines, Panel, Points, Rule
 from reports.figures.all_figures import GROUPS, make_figures
-from reports.figures.batch import make_device, make_heat_map, make_memory, make_throughput
+from reports.figures.batch import make_heat_map, make_memory, make_throughput
 from reports.figures.costs import make_time_ledger
 from reports.figures.marks import make_staircase, metric_axis, place_edge, swept_parameters
 from reports.figures.trials import make_curves, make_fronts, make_noise, make_slices
@@ -295,15 +295,6 @@ def test_probes_stand_beside_trials():
         probe = next(layer for layer in kinds(figure.panels[0], Points) if layer.role == "probe")
         assert (probe.x, probe.y, probe.trials) == ((64.0,), (value,), ())
         assert probe.texts[0].startswith("Probe of resnet20, micro batch 64")
-
-
-def test_what_the_monitor_saw():
-    assert isinstance(make_device(evidence_of(trial(0))), Absent)
-    frames = frames_of(make_spec(objectives=TWO), [trial(n, **{"config.batch.micro": 16 * (n + 1)}) for n in range(3)])
-    watched = dataclasses.replace(frames, trials=frames.trials.assign(gpu_utilization=[0.4, 0.6, 0.9]))
-    figure = make_device(gather_evidence(watched))[0]
-    assert [panel.title for panel in figure.panels] == ["GPU utilization"]
-    assert kinds(figure.panels[0], Points)[0].y == (0.4, 0.6, 0.9)
 
 
 def test_noise_scale_with_the_average_over_the_training():

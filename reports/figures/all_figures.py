@@ -8,7 +8,7 @@ from typing import NamedTuple
 from reports.evidence import Evidence
 from reports.figure import Absent, Figure
 from reports.figures.answer import make_answer
-from reports.figures.batch import make_batch_regimes, make_device, make_heat_map, make_memory, make_throughput
+from reports.figures.batch import make_batch_regimes, make_heat_map, make_memory, make_throughput
 from reports.figures.costs import make_memory_breakdown, make_time_ledger
 from reports.figures.trials import make_curves, make_fronts, make_noise, make_slices
 from reports.labels import format_value
@@ -18,7 +18,7 @@ from reports.labels import format_value
 GROUPS: dict[str, tuple[Callable[[Evidence], list[Figure] | Absent], ...]] = {
     "Trade-offs": (make_fronts,),
     "Batch size and learning rate": (make_heat_map, make_slices, make_curves, make_noise, make_batch_regimes),
-    "Memory and throughput": (make_throughput, make_memory, make_memory_breakdown, make_device, make_time_ledger),
+    "Memory and throughput": (make_throughput, make_memory, make_memory_breakdown, make_time_ledger),
     "Evidence and records": (),
 }
 # The statements of the answer that a figure shows, the first settled one of them heads it; and the fact.

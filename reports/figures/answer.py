@@ -20,8 +20,7 @@ from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.statistics import Interval, non_dominated, read_numbers
 from sweep.config.metrics import format_count, format_points
 
-NAME = "answer"
-TITLE = "Picture of the answer"
+_TITLE = "Picture of the answer"
 _LEAST_ERROR = 1e-5  # an accuracy of 100 % has no place on an error scale
 
 
@@ -84,11 +83,11 @@ def make_answer(evidence: Evidence) -> Figure | Absent:
     drawn, answer, first = collect_marks(evidence), evidence.answer.batch_size, describe_first(evidence)
     if drawn is None or answer is None:
         remedy = f"; run {first.command}." if first.command else "."
-        return Absent(TITLE, f"requires an estimate of accuracy and time{remedy}")
+        return Absent(_TITLE, f"requires an estimate of accuracy and time{remedy}")
     finding = " ".join(filter(None, (first.comparison, first.certainty)))
     hidden = f" {format_count(drawn.num_hidden, 'configuration')} without an estimate not shown."
     return Figure(
-        name=NAME,
+        name="answer",
         title=first.headline,
         caption="Number and color: effective batch size. Values are the estimates behind the recommendation."
         f"{hidden if drawn.num_hidden else ''}\n{' · '.join(first.provenance)}.",

@@ -232,8 +232,6 @@ def _draw_estimate(name: str, batch: CriticalBatch, height: float, span: tuple[f
 
 # Against the micro batch.
 
-_DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius")
-
 
 def make_memory(evidence: Evidence) -> list[Figure] | Absent:
     """Peak memory of trials and probes, and the device's limit."""
@@ -278,25 +276,6 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
     caption += "Accumulation and the device also affect throughput."
     panel = Panel(x=_micro_axis(evidence), y=Axis(label="Throughput", unit="images/second"), layers=tuple(layers))
     return [Figure(name="throughput", title=title, caption=caption, panels=(panel,))]
-
-
-def make_device(evidence: Evidence) -> list[Figure] | Absent:
-    """The monitor's measurements of the device: a panel for each quantity that was recorded."""
-    title = "Device utilization and power"
-    panels, num = [], 0
-    for name in _DEVICE_METRICS:
-        series = _series(evidence, name)
-        if not series:
-            continue
-        layers = tuple(points for trials in series for points in trials.points)
-        values = np.concatenate([trials.y for trials in series])
-        y_axis = marks.metric_axis(name, values)
-        panels.append(Panel(x=_micro_axis(evidence), y=y_axis, layers=layers, title=metric_label(name)))
-        num = max(num, len(keep_finite(values)))
-    if not panels:
-        return Absent(title, "requires trials on a GPU that NVML can monitor.")
-    caption = f"{format_count(num, 'trial')} with device monitoring, during training only."
-    return [Figure(name="device", title=title, caption=caption, panels=tuple(panels))]
 
 
 class _Series(NamedTuple):

@@ -2,7 +2,7 @@
 column, because that is smaller and faster than row by row."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reports.evidence import Evidence, format_column, keep_finite, read_cells, train_commands
-from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Points
+from reports.figure import Bars, Density, Figure, Heat, Intervals, Lines, Points
 from reports.figures.costs import PARTS, parts_of
 from reports.figures.trials import select_evenly
 from reports.labels import (
@@ -22,7 +22,7 @@ from reports.labels import (
     format_setting,
     metric_label,
 )
-from reports.layout import HEAT_COLORS, Json, choose_units, escape_text, look_of, make_layout
+from reports.layout import HEAT_COLORS, Json, escape_text, look_of, make_layout, show_panel
 from reports.page.tables import LEADING, split_columns
 from reports.texts import USE_TITLES
 from sweep.analysis.answer import Limits
@@ -39,7 +39,6 @@ from sweep.analysis.candidates import (
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_METRICS
 from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.commands import toml_literal
-from sweep.config.metrics import DisplayUnit
 from sweep.config.study import StudySpec
 from sweep.config.trial import key_label
 from sweep.records.quality import name_flags
@@ -72,30 +71,18 @@ def figures_json(figures: Iterable[Figure]) -> Json:
     for figure in figures:
         panels: list[Json] = []
         for panel in figure.panels:
-            traces = [trace for layer in panel.layers if (trace := _make_trace(layer, *choose_units(panel)))]
+            shown = show_panel(panel)
+            traces = [_TRACES[type(layer)](layer) for layer in shown.layers if type(layer) in _TRACES]
             for trace in traces:
                 trace["hovertext"] = pool(trace.get("hovertext", []))
             members = [member for layer in panel.layers if isinstance(layer, Heat) for member in layer.members]
-            panels.append({"traces": traces, "members": members, "layout": make_layout(panel)})
+            panels.append({"traces": traces, "members": members, "layout": make_layout(shown)})
         made.append({"name": figure.name, "panels": panels})
     return {"figures": made, "texts": list(positions)}
 
 
-def _make_trace(layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json | None:
-    """The trace of ``layer``; None of a rule, which is a shape of the layout."""
-    if isinstance(layer, Density):
-        return _density(layer, x_shown, y_shown)
-    if isinstance(layer, Bars):
-        return _bars(layer, x_shown)
-    if isinstance(layer, Lines):
-        return _lines(layer, x_shown, y_shown)
-    if isinstance(layer, Points | Intervals):
-        return _marks(layer, x_shown, y_shown)
-    return _heat(layer) if isinstance(layer, Heat) else None
-
-
-def _scaled(values: tuple[float, ...], shown: DisplayUnit) -> list[float]:
-    return [float(f"{value * shown.factor:.8g}") for value in values]
+def _short(values: Iterable[float]) -> list[float]:
+    return [float(f"{value:.8g}") for value in values]
 
 
 def _base(name: str, texts: Iterable[str], trials: Iterable[int] = ()) -> Json:
@@ -106,34 +93,34 @@ def _base(name: str, texts: Iterable[str], trials: Iterable[int] = ()) -> Json:
     return made | ({"customdata": numbers} if numbers else {})
 
 
-def _marks(layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
+def _marks(layer: Points | Intervals) -> Json:
     look = look_of(layer.role)
     outline = {"width": 1.6 if "open" in look.plotly or "thin" in look.plotly else 0, "color": look.color}
     marker = {"color": look.color, "symbol": look.plotly, "size": look.size, "opacity": look.opacity, "line": outline}
     made = _base(layer.name, layer.texts, layer.trials) | {"type": "scatter", "mode": "markers", "marker": marker}
-    made |= {"x": _scaled(layer.x, x_shown), "y": _scaled(layer.y, y_shown)}
+    made |= {"x": _short(layer.x), "y": _short(layer.y)}
     if isinstance(layer, Intervals):
-        for name, middle, low, high, shown in (
-            ("error_x", layer.x, layer.x_low, layer.x_high, x_shown),
-            ("error_y", layer.y, layer.y_low, layer.y_high, y_shown),
+        for name, middle, low, high in (
+            ("error_x", layer.x, layer.x_low, layer.x_high),
+            ("error_y", layer.y, layer.y_low, layer.y_high),
         ):
-            up = tuple(bound - value for bound, value in zip(high, middle, strict=True))
-            down = tuple(value - bound for bound, value in zip(low, middle, strict=True))
+            up = [bound - value for bound, value in zip(high, middle, strict=True)]
+            down = [value - bound for bound, value in zip(low, middle, strict=True)]
             made[name] = {
-                "array": _scaled(up, shown), "arrayminus": _scaled(down, shown), "type": "data", "symmetric": False,
+                "array": _short(up), "arrayminus": _short(down), "type": "data", "symmetric": False,
                 "color": look.color, "thickness": 1.4, "width": 3, "visible": any(up) or any(down),
             }  # fmt: skip
     return made
 
 
-def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
+def _lines(layer: Lines) -> Json:
     style = look_of(layer.role)
     x: list[float | None] = []
     y: list[float | None] = []
     owners: list[int] = []
     for index, (line_x, line_y) in enumerate(layer.segments):
-        x += [*_scaled(line_x, x_shown), None]
-        y += [*_scaled(line_y, y_shown), None]
+        x += [*_short(line_x), None]
+        y += [*_short(line_y), None]
         owners += [index] * (len(line_x) + 1)
     owners = owners[:-1]  # a gap parts two lines; after the last one there is none
     texts = [layer.texts[index] for index in owners] if layer.texts else []
@@ -147,15 +134,15 @@ def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     return made | {"x": x[:-1], "y": y[:-1], "opacity": style.opacity, "connectgaps": False}
 
 
-def _bars(layer: Bars, shown: DisplayUnit) -> Json:
+def _bars(layer: Bars) -> Json:
     marker = {"color": look_of(layer.role).color}
     made = _base(layer.name, layer.texts) | {"type": "bar", "orientation": "h", "marker": marker, "width": 0.6}
-    return made | {"x": _scaled(layer.lengths, shown), "y": list(layer.y), "base": _scaled(layer.starts, shown)}
+    return made | {"x": _short(layer.lengths), "y": list(layer.y), "base": _short(layer.starts)}
 
 
-def _density(layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
+def _density(layer: Density) -> Json:
     color = look_of(layer.role).color
-    made = {"type": "heatmap", "x": _scaled(layer.x_edges, x_shown), "y": _scaled(layer.y_edges, y_shown)}
+    made = {"type": "heatmap", "x": _short(layer.x_edges), "y": _short(layer.y_edges)}
     # an empty cell is a gap, so that the page shines through in the dark too
     cells = [[count or None for count in row] for row in layer.counts]
     scale = [[0.0, f"{color}22"], [1.0, f"{color}cc"]]
@@ -175,9 +162,15 @@ def _heat(layer: Heat) -> Json:
     return made | {"customdata": [list(row) for row in layer.trials]}
 
 
+# A rule has no trace: it is a shape of the layout.
+_TRACES: dict[type, Callable[[Any], Json]] = {
+    Density: _density, Heat: _heat, Bars: _bars, Lines: _lines, Points: _marks, Intervals: _marks,
+}  # fmt: skip
+
+
 def describe_details(evidence: Evidence) -> Json:
     """``{"number", "family", "columns", "shown", "constant", "filters", "notes", "parts", "ledger", "curves",
-    "commands", "study"}``.
+    "commands"}``.
 
     Lists are in the order of ``number``; a column has ``label``, ``name`` (its name in the frame), ``group``, ``texts``
     and, where it is sorted by other values than the texts, ``keys`` with null where nothing is known. ``shown`` are the
@@ -197,25 +190,14 @@ def describe_details(evidence: Evidence) -> Json:
         "family": [int(family) for family in frame["family"]],
         "columns": columns,
         "shown": shown,
-        "constant": ", ".join((*_list_common_settings(evidence), *constant)),
+        "constant": ", ".join(constant),
         "filters": [item for index, column in enumerate(columns) if (item := _make_filter(index, column))],
         "notes": _notes(evidence),
         "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
         "curves": _curves(evidence),
         "commands": train_commands(frame, evidence.frames),
-        "study": write_study(evidence.frames.spec) if evidence.frames.spec else "",
     }
-
-
-def _list_common_settings(evidence: Evidence) -> list[str]:
-    """Model and optimizer, where the study tries only one of them."""
-    common = []
-    for key in ("model.name", "optimizer.name"):
-        values = set(format_column(evidence.trials, key)) if key not in evidence.swept else set()
-        if len(values) == 1 and values != {"none"}:
-            common.append(f"{key_label(key)} {values.pop()}")
-    return common
 
 
 def _list_columns(evidence: Evidence) -> Iterator[Json]:

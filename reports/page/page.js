@@ -86,7 +86,7 @@ const figureAsSvg = (picture) => {
 const download = (kind) => {
   const name = document.querySelector("h1").textContent.trim().replace(/[^\w.-]+/g, "_") || "study";
   if (kind === "trials") save(`${name}-trials.csv`, "text/csv", trialsAsCsv());
-  else if (kind === "study") save(`${name}.toml`, "application/toml", details.study);
+  else if (kind === "study") save(`${name}.toml`, "application/toml", document.querySelector("#run pre").textContent);
   else {
     const picture = [...document.querySelectorAll("#first .picture")].find((each) => each.getBoundingClientRect().width > 0);
     save(`${name}-answer.svg`, "image/svg+xml", figureAsSvg(picture));

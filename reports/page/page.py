@@ -120,7 +120,6 @@ def _describe(evidence: Evidence) -> dict[str, Any]:
         "table": make_front_table(evidence),
         "reuse": _describe_reuse(evidence),
         "environments": list(_list_environments(evidence)),
-        "devices": _describe_devices(evidence),
     }
 
 
@@ -172,23 +171,13 @@ def _describe_reuse(evidence: Evidence) -> str:
     return f"{format_count(len(reused), 'trial')} reused from earlier records{origin}{time}."
 
 
-def _describe_devices(evidence: Evidence) -> str:
-    """The devices that trials ran on, with how many each; "" when none is known."""
-    names, counts = np.unique([str(name) for name in read_text(evidence.trials, "device") if name], return_counts=True)
-    return "; ".join(f"{name} ({format_count(int(count), 'trial')})" for name, count in zip(names, counts, strict=True))
-
-
-def _list_environments(evidence: Evidence) -> Iterator[tuple[str, str, list[str]]]:
-    """What is known of the environments: a name in words, the recorded one, and its value in each of them."""
+def _list_environments(evidence: Evidence) -> Iterator[tuple[str, list[str]]]:
+    """What is known of the environments: a name, and its value in each of them."""
     frame = evidence.frames.environments
     for name in map(str, frame.columns):
         values = [plain_value(value) for value in frame[name].head(5)]
         if any(value not in (None, "") for value in values):
-            yield (
-                name.removeprefix("versions.").replace("_", " "),
-                name,
-                ["–" if value is None else str(value)[:300] for value in values],
-            )
+            yield name, ["–" if value is None else str(value)[:300] for value in values]
 
 
 def _group(figures: Sequence[Figure]) -> list[dict[str, Any]]:

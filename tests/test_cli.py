@@ -130,7 +130,7 @@ def test_export_and_import_lose_nothing(
     ran: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path, call: Call
 ) -> None:
     folder, _ = ran
-    assert call("export", "tiny", str(tmp_path / "out"), "--to", "csv", cwd=folder).returncode == 0
+    assert call("export", "tiny", str(tmp_path / "out"), cwd=folder).returncode == 0
     result = call("import", str(tmp_path / "out"), "--root", str(tmp_path / "runs"), cwd=folder)
     assert result.returncode == 0, result.stderr
     old, new = (load_frames(place / "runs/tiny", evaluations=True) for place in (folder, tmp_path))

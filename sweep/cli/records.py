@@ -74,7 +74,7 @@ def export(
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Export the records of a study as tables."""
+    """Export the records of a study. `sweep import` restores those in Parquet losslessly."""
     from sweep.records.files import FORMATS, export_frames
     from sweep.records.loading import load_frames
 

@@ -87,6 +87,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("seesaw_beside_a_decay", _SEESAW, {}),
     ("", _SEESAW | {"schedule.name": "constant"}, {}),
     ("seesaw_of_sgd", _SEESAW | {"schedule.name": "constant", "optimizer.name": "momentum"}, {}),
+    ("key_without_effect", {"batch.plateau_patience": 5}, {}),
+    ("", {"batch.plateau_patience": 5, "batch.schedule": "plateau"}, {}),
     ("", {"rules.weight_decay": "timescale"}, _SWEPT_DECAY),
     ("", {"rules.betas": "half_life"}, {"optimizer.name": {"choice": ["sgd", "adamw"]}}),
     ("", {"schedule.decay_share": 0.5}, {"schedule.name": {"choice": ["cosine", "wsd"]}}),
@@ -140,6 +142,22 @@ def test_a_key_that_the_user_set_over_the_study_of_a_claim_draws_advice() -> Non
     text = write_plan(claim, changes={"optimizer.name": "schedule_free", "schedule.name": "cosine"})
     found = find_pitfalls(build_study(tomllib.loads(text), claim.name))
     assert [item.name for item in found] == ["schedule_free_decays"]
+
+
+@pytest.mark.parametrize(("budget", "patience", "is_late"), [
+    ({"epochs": 3}, 2, True),  # it would double at the third and last evaluation
+    ({"epochs": 4}, 2, False),
+    ({"epochs": 4}, 3, True),
+    ({"samples": 300}, 2, True),  # 3 epochs
+    ({"steps": 8}, 2, False),  # 4 epochs
+    ({"steps": 6}, 2, True),
+    ({"seconds": 5.0}, 2, False),  # not known
+    ({"target_accuracy": 0.9, "max_epochs": 2}, 2, False),
+])  # fmt: skip
+def test_growth_at_a_plateau_that_comes_after_the_end(budget: dict[str, Any], patience: int, is_late: bool) -> None:
+    base = {"batch": {"micro": 50, "schedule": "plateau", "plateau_patience": patience}, "budget": budget}
+    found = find_data_pitfalls(build_study({"name": "s", "base": base}, "test"), 100)
+    assert ("growth_after_the_end" in [item.name for item in found]) == is_late
 
 
 @pytest.mark.parametrize(("base", "samples"), [

@@ -50,7 +50,7 @@ def test_an_entry_names_functions_that_exist(kind: str, name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), ENTRIES)
 def test_an_entry_has_a_test(kind: str, name: str) -> None:
-    place = TESTS / f"test_{kind if kind == 'data' else kind + 's'}.py"
+    place = TESTS / {"data": "test_data.py", "schedule": "test_budget.py"}.get(kind, f"test_{kind}s.py")
     text = place.read_text(encoding="utf-8")
     is_tested = f'"{name}"' in text or (kind == "data" and DATASETS[name].published)  # these are tested together
     assert is_tested, f"{kind} {name}: test it in tests/{place.name}"

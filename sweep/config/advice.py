@@ -322,6 +322,25 @@ def _grows_shortly(case: _Case) -> _Facts:
     return {"epochs": shortest, "schedule": case.corners[0].batch.schedule} if shortest <= _FEW_EPOCHS else None
 
 
+def _grows_never(case: _Case) -> _Facts:
+    short = []  # (patience, evaluations)
+    for config in case.corners:
+        if config.batch.schedule == "plateau" and config.budget.target_accuracy is None:
+            # until it grows the batch is constant, with an evaluation in each epoch
+            constant = config.batch.model_copy(update={"schedule": "constant"})
+            epochs = _count_most_epochs(config.model_copy(update={"batch": constant}), case.num_train)
+            patience = config.batch.plateau_patience
+            # the first evaluation sets the level, the last is at the end
+            if epochs is not None and math.ceil(epochs) < patience + 2:
+                short.append((patience, math.ceil(epochs)))
+    if not short:
+        return None
+    patience, evaluations = min(short, key=lambda each: each[1] - each[0])
+    lower = f"lower batch.plateau_patience to at most {evaluations - 2}, " if evaluations > 2 else ""
+    facts = {"patience": patience, "evaluations": evaluations, "earliest": patience + 1, "enough": patience + 2}
+    return facts | {"lower": lower}
+
+
 def _count_most_epochs(config: TrialConfig, num_train: int | None) -> float | None:
     # that the budget allows; None where that is not known
     budget = config.apply_rules().budget
@@ -353,6 +372,7 @@ def _list_effects() -> list[_Pitfall]:
          'schedule.name = "wsd"', ()),
         ("batch.schedule_lr", lambda each: each.batch.schedule != "constant",
          'a batch.schedule other than "constant"', ()),
+        ("batch.plateau_patience", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
         ("rules.label_smoothing", lambda each: each.regularization.label_smoothing > 0,
          f"{smoothing} above 0", (smoothing,)),
         ("data.prefetch", lambda each: each.data.workers > 0, "data.workers above 0", ("data.workers",)),
@@ -489,4 +509,10 @@ _DATA_PITFALLS = (
         'set batch.schedule = "constant", lengthen the budget, or compare both: "batch.schedule" = {{ choice = '
         '["constant", "{schedule}"] }}',
         "batch_warmup"),
+    _Pitfall("growth_after_the_end", "batch.schedule", _grows_never,
+        'batch.schedule = "plateau" doubles the batch at evaluation {earliest} at the earliest, and trainings '
+        "have {evaluations} at most, the last at their end: the batch never grows.",
+        "The first evaluation sets the level of the loss, and batch.plateau_patience = {patience} further ones "
+        "have to be without progress. There is about one evaluation in each epoch.",
+        "{lower}lengthen the budget to {enough} epochs or more, or choose another batch.schedule"),
 )  # fmt: skip

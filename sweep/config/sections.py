@@ -167,9 +167,10 @@ class BatchSection(Section):
     global_: Annotated[_PositiveInt | None, Field(alias="global")] = key(
         None, "samples per optimizer step; replaces `batch.accumulation`", unit="samples", cost="derived"
     )
-    schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale"] = key(
+    schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
         "constant",
-        "growth of the effective batch size over the budget",
+        "growth of the effective batch size over the budget; plateau: it doubles when the training "
+        "loss has stopped falling",
         cost="derived",
     )
     schedule_factor: Annotated[float, Field(ge=1.0, le=1e6)] = key(
@@ -181,6 +182,12 @@ class BatchSection(Section):
     schedule_lr: Literal["keep", "rule", "seesaw"] = key(
         "keep",
         "learning rate as the batch grows: unchanged, by rules.lr, or falling with the square root of the growth",
+        cost="trial",
+    )
+    plateau_patience: _PositiveInt = key(
+        2,
+        "evaluations without a 1 % lower training loss before plateau doubles the batch",
+        unit="evaluations",
         cost="trial",
     )
 

@@ -62,6 +62,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("", _FREE | {"schedule.final": 1.0}, {}),  # cosine from the highest rate to itself
     ("schedule_free_decays", {}, {"optimizer.name": {"choice": ["momentum", "schedule_free"]}}),
     ("key_without_effect", {"batch.schedule_lr": "rule"}, {}),
+    ("key_without_effect", {"batch.plateau_patience": 5}, {}),
+    ("", {"batch.plateau_patience": 5, "batch.schedule": "plateau"}, {}),
     ("", {"rules.weight_decay": "timescale"}, _SWEPT_DECAY),
     ("", {"rules.betas": "half_life"}, {"optimizer.name": {"choice": ["sgd", "adamw"]}}),
     ("key_without_effect", {"rules.warmup": "graded", "schedule.name": "triangular"}, {}),

@@ -129,6 +129,35 @@ def test_the_rate_follows_the_growth_when_it_is_asked_to(lr_rule: str, schedule_
         assert each.learning_rate == pytest.approx(0.01 * (each.global_batch_size / 16) ** power)
 
 
+def test_a_plateau_of_the_loss_doubles_the_batch_up_to_its_limit() -> None:
+    batches = schedule(16, schedule="plateau", schedule_factor=5.0, plateau_patience=2)
+    sizes = []
+    for loss in (2.0, 1.0, 0.995, 0.991, 0.8, 0.799, 0.799, 0.798, 0.799, 0.799, 0.799):
+        batches.follow_loss(loss)
+        sizes.append(batches.size(0.5))
+    # 0.995 and 0.991 are no progress against 1.0, 0.8 is; the limit of 5 times admits two doublings
+    assert sizes == [16, 16, 16, 32, 32, 32, 64, 64, 64, 64, 64]
+    assert (batches.largest, batches.is_growing) == (80, True)
+    resumed = schedule(16, schedule="plateau", schedule_factor=5.0, plateau_patience=2)
+    resumed.load_state_dict(batches.state_dict())
+    assert resumed.state_dict() == batches.state_dict()
+    assert resumed.size(0.5) == 64
+    constant = schedule(16)
+    for _ in range(9):
+        constant.follow_loss(1.0)
+    assert constant.size(0.5) == 16
+
+
+def test_a_trial_whose_loss_stands_still_grows_and_one_that_learns_does_not() -> None:
+    settings = {"batch__schedule": "plateau", "batch__schedule_factor": 4.0, "model__norm": "group"}
+    told, _ = evaluations(**settings, optimizer__lr=1e-9, budget__epochs=8.0)
+    # the first evaluation sets the loss to beat, then two without progress come before each doubling
+    assert [each.global_batch_size for each in told] == [16, 16, 16, 32, 32, 64, 64, 64]
+    assert [each.samples for each in told] == [320 * epoch for epoch in range(1, 9)]
+    learned, _ = evaluations(**settings, optimizer__lr=0.05)
+    assert {each.global_batch_size for each in learned} == {16}
+
+
 def test_the_rate_has_its_shape_over_samples_when_the_batch_grows() -> None:
     told, _ = evaluations(batch__schedule="exponential", schedule__name="cosine", schedule__warmup=0.0)
     for each in told:

@@ -123,6 +123,8 @@ RECIPES: dict[str, dict[str, object]] = {
     "channels_last": {"precision__channels_last": True},
     "streamed": {"data__placement": "host", "batch__accumulation": 2, "data__augment": "random_resized_crop"},
     "growing": {"batch__schedule": "linear", "batch__micro": 16, "batch__schedule_lr": "rule"},
+    "plateau": {"batch__schedule": "plateau", "batch__micro": 16, "batch__plateau_patience": 1, "optimizer__lr": 1e-4,
+        "batch__schedule_lr": "seesaw"},
     "averaged": {"regularization__ema_decay": 0.9, "regularization__mixup": 0.2, "regularization__cutmix": 1.0,
         "data__augment": "randaugment", "model__stochastic_depth": 0.2},
     "schedule_free": {"optimizer__name": "schedule_free", "optimizer__lr": 0.003},

@@ -112,6 +112,12 @@ def test_subset_shortens_the_train_split_alone_and_grows_by_adding() -> None:
     assert hashes(small.validation) == hashes(large.validation)
 
 
+def test_synthetic_has_the_wanted_size_and_is_the_same_each_time() -> None:
+    splits = load_splits(config(name="synthetic", subset=500, image_size=16).data)
+    assert (len(splits.train), splits.shape) == (500, (3, 16, 10))
+    assert hashes(splits.train) == hashes(load_splits(config(name="synthetic", subset=500, image_size=16).data).train)
+
+
 def test_folder_with_splits_keeps_them_and_reads_test_only_when_asked(tmp_path: Path) -> None:
     counts = {"train/a": 10, "train/b": 10, "val/a": 3, "val/b": 3, "test/a": 2, "test/b": 2}
     root = write_images(tmp_path, counts)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from training_factory import make_config, train_whole
 
 from sweep.config.errors import InputError
-from sweep.config.scaling import AdamConstants, scale_adam_constants, scale_lr, scale_weight_decay
+from sweep.config.scaling import AdamConstants, resolve_lr_rule, scale_adam_constants, scale_lr, scale_weight_decay
 from sweep.config.sections import OptimizerSection
 from sweep.config.study_file import build_study
 from sweep.config.tables import ImageShape
@@ -127,6 +127,18 @@ def test_nothing_left_to_train_is_refused() -> None:
 def test_momentum_that_is_needed(name: str) -> None:
     with pytest.raises(InputError, match=r"optimizer\.momentum"):
         build_optimizer(make_config(optimizer__name=name, optimizer__momentum=0.0), small_model())
+
+
+@pytest.mark.parametrize(("name", "rule"), [
+    *((name, "linear") for name in ("sgd", "momentum", "nesterov", "lars", "schedule_free_sgd")),
+    *((name, "sqrt") for name in ("adam", "adamw", "rmsprop", "lamb", "muon", "schedule_free")),
+])  # fmt: skip
+def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> None:
+    settings = make_config(optimizer__name=name, optimizer__lr=0.3, rules__lr="auto")
+    assert resolve_lr_rule(name, settings.rules) == rule
+    factor = {"linear": 9, "sqrt": 3}[rule]
+    assert scale_lr(settings.optimizer, settings.rules, 256 * 9) == pytest.approx(0.3 * factor)
+    assert scale_lr(settings.optimizer, settings.rules, 256) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])

@@ -41,7 +41,7 @@ OTHERS: dict[str, Any] = {
     "data.validation_share": 0.3, "data.resize": "pad", "data.on_bad_image": "skip", "data.augment": "flip",
     "data.placement": "host", "data.workers": 1, "batch.micro": 32, "batch.accumulation": 2, "batch.global": 128,
     "batch.schedule": "linear", "batch.schedule_lr": "rule",
-    "optimizer.name": "adamw",
+    "batch.plateau_patience": 5, "optimizer.name": "adamw",
     "optimizer.momentum": 0.0, "precision.dtype": "bf16", "schedule.name": "linear", "schedule.warmup": 0.1,
     "schedule.warmup_unit": "steps", "schedule.milestones": "0.4", "budget.epochs": 3.0, "budget.steps": 3,
     "budget.samples": 300, "budget.seconds": 3.0, "budget.target_accuracy": 0.5, "budget.max_epochs": 7.0,

@@ -38,7 +38,7 @@ from sweep.records.records import ProbeRecord
 # What changes no cost; and data.root, because the same data may be elsewhere on another machine.
 FREE_KEYS = keys_of_cost("none") | {"data.root"}
 SWITCHES = keys_of_cost("switch")
-LEARNED_SCHEDULES = frozenset({"noise_scale"})  # of the batch, which grows as the training learns
+LEARNED_SCHEDULES = frozenset({"noise_scale", "plateau"})  # of the batch, which grows as the training learns
 
 
 def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Numbers:

@@ -272,6 +272,7 @@ def _list_effects() -> list[_Pitfall]:
          'schedule.name = "wsd"', ()),
         ("batch.schedule_lr", lambda each: each.batch.schedule != "constant",
          'a batch.schedule other than "constant"', ()),
+        ("batch.plateau_patience", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
         ("rules.label_smoothing", lambda each: each.regularization.label_smoothing > 0,
          f"{smoothing} above 0", (smoothing,)),
         ("data.prefetch", lambda each: each.data.workers > 0, "data.workers above 0", ("data.workers",)),

@@ -152,9 +152,9 @@ class BatchSection(Section):
     global_: Annotated[_PositiveInt | None, Field(alias="global")] = key(
         None, "samples per optimizer step; replaces `batch.accumulation`", cost="derived"
     )
-    schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale"] = key(
+    schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
         "constant",
-        "growth of the effective batch size over the budget",
+        "growth of the effective batch size over the budget; plateau: doubled when the loss stops falling",
         cost="derived",
     )
     schedule_factor: Annotated[float, Field(ge=1.0, le=1e6)] = key(
@@ -163,6 +163,9 @@ class BatchSection(Section):
     schedule_milestones: str = key("0.3, 0.6, 0.8", "shares of the budget at which stepwise grows", cost="trial")
     schedule_lr: Literal["keep", "rule", "seesaw"] = key(
         "keep", "learning rate as the batch grows: unchanged, by rules.lr, or over its square root", cost="trial"
+    )
+    plateau_patience: _PositiveInt = key(
+        2, "evaluations without a 1 % lower loss before plateau doubles the batch", cost="trial"
     )
 
     @model_validator(mode="before")

@@ -1,5 +1,6 @@
 """How long to train, which share of that is spent, when to evaluate, and the global batch over the budget."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable
 from math import ceil
@@ -113,6 +114,7 @@ class EvaluationSchedule:
 
 # The factor of the first global batch at a share of the budget in [0, 1): "increase the batch instead of decaying the
 # learning rate".
+_PROGRESS = 0.01  # share by which the mean training loss falls at least, where it does not stand still
 _GROWTHS: dict[str, Callable[[BatchSection, float], float]] = {
     "constant": lambda _section, _share: 1.0,
     "linear": lambda section, share: 1.0 + (section.schedule_factor - 1.0) * share,
@@ -129,7 +131,9 @@ class BatchSchedule:
 
     ``quantum`` is the number of samples of a micro batch on all ranks, or 1 where the micro batch may change. The
     schedule ``noise_scale`` doubles the batch whenever the gradient noise scale is at least as large as the doubled
-    batch: McCandlish et al. 2018 (arXiv:1812.06162) find the best trade-off of time and samples at the noise scale.
+    batch: McCandlish et al. 2018 (arXiv:1812.06162) find the best trade-off of time and samples at the noise scale. The
+    schedule ``plateau`` doubles it where others would lower the rate: when the training loss has not fallen for
+    ``plateau_patience`` evaluations.
     """
 
     def __init__(self, section: BatchSection, first: int, quantum: int) -> None:
@@ -139,6 +143,7 @@ class BatchSchedule:
         self._quantum = quantum
         self._growth = _GROWTHS.get(section.schedule, _GROWTHS["constant"])
         self._doublings = 0
+        self._lowest_loss, self._num_stalled = math.inf, 0
 
     @property
     def is_growing(self) -> bool:
@@ -159,15 +164,30 @@ class BatchSchedule:
 
     def follow_noise(self, is_noise_scale_at_least: Callable[[int], bool]) -> None:
         """Doubles the batch where the noise scale is at least the doubled batch and the limit is not reached."""
-        doublings = self._doublings + 1
-        if 2**doublings <= self._section.schedule_factor and is_noise_scale_at_least(self.first * 2**doublings):
-            self._doublings = doublings
+        if self._may_double and is_noise_scale_at_least(self.first * 2 ** (self._doublings + 1)):
+            self._doublings += 1
+
+    def follow_loss(self, loss: float) -> None:
+        """With ``plateau``, takes the mean training ``loss`` of the steps since the last evaluation into account; the
+        count of evaluations without progress begins anew after a doubling."""
+        if self._section.schedule != "plateau":
+            return
+        is_lower = loss < self._lowest_loss * (1.0 - _PROGRESS)
+        self._lowest_loss = loss if is_lower else self._lowest_loss
+        self._num_stalled = 0 if is_lower else self._num_stalled + 1
+        if self._num_stalled >= self._section.plateau_patience and self._may_double:
+            self._doublings, self._num_stalled = self._doublings + 1, 0
+
+    @property
+    def _may_double(self) -> bool:
+        return float(2 ** (self._doublings + 1)) <= self._section.schedule_factor
 
     def state_dict(self) -> dict[str, Any]:
-        return {"doublings": self._doublings}
+        return {"doublings": self._doublings, "lowest_loss": self._lowest_loss, "num_stalled": self._num_stalled}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._doublings = state["doublings"]
+        self._lowest_loss, self._num_stalled = state["lowest_loss"], state["num_stalled"]
 
     def _whole(self, size: float) -> int:
         # the first size is the configured one, which need not be a multiple

@@ -150,6 +150,7 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
             _note_micro_batch(state, setup.auto_micro.micro)
         if setup.budget.is_spent(state.read_clock()) or is_due:
             state.evaluations.append(_evaluate(setup, state, meter, lr, window))
+            setup.schedule.follow_loss(state.evaluations[-1].train_loss)
             yield state.evaluations[-1]
             if _is_target_reached(setup, state.facts["val_accuracy"]):
                 state.facts |= {"steps_to_target": state.num_steps, "seconds_to_target": state.ledger.train_seconds}

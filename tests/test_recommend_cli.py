@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from records_factory import add_seeds, add_trials, make_spec, make_store
 
+from sweep.analysis.claim_table import CLAIMS
 from sweep.cli.app import run_app
 from sweep.cli.arguments import parse_bytes
 from sweep.config.errors import InputError
@@ -60,7 +61,7 @@ def test_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(document["uses"]) == ["accuracy", "speed", "memory", "balanced", "fine_tune", "distributed"]
     assert document["uses"]["accuracy"]["config"]["batch.micro"] == 1024
     assert document["uses"]["accuracy"]["train_seconds"]["median"] == pytest.approx(16.1)
-    assert len(document["findings"]) == 39
+    assert len(document["findings"]) == len(CLAIMS)
     assert document["uses"]["accuracy"]["train_seconds"]["n"] == 4  # of all trials of equal cost
     assert document["facts"]["largest_micro_batch"]["value"] == 1024
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -101,7 +100,7 @@ def test_a_failed_attempt_leaves_no_trace_in_draws_and_running_statistics(monkey
     assert found == quiet
 
 
-def measure_noise(monkeypatch: pytest.MonkeyPatch, fails_at: int, micro: int) -> dict[str, Any]:
+def measure_noise(monkeypatch: pytest.MonkeyPatch, fails_at: int, micro: int) -> dict[str, float]:
     """The averages of the gradient noise after one step of 64, first tried with micro batches of ``micro``."""
     monkeypatch.setattr(Limited, "calls", 0)
     set_capacity(monkeypatch, lambda call: 0 if call == fails_at else 64)
@@ -120,7 +119,7 @@ def measure_noise(monkeypatch: pytest.MonkeyPatch, fails_at: int, micro: int) ->
     step = replace(plain, forward=model, model=model, noise=meter)
     step_within_memory(step, batches_of, cut(None, micro), auto_micro, cut)
     assert (auto_micro.micro, set(Limited.sizes[-4:])) == (16, {16})
-    return meter.state_dict()
+    return meter.state_dict()["scale"]
 
 
 def test_an_attempt_that_ran_out_of_memory_leaves_no_gradient_noise_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,13 @@ from torch import Tensor
 from training_factory import CPU, make_config, make_images, take_epoch, train_whole
 
 from sweep.config.sections import DataSection
-from sweep.config.trial import TrialConfig, build_config
+from sweep.config.trial import build_config
 from sweep.training import vision
 from sweep.training.data.augment import (
     OPERATIONS,
     SampleMixer,
     apply_operations,
     crop_flip,
-    crop_flip_on_cpu,
     draw_boxes,
     make_crops,
     mix_images,
@@ -176,7 +175,6 @@ def test_mixed_labels_go_with_every_precision(dtype: str) -> None:
     assert losses(precision__dtype=dtype, **short) == pytest.approx(losses(precision__dtype="fp32", **short), rel=0.02)
 
 
-assert vision.datasets  # torchvision below is importable after its door
 configure = partial(make_config, {"data.augment": "random_resized_crop", "seed": 5})
 
 
@@ -259,13 +257,6 @@ class CountedImages:
         return self._images.read(indices)
 
 
-def epoch_of(settings: TrialConfig, images: ArrayImages) -> torch.Tensor:
-    feeder, (window,) = make_feeder(settings, images, CPU), cut_epoch(len(images), len(images), len(images))
-    feeder.begin_epoch(0, (window,))
-    ((pixels, _),) = feeder.micro_batches(window)
-    return pixels
-
-
 @pytest.mark.parametrize(("count", "global_batch", "micro"), [(100, 32, 8), (10, 64, 16), (7, 7, 3), (96, 24, 10)])
 def test_windows_take_every_sample_once_in_order(count: int, global_batch: int, micro: int) -> None:
     windows = cut_epoch(count, global_batch, micro)
@@ -310,15 +301,6 @@ def test_crop_is_drawn_per_sample_from_every_offset() -> None:
     assert rows[[3, 4, 5]].min() > 150  # pad 1: offsets 0, 1, 2
     assert rows.sum() == 600
     assert len(torch.unique(places[:150, 1:], dim=0)) == 12  # 3 rows, 3 columns and their 3 mirror images, 2 shared
-
-
-def test_strided_windows_equal_the_gather() -> None:
-    padded = pad_images(torch.from_numpy(make_images(40, num_classes=40).pixels), 2)
-    plan = plan_epoch(make_config(data__augment="crop_flip"), 40, 2, 0)
-    fast = crop_flip_on_cpu(padded.numpy(), plan.order, plan.top, plan.left, plan.flip, 8)
-    gather = crop_flip(padded, *map(torch.from_numpy, (plan.order, plan.top, plan.left, plan.flip)), 8)
-    assert np.array_equal(fast, gather.numpy())
-    assert not padded[:, 0].any()
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

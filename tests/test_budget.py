@@ -185,21 +185,18 @@ def test_triangular_has_its_peak_where_asked_and_no_other_warm_up() -> None:
     assert found[15:] == pytest.approx([1 - 0.8 * (step - 15) / 35 for step in range(15, 50)])
 
 
-@pytest.mark.parametrize(("warmup", "share"), [(0.1, 0.4), (0.0, 1.0), ("10 steps", 0.2)])
-def test_wsd_is_stable_between_its_warm_up_and_its_decay(warmup: object, share: float) -> None:
+@pytest.mark.parametrize(("warmup", "num_warmup", "share", "start"), [
+    (0.1, 5, 0.4, 30), (0.0, 0, 1.0, 0), ("10 steps", 10, 0.2, 40),
+    (0.9, 45, 0.5, 45),  # a warm-up that reaches into the decay shortens it
+])  # fmt: skip
+def test_wsd_is_stable_between_its_warm_up_and_its_decay(
+    warmup: object, num_warmup: int, share: float, start: int
+) -> None:
     found = factors(section(name="wsd", warmup=warmup, decay_share=share, final=0.1))
-    num_warmup = {0.1: 5, 0.0: 0}.get(warmup, 10) if isinstance(warmup, float) else 10
-    start = round(50 * (1 - share))
     assert found[num_warmup:start] == [1.0] * (start - num_warmup)
     decay = [1 - 0.9 * math.sqrt((step - start) / (50 - start)) for step in range(start, 50)]
     assert found[start:] == pytest.approx(decay)
     assert found[:num_warmup] == pytest.approx([(step + 1) / num_warmup for step in range(num_warmup)])
-
-
-def test_a_warm_up_that_reaches_into_the_decay_of_wsd_shortens_it() -> None:
-    found = factors(section(name="wsd", warmup=0.9, decay_share=0.5))
-    assert found[44] == 1.0
-    assert found[45:] == pytest.approx([1 - math.sqrt(step / 5) for step in range(5)])
 
 
 @pytest.mark.parametrize("milestones", ["0.4, 0.8", "20, 40 steps", "2, 4 epochs", "1280, 2560 samples"])

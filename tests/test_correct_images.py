@@ -12,6 +12,7 @@ import pytest
 import torch
 from records_factory import add_trials, make_config, make_ending, make_store
 from sqlalchemy import text
+from training_factory import train_whole
 
 from sweep.cli.check import check_trials
 from sweep.config.commands import StudyOrigin
@@ -20,12 +21,11 @@ from sweep.config.trial import build_config
 from sweep.records.files import export_frames, import_records
 from sweep.records.inputs import DataSummary, Ignored, StudyInputs
 from sweep.records.loading import load_frames
-from sweep.records.messages import Ending, Evaluation, TrialTask, decode_message, encode_message
+from sweep.records.messages import TrialTask
 from sweep.records.records import MAX_IMAGES, decode_correct, encode_correct
 from sweep.records.store import Store, open_store
 from sweep.training.finish import describe_correct
 from sweep.training.ranks import run_ranks
-from sweep.training.trial import run_trial
 
 TINY = {"data.subset": 64, "budget.epochs": 2.0, "batch.micro": 32}
 
@@ -36,10 +36,7 @@ def test_bits_come_back(num_images: int) -> None:
     text = encode_correct(correct)
     np.testing.assert_array_equal(decode_correct(text), correct)
     assert len(text) < 40_000
-
-
-def test_of_a_very_large_split_nothing_is_kept() -> None:
-    assert encode_correct(np.ones(MAX_IMAGES + 1, dtype=np.bool_)) == ""
+    assert encode_correct(np.ones(MAX_IMAGES + 1, dtype=np.bool_)) == ""  # of a very large split nothing is kept
 
 
 BOMB = base64.b64encode(zlib.compress(bytes(10_000_000))).decode()
@@ -53,30 +50,20 @@ def test_damaged_bits_are_refused(text: str) -> None:
         decode_correct(text)
 
 
-def _end(messages: list[object]) -> Ending:
-    assert isinstance(messages[-1], Ending)
-    assert messages[-1].outcome == "complete", messages[-1].error
-    return messages[-1]
-
-
 def test_a_trial_ends_with_the_images_of_its_last_evaluation() -> None:
-    task = TrialTask(number=0, config=build_config(TINY, "test"), device="cpu")
-    messages = list(run_trial(task))
-    ending = _end(list(messages))
+    curve, ending = train_whole(build_config(TINY, "test"))
     correct = decode_correct(ending.correct_images)
-    curve = [message for message in messages if isinstance(message, Evaluation)]
     assert len(correct) == 228  # of digits
     assert correct.mean() == pytest.approx(ending.measurements["val_accuracy"])
     assert len({message.val_accuracy for message in curve}) > 1  # not those of an earlier one
-    assert decode_message(encode_message(ending)) == ending
 
 
 @pytest.mark.wide
 def test_two_ranks_gather_their_images_in_the_order_of_the_split() -> None:
     values = {**TINY, "precision.dtype": "fp64", "model.norm": "group", "budget.epochs": 1.0}
-    alone = _end(list(run_trial(TrialTask(number=0, config=build_config(values, "test"), device="cpu"))))
+    _, alone = train_whole(build_config(values, "test"))
     both = {**values, "batch.micro": 16, "distributed.world_size": 2}
-    ending = _end(list(run_ranks(TrialTask(number=0, config=build_config(both, "test"), device="cpu"))))
+    *_, ending = run_ranks(TrialTask(number=0, config=build_config(both, "test"), device="cpu"))
     assert ending.correct_images == alone.correct_images
 
 
@@ -115,25 +102,6 @@ def test_only_the_trials_that_are_asked_for_are_read(tmp_path: Path) -> None:
     store.close()
 
 
-def test_an_export_carries_the_images(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "a" / "study.sqlite")
-    add_trials(store, ["complete", "complete"])
-    text = encode_correct(np.arange(20) % 3 > 0)
-    store.add_trial("s", 2, "search", make_config(2), "key2")
-    store.finish_trial("s", 2, make_ending(2, correct_images=text))
-    store.close()
-    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "out")
-    exported = load_frames(tmp_path / "out")
-    assert exported.find_correct is not None
-    np.testing.assert_array_equal(exported.find_correct("s", [0, 2])[2], decode_correct(text))
-    other = open_store(tmp_path / "b" / "study.sqlite", create=True)
-    import_records(tmp_path / "out", other)
-    other.close()
-    frames = load_frames(tmp_path / "b", correct_images=True)
-    assert frames.correct_images is not None
-    assert frames.correct_images["correct_images"].tolist() == [text]
-
-
 def test_damaged_images_are_refused_where_they_are_read(tmp_path: Path) -> None:
     store = make_store(tmp_path / "study.sqlite")
     store.add_trial("s", 0, "search", make_config(0), "key0")
@@ -158,33 +126,36 @@ ORIGIN = StudyOrigin(
     argument="my s.toml", changes={"optimizer.lr": 0.1}, plugin="plugins/mine.py", options=("--on", "ray.toml")
 )
 INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
+CORRECT = encode_correct(np.arange(20) % 3 > 0)
 
 
-def fill(store: Store, inputs: StudyInputs = INPUTS) -> None:
+def fill(store: Store) -> None:
     add_trials(store, ["complete"])
-    store.record_inputs("s", inputs)
+    store.add_trial("s", 1, "search", make_config(1), "key1")
+    store.finish_trial("s", 1, make_ending(1, correct_images=CORRECT))
+    store.record_inputs("s", INPUTS)
 
 
-def export(place: Path, inputs: StudyInputs = INPUTS) -> Path:
+def export(place: Path) -> Path:
     with closing(make_store(place / "a" / "study.sqlite")) as store:
-        fill(store, inputs)
+        fill(store)
     export_frames(load_frames(place / "a", evaluations=True, correct_images=True), place / "out")
     return place / "out"
 
 
-def change_export(folder: Path, inputs: str) -> None:
-    path = folder / "studies.parquet"
-    pd.read_parquet(path).assign(inputs=[inputs]).to_parquet(path, index=False)
-
-
 def test_exports_and_imports_keep_what_trials_read(tmp_path: Path) -> None:
     folder = export(tmp_path)
-    assert load_frames(folder).data == DATA
+    exported = load_frames(folder)
+    assert exported.data == DATA
+    assert exported.find_correct is not None
+    np.testing.assert_array_equal(exported.find_correct("s", [0, 1])[1], decode_correct(CORRECT))
     with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
         import_records(folder, copy)
         assert copy.load_inputs("s") == INPUTS
-    frames = load_frames(tmp_path / "b")
+    frames = load_frames(tmp_path / "b", correct_images=True)
     assert frames.data == DATA
+    assert frames.correct_images is not None
+    assert frames.correct_images["correct_images"].tolist() == [CORRECT]
     assert frames.inputs == {"s": INPUTS}
     assert list(frames.data.classes) == list(DATA.classes)  # their order is that of the labels
 
@@ -209,7 +180,8 @@ DAMAGED = {
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
     folder = export(tmp_path)
-    change_export(folder, DAMAGED[damage])
+    path = folder / "studies.parquet"
+    pd.read_parquet(path).assign(inputs=[DAMAGED[damage]]).to_parquet(path, index=False)
     with pytest.raises(InputError, match=r"out.*damaged"):
         load_frames(folder)
     with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:

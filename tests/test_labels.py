@@ -39,6 +39,8 @@ NAN, OPEN = math.nan, math.inf
         (format_value, ("images/second", 12345.0), "12,345 images/s"),
         (format_value, ("nats", NAN), "–"),
         (format_metric, ("peak_memory_bytes", None), "–"),
+        (format_metric, ("scaled_beta2", 0.999**0.125), "0.999875"),
+        (format_metric, ("scaled_weight_decay", 3e-5), "3e-05"),
         (format_setting, (True,), "yes"),
         (format_setting, (None,), "none"),
         (format_setting, (0.1,), "0.1"),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_checkpoint import curve
 from test_retries import causes, run, small, store
+from test_run_trial import tell_curve
 
 from sweep.config.trial import build_config, flatten_config
 from sweep.executors.process import ProcessExecutor
@@ -73,7 +73,7 @@ def test_a_trial_that_left_goes_on_as_if_it_had_stayed(tmp_path: Path, monkeypat
     began = time.perf_counter()
     found = list(run_trial(broken))
     busy_seconds += time.perf_counter() - began
-    assert curve(found) == curve(expected)
+    assert tell_curve(found) == tell_curve(expected)
     one, two = load_file(tmp_path / "unbroken"), load_file(tmp_path / "broken")
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert isinstance(found[-1], Ending)
@@ -100,7 +100,7 @@ def test_ranks_leave_together_and_go_on_together(tmp_path: Path) -> None:
         assert (left[-1].outcome, left[-1].cause) == ("cancelled", "left")
         assert len(list((tmp_path / "checkpoints").iterdir())) == 1
         found = heard_of(executor, broken)
-    assert curve(found) == curve(expected)
+    assert tell_curve(found) == tell_curve(expected)
     one, two = load_file(tmp_path / "unbroken"), load_file(tmp_path / "broken")
     assert all(torch.equal(one[name], two[name]) for name in one)
 

@@ -118,15 +118,12 @@ def test_frozen_parameters_have_no_state(name: str) -> None:
     assert all(parameter is not frozen for group in optimizer.param_groups for parameter in group["params"])
 
 
-def test_nothing_left_to_train_is_refused() -> None:
-    with pytest.raises(InputError, match="frozen"):
-        build_optimizer(make_config(), small_model().requires_grad_(False))
-
-
 @pytest.mark.parametrize("name", ["nesterov", "schedule_free", "schedule_free_sgd"])
-def test_momentum_that_is_needed(name: str) -> None:
+def test_momentum_that_is_needed_and_something_to_train(name: str) -> None:
     with pytest.raises(InputError, match=r"optimizer\.momentum"):
         build_optimizer(make_config(optimizer__name=name, optimizer__momentum=0.0), small_model())
+    with pytest.raises(InputError, match="frozen"):
+        build_optimizer(make_config(optimizer__name=name), small_model().requires_grad_(False))
 
 
 @pytest.mark.parametrize(("name", "rule"), [
@@ -141,15 +138,6 @@ def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> N
     assert scale_lr(settings.optimizer, settings.rules, 256) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
-def test_weight_decay_follows_its_rule_and_reaches_the_optimizer(rule: str, factor: float) -> None:
-    decay = {"optimizer__weight_decay": 0.05, "rules__weight_decay": rule}
-    settings = make_config(optimizer__name="adamw", batch__micro=256, batch__accumulation=4, **decay)
-    assert scale_weight_decay(settings.optimizer, settings.rules, 1024) == pytest.approx(0.05 * factor)
-    optimizer = build_optimizer(settings, small_model())
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [pytest.approx(0.05 * factor), 0.0]
-
-
 def test_betas_and_epsilon_follow_square_root_scaling() -> None:
     settings = make_config(optimizer__name="adamw", rules__betas="sqrt", optimizer__eps=1e-6)
     scaled = {256: (0.9, 0.999, 1e-6), 1024: (0.6, 0.996, 5e-7), 64: (0.975, 0.99975, 2e-6)}
@@ -160,15 +148,19 @@ def test_betas_and_epsilon_follow_square_root_scaling() -> None:
     assert (*group["betas"], group["eps"]) == pytest.approx((0.6, 0.996, 5e-9))
 
 
-@pytest.mark.parametrize(("power", "batch", "factor"), [(0.7, 1024, 4**0.7), (0.0, 1024, 1.0), (1.0, 64, 0.25)])
-def test_a_power_of_the_batch_for_rate_weight_decay_and_betas(power: float, batch: int, factor: float) -> None:
+@pytest.mark.parametrize(("power", "batch", "factor"), [
+    (0.7, 1024, 4**0.7), (0.0, 1024, 1.0), (1.0, 64, 0.25), ("none", 1024, 1.0), ("linear", 1024, 4.0),
+])  # fmt: skip
+def test_a_power_of_the_batch_for_rate_weight_decay_and_betas(power: object, batch: int, factor: float) -> None:
     powers = {f"rules__{key}": power for key in ("lr", "weight_decay", "betas")}
     decay = {"optimizer__weight_decay": 0.05, "optimizer__lr": 0.3, "optimizer__eps": 1e-7}
-    settings = make_config(optimizer__name="adamw", **powers, **decay)
+    settings = make_config(optimizer__name="adamw", batch__micro=batch, **powers, **decay)
     section, rules = settings.optimizer, settings.rules
     assert scale_lr(section, rules, batch) == pytest.approx(0.3 * factor)
     assert scale_weight_decay(section, rules, batch) == pytest.approx(0.05 * factor)
     assert scale_adam_constants(section, rules, batch) == pytest.approx((1 - 0.1 * factor, 1 - 0.001 * factor, 1e-7))
+    groups = build_optimizer(settings, small_model()).param_groups
+    assert [group["weight_decay"] for group in groups] == [pytest.approx(0.05 * factor), 0.0]
 
 
 def test_the_half_life_of_the_second_moment_is_as_many_samples_at_every_batch() -> None:

@@ -17,7 +17,6 @@ from sweep.config.errors import InputError, StoreError
 from sweep.config.study import StudySpec
 from sweep.executors.table import ExecutorSettings
 from sweep.records.files import export_frames
-from sweep.records.frames import Frames
 from sweep.records.loading import load_frames
 from sweep.records.records import TrialRecord
 from sweep.records.store import open_store
@@ -82,12 +81,9 @@ def test_a_store_whose_pages_are_missing_behind_its_head_is_refused(whole: Path,
         torn[28:32] = kept.to_bytes(4, "big")  # as if the head had been written after the cut
         path.write_bytes(torn)
         with _refused_on_one_line():
-            _assert_whole_records(load_frames(path, evaluations=True))
-
-
-def _assert_whole_records(frames: Frames) -> None:
-    assert frames.trials["number"].tolist() == list(range(_NUM_TRIALS))
-    assert frames.trials["val_accuracy"].tolist() == [1 - 1 / (number + 2) for number in range(_NUM_TRIALS)]
+            trials = load_frames(path, evaluations=True).trials
+            assert trials["number"].tolist() == list(range(_NUM_TRIALS))
+            assert trials["val_accuracy"].tolist() == [1 - 1 / (number + 2) for number in range(_NUM_TRIALS)]
 
 
 def test_what_the_log_has_lost_is_absent_as_a_whole(tmp_path: Path) -> None:
@@ -127,17 +123,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _DETACH = 2
 
 
-def _mount(folder: Path, num_bytes: int, flags: int = 0) -> None:
-    if _LIBC.mount(b"tmpfs", bytes(folder), b"tmpfs", flags, f"size={num_bytes}".encode()) != 0:
-        pytest.skip(f"no tmpfs can be mounted here: {os.strerror(ctypes.get_errno())}")
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 24 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    _mount(folder, 24 * _MIB)
+    if _LIBC.mount(b"tmpfs", bytes(folder), b"tmpfs", 0, b"size=24m") != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {os.strerror(ctypes.get_errno())}")
     yield folder
     _LIBC.umount2(bytes(folder), _DETACH)
 

@@ -68,11 +68,6 @@ def broken_confirmation(task: TrialTask) -> Iterator[Message]:
     yield from broken(task) if task.read_test else formula(task)
 
 
-def diverging(_task: TrialTask) -> Iterator[Message]:
-    """The loss is no number, whatever the rate."""
-    yield Ending(outcome="diverged", measurements={}, device="test device", error="the training loss became nan")
-
-
 def too_large(_task: TrialTask) -> Iterator[Message]:
     """Nothing fits."""
     yield Ending(outcome="out_of_memory", measurements={}, device="test device", error="does not fit")

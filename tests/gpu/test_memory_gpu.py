@@ -1,4 +1,4 @@
-"""Memory that really runs out on a GPU, a continuation, and the probes, the gate and the forecast that prevent it."""
+"""Memory that runs out on a GPU and what prevents that; and what breaks a trial there is that trial's own."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,14 +12,16 @@ from training_factory import train as train_here
 
 from sweep.config.study_file import build_study
 from sweep.config.trial import TrialConfig
+from sweep.executors.process import ProcessExecutor
 from sweep.executors.table import ExecutorSettings
 from sweep.measurement.memory import read_memory
 from sweep.probing.memory import estimate_memory
 from sweep.probing.micro_batch_search import search_micro_batch
 from sweep.probing.shape import replace_micro_batch
-from sweep.records.messages import Evaluation, TrialTask
+from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.search.session import Options, open_session
-from sweep.search.single import open_prober
+from sweep.search.single import open_prober, train_trial
+from sweep.training.processes import load_plugin
 from sweep.training.trial import run_trial
 
 pytestmark = pytest.mark.gpu
@@ -132,12 +134,63 @@ def test_the_forecast_is_of_the_size_of_the_record(values: dict[str, object]) ->
     settings = {"data.name": "synthetic", "data.subset": 2048, "budget.steps": 1, "optimizer.lr": 0.01}
     config = make_config(settings | {"batch.micro": 512} | values)
     ending = train_whole(config, device="cuda")[1]
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
     forecast = estimate_memory(config, device_type="cuda").peak_memory_bytes
+    assert torch.cuda.max_memory_allocated() == before  # nothing is computed on the device
     assert 0.5 < forecast / ending.measurements["peak_memory_bytes"] < 1.5
 
 
-def test_the_forecast_touches_no_device_memory() -> None:
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    estimate_memory(make_config({"model.name": "resnet50", "data.name": "synthetic"}), device_type="cuda")
-    assert torch.cuda.max_memory_allocated() == before
+PLUGIN = Path(__file__).parent / "faulty_plugin.py"
+
+
+def config(**values: object) -> TrialConfig:
+    settings = {"data.name": "synthetic", "data.subset": 2048, "budget.epochs": 2.0, "optimizer.lr": 0.02}
+    return make_config(settings, **values)
+
+
+@pytest.fixture
+def executor(tmp_path: Path) -> Iterator[ProcessExecutor]:
+    load_plugin(str(PLUGIN))
+    with ProcessExecutor(["cuda:0"], log_dir=tmp_path) as made:
+        yield made
+
+
+def ending_of(executor: ProcessExecutor, number: int, chosen: TrialConfig) -> Ending:
+    executor.start(TrialTask(number=number, config=chosen, device="cuda", plugin=str(PLUGIN)))
+    while True:
+        for _, message in executor.poll(1.0):
+            if isinstance(message, Ending):
+                return message
+
+
+@pytest.mark.parametrize(("fault", "words"), [
+    ({"data__name": "wrong_labels", "data__subset": None}, "device-side assert"),
+    ({"model__name": "stray"}, "illegal memory access"),
+])  # fmt: skip
+def test_the_trial_after_a_fault_of_the_device_is_fine(
+    executor: ProcessExecutor, fault: dict[str, object], words: str
+) -> None:
+    before = ending_of(executor, 0, config())
+    faulty = ending_of(executor, 1, config(**fault))
+    assert faulty.outcome == "crashed"
+    assert words in faulty.error
+    after = ending_of(executor, 2, config())
+    assert (before.outcome, after.outcome) == ("complete", "complete"), after.error
+    assert after.measurements["peak_memory_bytes"] == before.measurements["peak_memory_bytes"]
+    assert after.measurements["val_loss"] == pytest.approx(before.measurements["val_loss"], rel=0.02)
+
+
+def test_what_the_whole_device_cannot_hold_is_an_outcome_and_leaves_nothing_behind() -> None:
+    before = train_trial(config(), device="cuda")
+    taken = torch.cuda.memory_allocated()
+    too_much = {"model__name": "vit_base", "data__subset": 65_536, "batch__micro": 65_536}
+    refused = train_trial(config(**too_much), device="cuda")
+    assert refused.outcome == "out_of_memory"
+    assert refused.measurements["num_parameters"] > 8e7
+    assert torch.cuda.memory_allocated() == taken
+    for _ in range(3):
+        after = train_trial(config(), device="cuda")
+        assert after.outcome == "complete", after.error
+        peaks = [ending.measurements["peak_memory_bytes"] for ending in (after, before)]
+        assert peaks[0] == pytest.approx(peaks[1], rel=0.01)

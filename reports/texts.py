@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from reports.evidence import Evidence
 from reports.labels import (
     OUTCOME_NAMES,
@@ -34,7 +36,7 @@ from sweep.analysis.answer import (
 )
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.statements import describe_learning_rate, describe_use
-from sweep.analysis.statistics import Interval, read_text
+from sweep.analysis.statistics import Interval, read_numbers, read_text
 from sweep.config.metrics import METRICS, find_unit, format_count, format_points, format_share
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.trial import key_label
@@ -133,11 +135,16 @@ def describe_uses(answer: Answer) -> list[Card]:
 
 def _describe_confidence(item: Recommendation) -> str:
     state = "settled" if item.is_settled else "not settled"
-    return (
+    sure = (
         f"The probability that nothing tried is better by more than the tolerance is "
         f"{format_probability(item.probability)} ({state}); the probability of being on the Pareto front is "
         f"{format_probability(item.on_front)}."
     )
+    if item.regret_metric not in item.values:
+        return sure
+    unit = METRICS[item.regret_metric].unit
+    lost = format_value("fraction difference" if unit == "fraction" else unit, item.regret)
+    return f"{sure} Expected regret (how much the truly best configuration is better, on average): {lost}."
 
 
 def _compare_next(following: NextBest) -> str:
@@ -387,6 +394,17 @@ def list_reservations(evidence: Evidence) -> list[Cell]:
 
 
 def _list_doubts(evidence: Evidence) -> Iterator[str]:
+    frame = evidence.configurations
+    if len(frame) and not evidence.num_confirmed:
+        yield "Every value is from one seed, and the best of many noisy trials looks too good."
+    devices = sorted(set(read_text(evidence.trials, "device")) - {""})
+    if len(devices) > 1:
+        yield (
+            f"Trials ran on different devices ({'; '.join(devices[:5])}), whose times and memory are not comparable: "
+            "the recommendations use the most common device only."
+        )
+    if len(frame) and not np.isfinite(read_numbers(frame, "test_accuracy")).any():
+        yield "The test split was not used: all accuracies are of the validation split, which also selected the front."
     crashed = evidence.trials[(evidence.trials["outcome"] == "crashed").to_numpy(dtype=bool)]
     if len(crashed):
         errors = [str(line) for line in read_text(crashed, "error") if line]

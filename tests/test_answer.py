@@ -227,6 +227,7 @@ def test_a_lucky_single_seed_does_not_beat_confirmed_ones() -> None:
     item = recommend(study(*confirmed_rows(), better)).uses["accuracy"]
     assert item.number == ACCURATE["number"]
     assert 0 < item.probability < 0.2
+    assert item.regret == pytest.approx(0.006, abs=0.001)
     assert not item.is_settled
     assert item.missing == "sweep run made.toml --set confirm.share=1.0"
     # none with fresh seeds may be right: none is named

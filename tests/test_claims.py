@@ -86,11 +86,11 @@ def test_a_scaling_rule_counts_into_the_rate() -> None:
 
 
 def test_the_plan_of_a_claim_is_on_the_images_of_the_records() -> None:
-    plan = "sweep claims muon_ahead --plan --data"
+    plan = "sweep claims muon_ahead --plan --set"
     run = "&& sweep run claim_muon_ahead.toml"
-    assert found([row(0)], "muon_ahead").settle == f"{plan} digits {run}"
+    assert found([row(0)], "muon_ahead").settle == f"{plan} data.name=digits {run}"
     own = found([row(0, data__name="imagefolder", data__root="my images")], "muon_ahead")
-    assert own.settle == f"{plan} imagefolder --set 'data.root=my images' {run}"
+    assert own.settle == f"{plan} data.name=imagefolder --set 'data.root=my images' {run}"
 
 
 def test_a_rate_power_requires_a_peak() -> None:
@@ -461,10 +461,10 @@ def test_a_ratio_lies_on_a_logarithmic_scale_between_the_bounds_of_the_claim():
 @pytest.mark.parametrize(("low", "high", "is_so"), [(0.1, 10.0, False), (0.1, 10.1, True), (0.5, math.inf, True)])
 def test_an_effect_that_is_too_uncertain_is_not_printed(low, high, is_so):
     (each,) = list_claims([make_finding("ratio", 0.641, low, high, (0.5, 1.0))])
-    assert (each.effect == TOO_UNCERTAIN) is (each.picture.effect is None) is is_so
+    assert (each["effect"] == TOO_UNCERTAIN) is (each["picture"].effect is None) is is_so
     if is_so:
-        assert each.interval == ""
-        assert f"Measured: {TOO_UNCERTAIN}." in each.picture.name
+        assert each["interval"] == ""
+        assert f"Measured: {TOO_UNCERTAIN}." in each["picture"].name
 
 
 @pytest.mark.parametrize(
@@ -480,10 +480,10 @@ def test_an_interval_without_meaning_has_no_effect_over_the_claimed_range(low, h
 def test_each_tested_claim_has_one_picture_with_its_numbers():
     rows = list_claims(evaluate_claims(make_frames(60, confirm=3)))
     assert len(rows) == len(CLAIMS)
-    tested = [each for each in rows if each.picture]
+    tested = [each for each in rows if each["picture"]]
     assert tested
     for each in tested:
-        item, whole = each.finding, f"{each.effect} ({each.interval})" if each.interval else each.effect
+        item, whole = each["finding"], f"{each['effect']} ({each['interval']})" if each["interval"] else each["effect"]
         name = f"Claimed: {describe_range(item.unit, *item.claimed)}. Measured: {whole}. {item.verdict.capitalize()}."
-        assert each.picture.name == name
-    assert all(each.finding.reason for each in rows if not each.picture)
+        assert each["picture"].name == name
+    assert all(each["finding"].reason for each in rows if not each["picture"])

@@ -158,7 +158,6 @@ ORIGIN = StudyOrigin(
     argument="my s.toml", changes={"optimizer.lr": 0.1}, plugin="plugins/mine.py", options=("--on", "ray.toml")
 )
 INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
-FORMATS = ("parquet", "csv")
 
 
 def fill(store: Store, inputs: StudyInputs = INPUTS) -> None:
@@ -166,27 +165,20 @@ def fill(store: Store, inputs: StudyInputs = INPUTS) -> None:
     store.record_inputs("s", inputs)
 
 
-def export(place: Path, format: str, inputs: StudyInputs = INPUTS) -> Path:
+def export(place: Path, inputs: StudyInputs = INPUTS) -> Path:
     with closing(make_store(place / "a" / "study.sqlite")) as store:
         fill(store, inputs)
-    export_frames(load_frames(place / "a", evaluations=True, correct_images=True), place / "out", format)
+    export_frames(load_frames(place / "a", evaluations=True, correct_images=True), place / "out")
     return place / "out"
 
 
-def change_export(folder: Path, format: str, inputs: str | None) -> None:
-    """Gives the one study of an export other ``inputs``; None removes the column, as exports of before have none."""
-    path = folder / f"studies.{format}"
-    studies = pd.read_parquet(path) if format == "parquet" else pd.read_csv(path, dtype=str, keep_default_na=False)
-    studies = studies.drop(columns="inputs") if inputs is None else studies.assign(inputs=[inputs])
-    if format == "parquet":
-        studies.to_parquet(path, index=False)
-    else:
-        studies.to_csv(path, index=False)
+def change_export(folder: Path, inputs: str) -> None:
+    path = folder / "studies.parquet"
+    pd.read_parquet(path).assign(inputs=[inputs]).to_parquet(path, index=False)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_exports_and_imports_keep_what_trials_read(tmp_path: Path, format: str) -> None:
-    folder = export(tmp_path, format)
+def test_exports_and_imports_keep_what_trials_read(tmp_path: Path) -> None:
+    folder = export(tmp_path)
     assert load_frames(folder).data == DATA
     with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
         import_records(folder, copy)
@@ -216,8 +208,8 @@ DAMAGED = {
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
-    folder = export(tmp_path, "parquet")
-    change_export(folder, "parquet", DAMAGED[damage])
+    folder = export(tmp_path)
+    change_export(folder, DAMAGED[damage])
     with pytest.raises(InputError, match=r"out.*damaged"):
         load_frames(folder)
     with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:

@@ -65,14 +65,9 @@ ODD_NAMES = st.one_of(
 )  # fmt: skip
 
 
-WINDOWS_DEVICES = {"con", "prn", "aux", "nul", "com1", "com9", "lpt1", "lpt9"}
-
-
 @given(name=ODD_NAMES)
 @example(name="a\n")
-@example(name="CON")
 @example(name="x" * 65)
-@example(name="lpt9")
 @EASY
 def test_a_study_name_is_a_folder_of_the_root_or_refused(name: str, tmp_path: Path) -> None:
     root = tmp_path / "runs"
@@ -82,7 +77,6 @@ def test_a_study_name_is_a_folder_of_the_root_or_refused(name: str, tmp_path: Pa
             assert (root / name).resolve().parent == root.resolve()
             assert name.isascii()
             assert len(name) <= 64
-            assert name.lower() not in WINDOWS_DEVICES
         shutil.rmtree(root / name)
         assert list(root.iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} <= {"runs"}

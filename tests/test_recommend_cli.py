@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from records_factory import add_seeds, add_trials, make_spec, make_store
 
+from sweep.analysis.claim_table import CLAIMS
 from sweep.cli.app import run_app
 from sweep.cli.arguments import parse_bytes
 from sweep.config.errors import InputError
@@ -30,7 +31,7 @@ def test_the_document_and_the_text_beside_it(root: Path, capsys: pytest.CaptureF
     assert document["uses"]["accuracy"]["config"]["batch.micro"] == 1024
     assert document["uses"]["accuracy"]["train_seconds"]["median"] == pytest.approx(16.1)
     assert document["uses"]["accuracy"]["train_seconds"]["n"] == 4  # of all trials of equal cost
-    assert len(document["findings"]) == 39
+    assert len(document["findings"]) == len(CLAIMS)
     assert document["facts"]["largest_micro_batch"]["value"] == 1024
     found = document["batch_size"]
     assert found["statements"][0]["text"].startswith("Use an effective batch size of 1024 (micro batch 1024, ")

@@ -333,13 +333,6 @@ def test_a_rule_trains_as_the_value_that_it_gives(
     assert ending.measurements["num_epochs"] == pytest.approx(expected.measurements["num_epochs"])
 
 
-def test_a_value_above_its_cap_is_refused_with_a_rule() -> None:
-    with pytest.raises(InputError, match=r"model.dropout = 0.6 is above 0.5, which rules.dropout = 'sqrt'"):
-        make_config(TINY | {"model.dropout": 0.6, "rules.dropout": "sqrt"})
-    with pytest.raises(InputError, match=r"label_smoothing = 0.3 is above 0.2, which rules.label_smoothing"):
-        make_config(TINY | {"regularization.label_smoothing": 0.3, "rules.label_smoothing": "linear"})
-
-
 def test_what_a_rule_gave_is_shown_with_the_digits_that_tell_it_apart() -> None:
     assert format_metric("scaled_beta2", 0.999**0.125) == "0.999875"
     assert format_metric("scaled_weight_decay", 3e-5) == "3e-05"

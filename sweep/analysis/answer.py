@@ -76,8 +76,8 @@ class Recommendation:
 
     ``probability`` is the probability of being right: no configuration that was tried is truly better for this use by
     more than the study's tolerance. From the study's confidence on it ``is_settled``. ``on_front`` is the probability
-    of being truly on the front. Only configurations with enough fresh seeds are named. ``values`` are estimates, the
-    same as in
+    of being truly on the front; ``regret`` what is expected to be lost against the truly best, in the unit of
+    ``regret_metric``. Only configurations with enough fresh seeds are named. ``values`` are estimates, the same as in
     :class:`ConfigurationEstimate`; ``measured`` are medians over the fresh seeds as they were measured.
     ``learning_rate`` is the highest one of its training, by the scaling rule of ``config`` from its ``optimizer.lr``;
     ``num_epochs`` are the passes over the training split that it made, None where they are not on record.
@@ -95,6 +95,8 @@ class Recommendation:
     probability: float = 0.0
     is_settled: bool = False
     on_front: float = 0.0
+    regret: float = 0.0
+    regret_metric: str = ""
     next_best: NextBest | None = None
     evidence: tuple[str, ...] = ()
     missing: str | None = None

@@ -374,6 +374,8 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         probability=probability,
         is_settled=probability >= candidates.rules.confidence,
         on_front=0.0 if is_alone else float(candidates.p_front[pick]),
+        regret=_expect_regret(candidates, use, pick),
+        regret_metric=use.metric or "",
         next_best=None if second is None else _next_best(candidates, pick, second),
         evidence=tuple(_evidence(candidates, pick, score)),
         missing=None if probability >= candidates.rules.confidence else candidates.records.command_for_more_seeds,
@@ -415,6 +417,12 @@ def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None
     if np.isfinite(named).any():
         others = named
     return int(np.argmin(others)) if np.isfinite(others).any() else None
+
+
+def _expect_regret(candidates: Candidates, use: Use, pick: int) -> float:
+    scores = _score(candidates, use, candidates.draws)
+    known = scores[np.isfinite(scores[:, pick])]
+    return float((known[:, pick] - known.min(axis=1)).mean()) if len(known) else 0.0
 
 
 def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:

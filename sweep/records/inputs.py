@@ -118,7 +118,7 @@ def read_document(form: Any, value: Any) -> Any:
         return None if value is None else read_document(parts[0], value)
     if get_origin(form) is Mapping:
         return {read_document(parts[0], name): read_document(parts[1], each) for name, each in value.items()}
-    if get_origin(form) is tuple and isinstance(value, list):
+    if get_origin(form) is tuple and isinstance(value, list | tuple):
         return tuple(read_document(parts[0], each) for each in value)
     if get_origin(form) is tuple or not isinstance(value, form):
         raise TypeError(f"{type(value).__name__} where {form} belongs")

@@ -42,6 +42,11 @@ class Budget:
             samples = section.samples or ceil(count_budget_epochs(section) * num_samples - 1e-6)
             self._unit, self._total = "samples", float(max(samples, 1))
 
+    @property
+    def is_of_time(self) -> bool:
+        """Whether it depends on how fast the training is."""
+        return self._unit == "seconds"
+
     def expect_step_seconds(self, seconds: float) -> None:
         """Sets the nominal number of steps of a budget of seconds."""
         if self._unit == "seconds":
@@ -148,6 +153,11 @@ class BatchSchedule:
     @property
     def is_growing(self) -> bool:
         return self._section.schedule != "constant" and self._section.schedule_factor > 1.0
+
+    @property
+    def grows_by_share(self) -> bool:
+        """Whether it grows, and its size depends on the share of the budget alone."""
+        return self.is_growing and self._section.schedule in _GROWTHS
 
     @property
     def largest(self) -> int:

@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import os
-import pickle
 import random
 import time
 import uuid
@@ -84,7 +83,7 @@ class CheckpointFolder:
         for path in reversed(self._files()):
             try:
                 return self._read(path)
-            except (OSError, ValueError, pickle.UnpicklingError) as error:
+            except Exception as error:  # whatever is wrong with it: an earlier one, or the beginning, is there
                 _log.warning("checkpoint %s cannot be used: %s", path.name, error)
         return None
 
@@ -178,7 +177,7 @@ class CheckpointSaver:
             else:
                 for part in self._parts.values():
                     part.state_dict()  # all ranks contribute
-        except (OSError, TypeError, pickle.PicklingError) as error:  # full disk; a plug-in's state
+        except Exception as error:  # full disk; a plug-in's state that cannot be written
             _log.warning("no checkpoint was written: %s", error)
         self._saved_at = time.perf_counter()
         self._cost_seconds = self._saved_at - began

@@ -15,7 +15,8 @@ from sweep.measurement.memory import (
     release_memory,
 )
 from sweep.training.auto_micro import catch_out_of_memory
-from sweep.training.data.feeders import Batch
+from sweep.training.budget import BatchSchedule, Budget, TrainingPoint
+from sweep.training.data.feeders import Batch, BatchPlanner
 from sweep.training.data.windows import Window
 from sweep.training.evaluation import EvalFit, averaged_model, evaluate_model, fit_eval_batch
 from sweep.training.setup import TrainingSetup, count_eval_images, count_statistics_images
@@ -74,6 +75,7 @@ def _warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     head = setup.planner.windows_of_epoch(setup.schedule.largest)[0].slices[:2]
     first = Window(head, head[-1].stop)
     sizes = {micro.stop - micro.start for window in (windows[0], windows[-1]) for micro in window.slices}
+    sizes |= _list_last_micro_sizes(setup.planner, setup.schedule, setup.budget)
     rest = sizes - {micro.stop - micro.start for micro in head}
     others = [Window((slice(0, size),), size) for size in sorted(rest)]
     device = setup.step.normalize.mean.device
@@ -104,6 +106,27 @@ def _warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         step_seconds=seconds * len(windows[0].slices) / len(first.slices),
         reserved_memory_bytes=max(step_peak.reserved_bytes, reserved_bytes),
     )
+
+
+def _list_last_micro_sizes(planner: BatchPlanner, schedule: BatchSchedule, budget: Budget) -> set[int]:
+    """Samples of the last micro batches of the epochs of a training, by going through its windows.
+
+    They differ from epoch to epoch where the first global batch is no multiple of the micro batch and grows. Empty
+    where they do not, and where the growth depends on the training itself or on its time.
+    """
+    sizes: set[int] = set()
+    if schedule.first % planner.micro == 0 or not schedule.grows_by_share or budget.is_of_time:
+        return sizes
+    point, taken = TrainingPoint(0, 0, 0.0), 0
+    while not budget.is_spent(point):
+        samples = schedule.size(budget.share(point))
+        if planner.num_samples - taken < samples + planner.least:  # the last window, maybe with what is left of it
+            window = planner.windows_of_epoch(samples, taken)[0]
+            samples = window.samples
+            sizes |= {micro.stop - micro.start for micro in window.slices}
+        taken = (taken + samples) % planner.num_samples
+        point = point._replace(steps=point.steps + 1, samples=point.samples + samples)
+    return sizes
 
 
 def _fit_evaluation(setup: TrainingSetup, step_peak: MemoryPeak, other_bytes: int) -> tuple[EvalFit, int]:

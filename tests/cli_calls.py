@@ -12,6 +12,24 @@ from sweep.cli import study_run
 from sweep.cli.app import run_app
 
 INLINE = ("--on", str(Path(__file__).with_name("inline.toml")))  # trials in this process, on the CPU
+TINY = """
+name = "tiny"
+question = "Does it run?"
+trials = 3
+sampler = "random"
+confirm = { max_configurations = 1, seeds = 1 }
+
+[base]
+data.name = "digits"
+data.subset = 256
+budget.epochs = 1
+optimizer.name = "adamw"
+optimizer.lr = 0.01
+
+[space]
+"batch.micro" = { log2 = [4, 6] }
+"batch.accumulation" = { choice = [1, 2] }
+"""
 
 
 def call_sweep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

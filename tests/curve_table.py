@@ -108,6 +108,7 @@ class CurveTable:
             )
         measured = {
             "val_accuracy": evaluation.val_accuracy,
+            "val_loss": evaluation.val_loss,
             "train_seconds": evaluation.train_seconds,
             "peak_memory_bytes": self.costs(index)[1],
         }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from frames_factory import MadeFrames, frames_of, make_spec
+from records_factory import make_record
 
 from sweep.analysis.statistics import non_dominated
 from sweep.config.study import StudySpec
@@ -72,23 +73,12 @@ def _trained(
     noise: Noise,
 ) -> Simulated:  # fmt: skip
     rows = [_row(config, truth[number], rng, noise[number], number, "search") for number, config in enumerate(configs)]
-    records = [
-        TrialRecord(
-            number=row["number"], phase="search", values=flatten_config(config), outcome="complete",
-            measurements=_measured(row),
-        )
-        for row, config in zip(rows, configs, strict=True)
-    ]  # fmt: skip
+    records = [_record(config, row) for row, config in zip(rows, configs, strict=True)]
     numbers = {_without_seed(config): number for number, config in enumerate(configs)}
     while due := list_confirmations(frames_of(study, rows), records, study):
         number = numbers[_without_seed(due[0])]
         rows.append(_row(due[0], truth[number], rng, noise[number], len(rows), "confirm"))
-        records.append(
-            TrialRecord(
-                number=len(records), phase="confirm", values=flatten_config(due[0]), outcome="complete",
-                measurements=_measured(rows[-1]),
-            )
-        )  # fmt: skip
+        records.append(_record(due[0], rows[-1]))
     return Simulated(frames_of(study, rows), truth)
 
 
@@ -118,5 +108,5 @@ def _row(
     return row | {"train_seconds": float(seconds * np.exp(0.03 * rng.normal())), "peak_memory_bytes": float(memory)}
 
 
-def _measured(row: dict[str, Any]) -> dict[str, float | int]:
-    return {name: row[name] for name in OBJECTIVES}
+def _record(config: TrialConfig, row: dict[str, Any]) -> TrialRecord:
+    return make_record(config, {name: row[name] for name in OBJECTIVES}, row["number"], phase=row["phase"])

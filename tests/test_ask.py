@@ -326,10 +326,6 @@ def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.Mo
         assert estimate_memory(spec.config(point)).peak_memory_bytes <= 4 * 2**20
 
 
-def _fail_to_probe(*_: object) -> None:
-    raise AssertionError("probed")
-
-
 def test_a_model_that_does_not_fit_at_all_is_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_forecast, "measure_room", lambda _machine: MemoryRoom(1000, 0))
     code, _, errors = ask("small.toml", "--yes", "--data", "digits", "--set", "data.subset=200")
@@ -350,7 +346,7 @@ def test_the_images_are_counted(data: str, num_train: int, num_validation: int, 
 
 
 def test_a_budget_below_the_start_is_refused_before_probes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_forecast.Forecaster, "forecast", _fail_to_probe)
+    monkeypatch.setattr(study_forecast.Forecaster, "forecast", lambda *_: pytest.fail("probed"))
     monkeypatch.setattr(guided_study, "_OPENINGS", 100)  # the run is expected to start in no time that is left
     code, _, errors = ask("short.toml", "--yes", "--data", "digits", "--budget", "20s")
     assert code == 2

@@ -14,7 +14,7 @@ from benchmarks import __main__ as command
 from benchmarks import datasets, forecast, harness
 from benchmarks.forecast import StudyFigures
 from benchmarks.gpu.measures import count_training_flops
-from benchmarks.harness import BENCHMARKS, Arms, ArmsDifferError, Result, Setting, benchmark, measure, share_of
+from benchmarks.harness import BENCHMARKS, Arms, Result, Setting, benchmark, measure, share_of
 from benchmarks.memory_forecast import Judged, judge, list_configurations, summarize
 from sweep.config.errors import InputError
 from sweep.config.sections import DataSection
@@ -40,6 +40,7 @@ def test_ratio_is_the_median_over_pairs_with_its_bootstrap_interval() -> None:
     assert measured.line == "some ratio=3 low=2 high=6 target=2 n=5"  # not 41 / 16
 
 
+@benchmark("counting", "counts", "images/s", "higher", 2.0)
 def counting(_setting: Setting) -> Iterator[Arms]:
     calls: list[str] = []
 
@@ -50,18 +51,8 @@ def counting(_setting: Setting) -> Iterator[Arms]:
     yield Arms(lambda pair: arm("A", 10.0 + pair), lambda _: arm("B", 5.0), lambda: {"order": "".join(calls)})
 
 
-def differing(_setting: Setting) -> Iterator[Arms]:
-    def check() -> dict[str, object]:
-        raise ArmsDifferError("losses differ")
-
-    yield Arms(lambda _pair: 1.0, lambda _pair: 1.0, check)
-
-
-COUNTING = benchmark("counting", "counts", "images/s", "higher", 2.0)(counting)
-
-
 def test_arms_take_turns_to_go_first_after_one_round_of_warm_up() -> None:
-    measured = measure(COUNTING, Setting(CPU), num_pairs=3)
+    measured = measure(counting, Setting(CPU), num_pairs=3)
     assert measured.facts == {"order": "BAABBAAB"}
     assert (measured.ours, measured.theirs) == ((10.0, 11.0, 12.0), (5.0, 5.0, 5.0))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import INLINE, call_sweep
+from cli_calls import INLINE, TINY, call_sweep
 from executor_contract import await_dead, marked
 
 from studies import shipped_studies
@@ -22,25 +22,6 @@ from sweep.config.study import describe_cost
 from sweep.config.study_file import load_study
 from sweep.config.tables import DATASETS, MODELS, OPTIMIZERS, SCHEDULES
 from sweep.config.trial import TrialConfig, config_keys
-
-TINY = """
-name = "tiny"
-question = "Does it run?"
-trials = 3
-sampler = "random"
-confirm = { max_configurations = 1, seeds = 1 }
-
-[base]
-data.name = "digits"
-data.subset = 256
-budget.epochs = 1
-optimizer.name = "adamw"
-optimizer.lr = 0.01
-
-[space]
-"batch.micro" = { log2 = [4, 6] }
-"batch.accumulation" = { choice = [1, 2] }
-"""
 
 SWEEP = [sys.executable, "-m", "sweep.cli"]
 
@@ -386,38 +367,6 @@ def test_a_single_training_stops_after_its_step(tmp_path: Path) -> None:
     told = json.loads(record)
     assert (told["outcome"], told["num_steps"] > 0) == ("cancelled", True)
     assert "stopped on request after step" in told["error"]
-
-
-PLUGIN = """
-from torch import nn
-
-from sweep.config.tables import MODELS
-
-
-def perceptron(section, shape):
-    del section
-    width = shape.channels * shape.side**2
-    return nn.Sequential(nn.Flatten(), nn.Linear(width, 32), nn.ReLU(), nn.Linear(32, shape.num_classes))
-
-
-MODELS["perceptron"] = perceptron
-"""
-
-
-def test_a_users_own_model_is_studied_and_its_records_are_read_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(MODELS, "perceptron", raising=False)  # of a test that read such records in this process
-    (tmp_path / "mine.py").write_text(PLUGIN)
-    (tmp_path / "tiny.toml").write_text(TINY)
-    options = ["--set", "model.name=perceptron", "--trials", "1", "--set", "confirm.seeds=0"]
-    assert call_sweep("run", "tiny.toml", *options, cwd=tmp_path).returncode == 2
-    result = sweep("run", "tiny.toml", *options, "--plugin", "mine.py", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    trials = load_frames(tmp_path / "runs/tiny").trials
-    assert trials["outcome"].tolist() == ["complete"]
-    assert trials["num_parameters"].tolist() == [64 * 32 + 32 + 32 * 10 + 10]
-    assert call_sweep("report", "tiny", cwd=tmp_path).returncode == 0
 
 
 # ---------------------------------------------------------------------- in a shell

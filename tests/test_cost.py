@@ -5,27 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import INLINE, call_sweep
+from cli_calls import INLINE, TINY, call_sweep
 
 from sweep import load_frames
 from sweep.cli.app import run_app
 from sweep.records.records import MEMORY_LABELS, MEMORY_PARTS
-
-TINY = """
-name = "tiny"
-trials = 2
-sampler = "random"
-confirm = { max_configurations = 1, seeds = 1 }
-
-[base]
-data.name = "digits"
-data.subset = 200
-budget.epochs = 1
-optimizer.name = "adamw"
-
-[space]
-"batch.micro" = { log2 = [4, 5] }
-"""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +83,7 @@ def test_a_dry_run_says_the_cost_and_leaves_no_study(folder: Path) -> None:
     document = json.loads(first.stdout)
     low, high = document["expected_total_seconds_low"], document["expected_total_seconds_high"]
     assert 0 < low < document["expected_total_seconds"] < high
-    assert (document["num_trials"], document["num_confirm"], document["num_not_fitting"]) == (2, 1, 0)
+    assert (document["num_trials"], document["num_confirm"], document["num_not_fitting"]) == (3, 1, 0)
     assert 0 < document["peak_memory_bytes_low"] <= document["peak_memory_bytes_high"] < document["memory_limit_bytes"]
     assert document["num_probes"] >= 1
     assert sorted(path.name for path in (folder / "dry").iterdir() if "-" not in path.name) == ["probes.sqlite"]
@@ -110,10 +94,10 @@ def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: P
     assert result.returncode == 0, result.stderr
     lines = result.stderr.splitlines()
     forecast = next(index for index, line in enumerate(lines) if line.startswith("forecast: "))
-    assert lines[forecast].startswith("forecast: 2 trials, and up to about 1 to confirm: about")
+    assert lines[forecast].startswith("forecast: 3 trials, and up to about 1 to confirm: about")
     assert "all fit into" in lines[forecast + 1]
     assert not any(line.startswith("trial ") for line in lines[:forecast])
-    assert set(load_frames(folder / "runs/tiny").probes["micro_batch"]) <= {16, 32}
+    assert set(load_frames(folder / "runs/tiny").probes["micro_batch"]) <= {16, 32, 64}
     finished = call_sweep("run", "tiny.toml", "--root", "runs", "--dry-run", "--json", cwd=folder)
     document = json.loads(finished.stdout)
     assert (document["num_trials"], document["num_confirm"], document["expected_total_seconds"]) == (0, 0, 0.0)

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from frames_factory import MadeFrames, frames_of, make_spec
 from test_claims import row
 
 from reports.evidence import gather_evidence
-from reports.figure import Absent, Figure, Intervals, Lines, Points, Rule
+from reports.figure import Absent, Intervals, Lines, Points, Rule
 from reports.figures.batch import make_batch_regimes
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.critical_batch import (
@@ -46,8 +47,7 @@ def trial(number: int, batch: int, lr: float, steps: float, **changes: Any) -> t
 
 def frames(trials: Sequence[tuple[dict[str, Any], pd.DataFrame]]) -> MadeFrames:
     made = frames_of(make_spec(), [each for each, _ in trials])
-    points = pd.concat([points for _, points in trials])
-    return MadeFrames(made.spec, made.trials, made.attempts, made.probes, points, made.environments)
+    return replace(made, evaluations=pd.concat([points for _, points in trials]))
 
 
 def regimes(trials: Sequence[tuple[dict[str, Any], pd.DataFrame]]) -> Finding:
@@ -172,24 +172,13 @@ def test_a_batch_whose_first_evaluation_had_reached_it_is_left_out() -> None:
 # --- both estimates and the figure
 
 
-def measured_frames(**columns: Any) -> Any:
-    trials = study()
-    return frames([(each | {name: values[n] for name, values in columns.items()}, points)
-                   for n, (each, points) in enumerate(trials)])  # fmt: skip
-
-
-def draw(made: Any) -> Figure:
-    drawn = make_batch_regimes(gather_evidence(made))
-    assert not isinstance(drawn, Absent), drawn.remedy
-    return drawn[0]
-
-
-NUM = len(study())
-NOISE: dict[str, Any] = {"noise_scale_run": [100.0, 400.0] * (NUM // 2), "num_noise_steps": [50] * NUM}
+def noisy_frames() -> Any:
+    noise = itertools.cycle([{"noise_scale_run": scale, "num_noise_steps": 50} for scale in (100.0, 400.0)])
+    return frames([(each | next(noise), points) for each, points in study()])
 
 
 def test_the_two_estimates_of_one_study() -> None:
-    records = select_comparable(measured_frames(**NOISE))
+    records = select_comparable(noisy_frames())
     steps, noise = estimate_by_steps(records), estimate_by_noise(records)
     assert isinstance(steps, StepsEstimate)
     assert steps.batch.value == pytest.approx(300, rel=0.01)
@@ -199,7 +188,9 @@ def test_the_two_estimates_of_one_study() -> None:
 
 
 def test_the_figure_has_the_law_the_regimes_and_every_estimate_on_one_axis() -> None:
-    figure = draw(measured_frames(**NOISE))
+    drawn = make_batch_regimes(gather_evidence(noisy_frames()))
+    assert not isinstance(drawn, Absent), drawn.remedy
+    figure = drawn[0]
     steps, samples = figure.panels
     for panel, power in ((steps, 0), (samples, 1)):
         (points,) = (each for each in panel.layers if isinstance(each, Points))

@@ -27,28 +27,24 @@ def _free_port() -> int:
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Iterator[tuple[Path, Store]]:
+def served(tmp_path: Path) -> Iterator[tuple[Store, int, int]]:
+    """A store, the port where its trials are shown, and the process that shows them."""
     store = make_store(tmp_path / "study.sqlite")
     add_trials(store, ["complete", "out_of_memory", "complete"])
     fill_mirror(store, make_spec())
-    yield tmp_path, store
-    store.close()
-
-
-@pytest.fixture
-def server(study: tuple[Path, Store]) -> Iterator[tuple[int, int]]:
     port = _free_port()
     code = "import sys; from sweep.cli.records import serve_dashboard; "
     code += "sys.exit(serve_dashboard(sys.argv[1], int(sys.argv[2])))"
-    command = [sys.executable, "-c", code, str(study[0]), str(port)]
+    command = [sys.executable, "-c", code, str(tmp_path), str(port)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     assert str(port) in process.stderr.readline()
-    yield port, process.pid
+    yield store, port, process.pid
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=20)
     assert process.returncode == 0
-    assert rest == "" or "save_study_note" in rest  # the refused write of the test below
+    assert rest == "" or "save_study_note" in rest  # the refused write of the test
+    store.close()
 
 
 def _get(port: int, path: str) -> Any:
@@ -69,11 +65,10 @@ def _listening(pid: int) -> list[str]:
     return found
 
 
-def test_it_shows_the_trials_while_they_are_written_on_loopback_only(
-    study: tuple[Path, Store], server: tuple[int, int]
+def test_it_shows_the_trials_while_they_are_written_on_loopback_only_and_cannot_write(
+    served: tuple[Store, int, int],
 ) -> None:
-    folder, store = study
-    port, pid = server
+    store, port, pid = served
     (summary,) = _get(port, "/api/studies")["study_summaries"]
     assert summary["study_name"] == "s"
     path = f"/api/studies/{summary['study_id']}?after=0"
@@ -88,12 +83,6 @@ def test_it_shows_the_trials_while_they_are_written_on_loopback_only(
         time.sleep(0.5)
     assert [trial["state"] for trial in trials[3:]] == ["Complete", "Fail"]
     assert _listening(pid) == ["0100007F"]
-    assert (folder / "study.sqlite").exists()
-
-
-def test_it_cannot_write(study: tuple[Path, Store], server: tuple[int, int]) -> None:
-    port, _ = server
-    (summary,) = _get(port, "/api/studies")["study_summaries"]
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/api/studies/{summary['study_id']}/note",
         data=json.dumps({"body": "changed", "version": 1}).encode(),
@@ -104,5 +93,5 @@ def test_it_cannot_write(study: tuple[Path, Store], server: tuple[int, int]) -> 
         urllib.request.urlopen(request, timeout=20)
     with refused.value:
         assert refused.value.code >= 400
-    assert _get(port, f"/api/studies/{summary['study_id']}?after=0")["note"]["body"] == ""
-    assert len(study[1].trial_records("s")) == 3
+    assert _get(port, path)["note"]["body"] == ""
+    assert len(store.trial_records("s")) == 5

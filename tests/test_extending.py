@@ -99,8 +99,12 @@ def test_every_key_declares_what_it_changes() -> None:
     assert sorted(key for keys in declared for key in keys) == sorted(config_keys())
 
 
-def check_all_uses(values: dict[str, Any]) -> None:
-    config = build_config(TINY | values, "test")
+@pytest.mark.parametrize(("key", "name"), [
+    *(pytest.param("model.name", name, marks=[pytest.mark.wide] if name in SLOW else []) for name in MODELS),
+    *(("optimizer.name", name) for name in OPTIMIZERS),
+])  # fmt: skip
+def test_every_model_and_optimizer_is_estimated_probed_and_trained(key: str, name: str) -> None:
+    config = build_config(TINY | {key: name}, "test")
     assert min(asdict(estimate_memory(config)).values()) >= 0
     for ending in (
         [*run_probe(ProbeTask(number=0, config=config, device="cpu", timed_seconds=0.01))][-1],
@@ -108,15 +112,3 @@ def check_all_uses(values: dict[str, Any]) -> None:
     ):
         assert isinstance(ending, Ending)
         assert ending.outcome == "complete", ending.error
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.wide) if name in SLOW else name for name in MODELS]
-)
-def test_every_model_is_estimated_probed_and_trained(name: str) -> None:
-    check_all_uses({"model.name": name})
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_is_estimated_probed_and_trained(name: str) -> None:
-    check_all_uses({"optimizer.name": name})

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +32,6 @@ _DATABASE = "postgresql+psycopg://user@host/database"
 _NOT_RUN = {"cluster.md", "ask.md"}  # of tests of their own: tests/test_ray.py, test_slurm.py, test_ask.py
 
 
-@dataclass(frozen=True)
-class Guide:
-    """A page and what its blocks left in the folder that they ran in."""
-
-    folder: Path
-    output: str
-
-
 def _prepare(folder: Path) -> dict[str, str]:
     """Environment variables with which a shell in ``folder`` finds `sweep` and `python` of this test."""
     programs = folder / ".programs"
@@ -51,8 +42,8 @@ def _prepare(folder: Path) -> dict[str, str]:
     return os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
 
-def run_guide(name: str, folder: Path, replaced: dict[str, str] | None = None) -> Guide:
-    """Writes the files that the page shows and runs its shell blocks, in order, in one shell."""
+def run_guide(name: str, folder: Path, replaced: dict[str, str] | None = None) -> str:
+    """Writes the files that the page shows and runs its shell blocks, in order, in one shell: what they print."""
     page = next(page for page in GUIDES if page.name == name)
     environment, script = _prepare(folder), ["set -eu"]
     for block in read_blocks(page):
@@ -67,7 +58,7 @@ def run_guide(name: str, folder: Path, replaced: dict[str, str] | None = None) -
         ["bash", "-c", "\n".join(script)], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
-    return Guide(folder, done.stdout)
+    return done.stdout
 
 
 def save_photos(folder: Path) -> None:
@@ -105,13 +96,13 @@ def test_the_tutorial_leads_from_images_to_an_answer(tmp_path: Path) -> None:
     # without a budget the guide writes the study and does not run it, so that the test does not depend on the clock
     shorter = "s/^trials = .*/trials = 6/; s/^budget.epochs = .*/budget.epochs = 1/"
     ask = f"sweep ask --data photos --yes; sed -i '{shorter}' photos_batch.toml; sweep run photos_batch.toml"
-    guide = run_guide("tutorial.md", tmp_path, {"sweep ask --data photos --budget 5m --yes": ask})
-    assert "1,300 training, 228 validation and 269 test images" in guide.output
+    output = run_guide("tutorial.md", tmp_path, {"sweep ask --data photos --budget 5m --yes": ask})
+    assert "1,300 training, 228 validation and 269 test images" in output
     frames = load_frames(tmp_path / "runs/photos_batch")
     assert frames.data is not None
     assert (frames.data.num_train, frames.data.num_val) == (1024, 504)  # the guide holds more out for validation
     assert (frames.trials["phase"] == "confirm").any()
-    assert "effective batch size, 32" in guide.output
+    assert "effective batch size, 32" in output
     assert (tmp_path / "runs/photos_batch/answer.png").exists()
     assert (tmp_path / "weights.safetensors").stat().st_size > 100_000
 
@@ -119,20 +110,20 @@ def test_the_tutorial_leads_from_images_to_an_answer(tmp_path: Path) -> None:
 @pytest.mark.wide
 @pytest.mark.timeout(900)
 def test_a_study_of_ones_own_is_run_changed_and_compared(tmp_path: Path) -> None:
-    guide = run_guide("study.md", tmp_path, {"--trials 14": "--trials 3"})
+    output = run_guide("study.md", tmp_path, {"--trials 14": "--trials 3"})
     trials = load_frames(tmp_path / "runs/lr_for_batch").trials
     assert (trials["phase"] == "search").sum() == 3
     assert trials["config.data.subset"].tolist() == [200] * len(trials)
     assert set(load_frames(tmp_path / "runs/lr_at_64").trials["config.batch.micro"]) == {64}
-    assert "lr_at_64" in guide.output
+    assert "lr_at_64" in output
 
 
 @pytest.mark.wide
 def test_own_data_is_counted_and_trained(tmp_path: Path) -> None:
     save_photos(tmp_path)
-    guide = run_guide("own-data.md", tmp_path, {"--set budget.epochs=5 --trials 4": _SMALL})
-    assert "imagefolder in photos: 58 training, 10 validation and 12 test images" in guide.output
-    assert "scans in .: 433 training, 75 validation and 92 test images" in guide.output
+    output = run_guide("own-data.md", tmp_path, {"--set budget.epochs=5 --trials 4": _SMALL})
+    assert "imagefolder in photos: 58 training, 10 validation and 12 test images" in output
+    assert "scans in .: 433 training, 75 validation and 92 test images" in output
     assert set(load_frames(tmp_path / "runs/my_study").trials["outcome"]) == {"complete"}
 
 
@@ -150,20 +141,20 @@ def test_a_model_of_ones_own_is_swept(tmp_path: Path) -> None:
 
 @pytest.mark.wide
 def test_records_of_ones_own_loop_have_an_answer(tmp_path: Path) -> None:
-    guide = run_guide("own-loop.md", tmp_path)
+    output = run_guide("own-loop.md", tmp_path)
     trials = load_frames(tmp_path / "runs/own_loop").trials
     assert trials["phase"].value_counts().to_dict() == {"confirm": 27, "search": 9}
     assert set(trials["config.model.name"]) == {"logistic"}
-    assert "Use an effective batch size of" in guide.output
+    assert "Use an effective batch size of" in output
     assert (tmp_path / "runs/own_loop/report.html").exists()
 
 
 def test_records_from_elsewhere_have_an_answer(tmp_path: Path) -> None:
-    guide = run_guide("records-from-elsewhere.md", tmp_path)
-    assert "These records are from elsewhere: CSV, lab.csv, 6 runs, SHA-256 " in guide.output
-    assert "Columns ignored: run, host." in guide.output
-    assert "Use an effective batch size of" in guide.output
-    assert "2 configurations in both" in guide.output
+    output = run_guide("records-from-elsewhere.md", tmp_path)
+    assert "These records are from elsewhere: CSV, lab.csv, 6 runs, SHA-256 " in output
+    assert "Columns ignored: run, host." in output
+    assert "Use an effective batch size of" in output
+    assert "2 configurations in both" in output
     assert '"val_accuracy" = { column = "top1", unit = "?" }' in (tmp_path / "draft.toml").read_text()
     assert "These records are from elsewhere" in (tmp_path / "page/report.html").read_text()
 
@@ -183,9 +174,9 @@ def test_figures_and_tables_for_a_paper_are_written(tmp_path: Path) -> None:
 def test_a_team_reads_what_one_of_it_ran(tmp_path: Path, postgres: Server) -> None:
     small = {"sweep run my_study.toml": f"sweep run my_study.toml {_SMALL}", _DATABASE: postgres.url}
     small["--trials 14"] = "--trials 3"
-    guide = run_guide("team-store.md", tmp_path, small)
+    output = run_guide("team-store.md", tmp_path, small)
     trials = load_frames(f"{postgres.url}#my_study").trials
-    assert "complete    " in guide.output
+    assert "complete    " in output
     assert trials["is_enqueued"].sum() == 1
     assert trials.loc[trials["is_enqueued"], "config.batch.micro"].tolist() == [64]
     assert (tmp_path / "shared_report/report.html").exists()

@@ -129,14 +129,14 @@ def test_every_point_of_the_curve_has_one_number_everywhere(
     both = [row for row in shown.rows if row[:1] == ["vit_micro"]]
     rows, costs = both[:3], both[3:]
     assert [point.batch for point in answer.batch_size.curve] == [32, 64, 128] == [int(row[1]) for row in rows]
-    for point, entry, cells in zip(answer.batch_size.curve, document["batch_size"]["curve"], costs, strict=True):
+    points = zip(answer.batch_size.curve, document["batch_size"]["curve"], rows, costs, strict=True)
+    for point, entry, row, cells in points:
         assert cells[:3] == ["vit_micro", str(point.batch), f"trial {point.number}"]
         assert cells[3] == str(round(entry["num_steps"]["median"])) == str(2 * -(-200 // point.batch))
         assert cells[5] == "400"
         pace = [part for key, part in entry["images_per_second"].items() if key != "n"]
         assert pace == list(point.images_per_second[:3])
         assert format_value("images/second", pace[0]) in cells
-    for point, entry, row in zip(answer.batch_size.curve, document["batch_size"]["curve"], rows, strict=True):
         for field, name in CURVE.items():
             texts = format_both(name, getattr(point, field))
             assert texts == format_both(name, entry[field])

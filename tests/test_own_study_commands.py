@@ -15,6 +15,7 @@ from reports import write_report
 from sweep.analysis.shortfalls import explain_no_complete_trial
 from sweep.cli import study_run
 from sweep.cli.app import run_app
+from sweep.config.tables import MODELS
 from sweep.records.inputs import digest_plugin
 from sweep.records.loading import load_frames
 
@@ -71,10 +72,13 @@ def run(*arguments: str) -> int:
 
 
 def test_what_a_study_says_to_run_names_its_plugin_and_its_file_names_its_records(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delitem(MODELS, "tiny_of_mine", raising=False)  # of a test that ran before in this process
     assert run_app(["recommend", "study of mine.toml"]) == 2
     assert "no records of study own under runs; `sweep run study of mine.toml` makes them" in capsys.readouterr().err
+    assert run_app(["run", "study of mine.toml", *INLINE]) == 2
+    assert "unknown model 'tiny_of_mine'" in " ".join(capsys.readouterr().err.split())
     assert run() == 0
     assert list(digest_plugin("mine.py")) == ["mine.py", "above.py"]
     assert load_frames(folder / "runs" / "own").plugin == "mine.py"
@@ -96,6 +100,8 @@ def test_what_a_study_says_to_run_names_its_plugin_and_its_file_names_its_record
     assert run_app(["compare", "study of mine.toml", "own", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["aligned"]) == 2
     assert run_app(["check", "study of mine.toml"]) == 0
+    monkeypatch.delitem(MODELS, "tiny_of_mine")  # its records are read without it
+    assert run_app(["report", "own", "--out", "again"]) == 0
 
 
 def test_commands_repeat_what_was_typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

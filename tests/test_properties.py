@@ -197,12 +197,10 @@ CELLS = st.one_of(
 )  # fmt: skip
 
 
-@given(
-    table=st.sampled_from(["trials", "studies", "evaluations", "attempts", "environments"]),
-    cell=CELLS,
-    at=st.integers(0, 400),
-    whole=st.integers(0, 9),
-)
+TABLES = st.sampled_from(["trials", "studies", "evaluations", "attempts", "environments"])
+
+
+@given(table=TABLES, cell=CELLS, at=st.integers(0, 400), whole=st.integers(0, 9))
 @COSTLY
 def test_an_export_of_any_cells_is_read_or_refused(
     table: str, cell: Any, at: int, whole: int, recorded: Path, tmp_path_factory: pytest.TempPathFactory
@@ -216,7 +214,7 @@ def test_an_export_of_any_cells_is_read_or_refused(
     with refused_in_words():
         frames = load_frames(place / "out", evaluations=True)
         assert list(frames.specs) == list(frames.studies["study"])
-        assert [str(frames.trials[column.name].dtype) for column in TRIAL_COLUMNS] == [c.dtype for c in TRIAL_COLUMNS]
+        assert [str(frames.trials[each.name].dtype) for each in TRIAL_COLUMNS] == [each.dtype for each in TRIAL_COLUMNS]
     if whole == 0:  # a store takes ten times as long as all the rest
         with refused_in_words(), contextlib.closing(open_store(place / "new.sqlite", create=True)) as store:
             import_records(place / "out", store)
@@ -225,11 +223,7 @@ def test_an_export_of_any_cells_is_read_or_refused(
     shutil.rmtree(place)
 
 
-@given(
-    table=st.sampled_from(["trials", "studies", "evaluations", "attempts", "environments"]),
-    cell=CELLS,
-    at=st.integers(0, 400),
-)
+@given(table=TABLES, cell=CELLS, at=st.integers(0, 400))
 @COSTLY
 def test_a_file_of_any_cells_is_read_or_refused(
     table: str, cell: Any, at: int, recorded: Path, tmp_path_factory: pytest.TempPathFactory

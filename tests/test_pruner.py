@@ -77,16 +77,11 @@ def search(
         evaluations = list(table.evaluations(index, seed))
         stop = next((place for place, seen in enumerate(evaluations) if pruner.should_prune(record, seen)), None)
         if stop is None:
-            pruner.learn(with_loss(table.record(index, number, evaluations[-1])))
+            pruner.learn(table.record(index, number, evaluations[-1]))
         else:
             pruner.learn(replace(record, outcome="pruned"))
         spent[index] = (len(evaluations) if stop is None else stop + 1) / len(evaluations)
     return spent
-
-
-def with_loss(record: TrialRecord) -> TrialRecord:
-    loss = 1.0 - record.measurements["val_accuracy"]
-    return replace(record, measurements=record.measurements | {"val_loss": loss})
 
 
 @pytest.mark.parametrize(("difficulty", "noise"), [(0.05, 0.006), (0.3, 0.01), (0.15, 0.002)])
@@ -198,6 +193,17 @@ def test_a_stopped_trial_keeps_its_curve_and_is_pruned_everywhere(tmp_path: Path
             assert record.measurements["val_accuracy"] == curve[-1].val_accuracy
             assert record.measurements["train_seconds"] == curve[-1].train_seconds
             assert record.measurements["peak_memory_bytes"] > 0
+        pruner = make_pruner(table_spec(pruner="front"), store, [item for item in records if item.phase == "search"])
+    ends = [pruner.extrapolate_record(record) for record in stopped]  # as the sampler is told
+    gains = [
+        end.measurements["val_accuracy"] - record.measurements["val_accuracy"]
+        for end, record in zip(ends, stopped, strict=True)
+    ]
+    assert min(gains) >= 0
+    assert max(gains) > 0.01
+    assert all(0.0 < end.errors["val_accuracy"] < 0.5 for end in ends)
+    complete = next(record for record in records if record.outcome == "complete")
+    assert pruner.extrapolate_record(complete) is complete
     study = optuna.load_study(study_name="curves", storage=open_storage(tmp_path / "study.sqlite"))
     told = {trial.user_attrs["number"] for trial in study.trials if trial.state is optuna.trial.TrialState.PRUNED}
     assert told == {record.number for record in stopped}
@@ -216,21 +222,3 @@ def test_a_continued_study_stops_what_an_unbroken_one_would(tmp_path: Path) -> N
             for store in (unbroken, continued)
         )
     assert one == two
-
-
-def test_a_stopped_trial_is_told_to_the_sampler_with_its_likely_end(tmp_path: Path) -> None:
-    with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
-        run(store, 70)
-        records = store.trial_records("curves")
-        pruner = make_pruner(table_spec(pruner="front"), store, [item for item in records if item.phase == "search"])
-    stopped = [record for record in records if record.outcome == "pruned"]
-    gains = [
-        pruner.extrapolate_record(record).measurements["val_accuracy"] - record.measurements["val_accuracy"]
-        for record in stopped
-    ]
-    assert min(gains) >= 0
-    assert max(gains) > 0.01
-    errors = [pruner.extrapolate_record(record).errors["val_accuracy"] for record in stopped]
-    assert all(0.0 < error < 0.5 for error in errors)
-    complete = next(record for record in records if record.outcome == "complete")
-    assert pruner.extrapolate_record(complete) is complete

@@ -47,13 +47,6 @@ def test_the_recursion_is_the_papers_closed_form() -> None:
     assert theory.loss(theory.start(50) ** 2) == theory.expected_losses([], batch, 50)[0]
 
 
-def mean_losses(**values: object) -> tuple[list[int], list[float]]:
-    """The steps of the evaluations, and the mean of their losses over seeds."""
-    runs = [run(**values, seed=seed)[0] for seed in range(6)]
-    losses = np.mean([[each.val_loss for each in told] for told in runs], axis=0)
-    return [each.step for each in runs[0]], losses.tolist()
-
-
 _RULE = {"batch__micro": 64, "optimizer__lr": 0.1, "rules__lr": 0.75, "rules__reference_batch": 16}
 _WSD = {
     "batch__micro": 2, "optimizer__lr": 1.0, "schedule__name": "wsd", "schedule__warmup": "10 steps",
@@ -78,9 +71,11 @@ _GROWN = [2] * 40 + [32] * 40  # one epoch, so that no step is cut short
 def test_losses_are_those_of_the_closed_form_and_not_those_of_a_constant_rate(
     values: dict[str, Any], subset: int, rates: list[float], batch: Any, without: float, within: float, apart: float
 ) -> None:  # fmt: skip
-    steps, losses = mean_losses(**values, budget__steps=len(rates), data__subset=subset)
+    runs = [run(**values, budget__steps=len(rates), data__subset=subset, seed=seed)[0] for seed in range(6)]
+    losses = np.mean([[each.val_loss for each in told] for told in runs], axis=0)
     expected = theory.expected_losses(rates, batch, DIMENSIONS)
-    assert losses == pytest.approx([expected[step] for step in steps], rel=within)
+    assert losses == pytest.approx([expected[each.step] for each in runs[0]], rel=within)
+    assert [each.learning_rate for each in runs[0]] == pytest.approx([rates[each.step - 1] for each in runs[0]])
     constant = theory.expected_losses([without] * len(rates), batch, DIMENSIONS)[-1]
     assert abs(constant / expected[-1] - 1) > apart
 

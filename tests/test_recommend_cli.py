@@ -24,46 +24,36 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_and_the_text_beside_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["recommend", str(root / "s"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(document["uses"]) == ["accuracy", "speed", "memory", "balanced", "fine_tune", "distributed"]
+    assert document["uses"]["accuracy"]["config"]["batch.micro"] == 1024
+    assert document["uses"]["accuracy"]["train_seconds"]["median"] == pytest.approx(16.1)
+    assert document["uses"]["accuracy"]["train_seconds"]["n"] == 4  # of all trials of equal cost
+    assert len(document["findings"]) == len(CLAIMS)
+    assert document["facts"]["largest_micro_batch"]["value"] == 1024
+    found = document["batch_size"]
+    assert found["statements"][0]["text"].startswith("Use an effective batch size of 1024 (micro batch 1024, ")
+    assert [point["batch"] for point in found["curve"]] == [16, 32, 64, 128, 256, 512, 1024]
+    assert [point["num_seeds"] for point in found["curve"]] == [0, 0, 3, 0, 0, 0, 3]
     assert run_app(["recommend", "s", "--root", str(root)]) == 0
     shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    first, curve = lines.index("Batch size"), lines.index("The best at each batch size")
+    assert first < curve < lines.index("accuracy: the highest validation accuracy")
+    for line, statement in zip(lines[first + 1 :], found["statements"], strict=False):
+        assert line.startswith(f"  {statement['text']}")
+    for line, point in zip(lines[curve + 1 :], found["curve"], strict=False):
+        assert line.startswith(f"  model resnet8, effective batch size {point['batch']} (trial {point['number']}), ")
+        assert f", fresh seeds {point['num_seeds']}, " in line
+        assert f"learning rate {point['learning_rate']:.3g}" in line
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
     assert "evidence: 3 confirming trials with fresh seeds: 10, 11, 12; compared with all 7" in shown.out
     assert f"to increase confidence: sweep run s.toml --set confirm.share=1.0 --root {root}" in shown.out
     command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
     assert command in shown.out
     assert shown.err == ""
-
-
-def test_the_batch_size_comes_first_with_its_curve(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(["recommend", "s", "--root", str(root), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["batch_size"]
-    assert run_app(["recommend", "s", "--root", str(root)]) == 0
-    shown = capsys.readouterr().out
-    lines = shown.splitlines()
-    first, curve = lines.index("Batch size"), lines.index("The best at each batch size")
-    assert first < curve < lines.index("accuracy: the highest validation accuracy")
-    assert found["statements"][0]["text"].startswith("Use an effective batch size of 1024 (micro batch 1024, ")
-    for line, statement in zip(lines[first + 1 :], found["statements"], strict=False):
-        assert line.startswith(f"  {statement['text']}")
-    assert [point["batch"] for point in found["curve"]] == [16, 32, 64, 128, 256, 512, 1024]
-    assert [point["num_seeds"] for point in found["curve"]] == [0, 0, 3, 0, 0, 0, 3]
-    for line, point in zip(lines[curve + 1 :], found["curve"], strict=False):
-        seeds, rate = point["num_seeds"], f"learning rate {point['learning_rate']:.3g}"
-        assert line.startswith(f"  model resnet8, effective batch size {point['batch']} (trial {point['number']}), ")
-        assert f", fresh seeds {seeds}, " in line
-        assert rate in line
-
-
-def test_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(["recommend", str(root / "s"), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert list(document["uses"]) == ["accuracy", "speed", "memory", "balanced", "fine_tune", "distributed"]
-    assert document["uses"]["accuracy"]["config"]["batch.micro"] == 1024
-    assert document["uses"]["accuracy"]["train_seconds"]["median"] == pytest.approx(16.1)
-    assert len(document["findings"]) == len(CLAIMS)
-    assert document["uses"]["accuracy"]["train_seconds"]["n"] == 4  # of all trials of equal cost
-    assert document["facts"]["largest_micro_batch"]["value"] == 1024
 
 
 def test_limits_and_uses(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,13 +79,17 @@ def test_what_the_answer_would_name_gets_the_fewest_seeds_first_in_turn() -> Non
     assert count_confirmations(records) == {"configurations": 2, "seeds": 6}
 
 
-def test_done_confirmations_are_not_repeated_and_failed_ones_count_as_spent() -> None:
-    study = spec(max_configurations=1, seeds=3)
+@pytest.mark.parametrize("outcome", ["diverged", None], ids=["failed", "running"])
+def test_trainings_without_a_result_are_not_listed_again_and_count_as_spent(outcome: Outcome | None) -> None:
+    study = spec(max_configurations=2, seeds=3, share=100.0)
     records = five(study)
-    for number in range(10, 13):
+    listed = []
+    for number in range(10, 16):
         (config, *_) = confirmations(records, study)
-        assert config.seed == number - 9
-        records.append(make_record(config, {}, number, phase="confirm", outcome="diverged"))
+        listed.append((config.optimizer.lr, config.seed))
+        records.append(make_record(config, {}, number, phase="confirm", outcome=outcome))
+    assert sorted(seed for _, seed in listed) == [1, 1, 2, 2, 3, 3]
+    assert len(set(listed)) == 6
     assert confirmations(records, study) == []
 
 
@@ -125,18 +129,6 @@ def test_the_share_of_time_ends_the_confirming_but_for_one_that_can_be_named() -
         assert seconds <= max(share * 23.0, 30.0) + 1e-9
     _, little = race(spec(share=0.01, seeds=30), points)
     assert sorted(little.values()) == [0, 0, 3]
-
-
-def test_running_trainings_are_not_listed_again_and_count_as_spent() -> None:
-    study = spec(max_configurations=2, seeds=3, share=100.0)
-    records = five(study)
-    listed = []
-    for number in range(10, 16):
-        (config, *_) = confirmations(records, study)
-        listed.append((config.optimizer.lr, config.seed))
-        records.append(make_record(config, {}, number, phase="confirm", outcome=None))
-    assert len(set(listed)) == len(listed) == 6
-    assert confirmations(records, study) == []
 
 
 # ---------------------------------------------------------------------- a search that ends early

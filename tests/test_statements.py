@@ -121,17 +121,6 @@ def test_the_tolerance_decides_what_is_named() -> None:
     assert statement(answer_of(narrow), "use").batches == (16,)
 
 
-@pytest.mark.parametrize(("num_seeds", "is_named"), [(0, False), (2, False), (3, True)])
-def test_nothing_is_named_with_fewer_than_three_fresh_seeds(num_seeds: int, is_named: bool) -> None:
-    answer = answer_of(make_study(CURVE, num_seeds))
-    use = statement(answer, "use")
-    assert bool(use.batches) == is_named
-    if not is_named:
-        assert "not known yet" in use.text
-        assert use.missing == "sweep run made.toml --set confirm.share=1.0"
-        assert statement(answer, "largest_without_loss").batches == statement(answer, "equally_good").batches == ()
-
-
 def test_what_is_not_settled_tells_how_many_trainings_would_settle_it() -> None:
     close = {16: (0.950, 100.0), 64: (0.949, 30.0)}
     found = answer_of(make_study(close, 3, noise=0.006))
@@ -290,22 +279,6 @@ def test_the_curve_names_what_was_tuned_too_little() -> None:
     of_tuning = [remark for point in middle.curve for remark in point.remarks if "did not reach" not in remark]
     assert not of_tuning
     assert [point.num_seeds for point in middle.curve] == [5, 5, 5]
+    assert [point.p_without_loss > 0.95 for point in middle.curve] == [True, True, False]
     assert middle.curve[1].accuracy.low < 0.949 < middle.curve[1].accuracy.high
     assert middle.curve[2].seconds.median == pytest.approx(10.0, rel=0.03)
-
-
-def test_statements_that_are_called_settled_are_right() -> None:
-    """Over 20 studies of random truths, at most one settled statement is wrong."""
-    rng = np.random.default_rng(5)
-    num_settled = num_right = 0
-    for seed in range(20):
-        losses = np.append(0.0, rng.uniform(0.0, 0.02, 3))
-        truth = {batch: (0.95 - loss, 200.0 / batch) for batch, loss in zip((16, 32, 64, 128), losses, strict=True)}
-        use = statement(answer_of(make_study(truth, 8, noise=0.003, seed=seed)), "use")
-        if use.is_settled:
-            num_settled += 1
-            named_loss = losses[(16, 32, 64, 128).index(use.batches[0])]
-            faster = [loss for batch, loss in zip((16, 32, 64, 128), losses, strict=True) if batch > use.batches[0]]
-            num_right += named_loss <= 0.005 and all(loss > 0.0025 for loss in faster)
-    assert num_settled >= 8
-    assert num_right >= num_settled - 1

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from studies import shipped_studies
 from sweep.config.errors import InputError
 from sweep.config.study_file import CHANGEABLE, apply_changes, build_study, find_differences, load_study
 
@@ -47,13 +46,6 @@ def test_the_documented_example_loads(tmp_path: Path) -> None:
     config = spec.config({"batch.micro": 128, "batch.accumulation": 4})
     assert config.global_batch_size == 512
     assert (config.data.name, config.budget.epochs, config.seed) == ("cifar10", 10.0, 0)
-
-
-@pytest.mark.parametrize("name", sorted(shipped_studies()))
-def test_shipped_studies_load_under_their_file_name(name: str) -> None:
-    spec = load_study(shipped_studies()[name])
-    assert spec.name == name
-    assert spec.question.endswith("?")
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [
@@ -108,15 +100,6 @@ def test_setting_the_global_batch_fixes_accumulation_too() -> None:
     assert apply_changes(table, {"batch.global": 96})["space"] == {}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"trials.x": 1}, "trials is one value of the study"), ({"space.batch.micro": 3}, "fixes a swept key")],
-)
-def test_set_pairs_that_mean_nothing_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        build_study({"name": "a"}, "here", changes)
-
-
 def test_differences_name_what_the_records_depend_on(tmp_path: Path) -> None:
     old = load_study(write(tmp_path, EXAMPLE))
     same = load_study(write(tmp_path, EXAMPLE), {"trials": 7, "timeout": 5, "confirm.seeds": 9, "question": "?"})
@@ -137,9 +120,6 @@ def test_the_most_ranks_of_a_study(tables: dict[str, object], largest: int) -> N
 
 
 def test_a_swept_value_is_recorded_as_it_is_written() -> None:
-    table = {"name": "s", "space": {"schedule.warmup": {"choice": ["100 steps", "1 epoch"]}}}
-    with pytest.raises(InputError, match=r"space\.schedule\.warmup: '100 steps' is recorded as 100\.0 and a unit"):
-        build_study(table, "here")
     swept = build_study(
         {"name": "s", "base": {"schedule.warmup_unit": "steps"}, "space": {"schedule.warmup": {"choice": [100, 200]}}},
         "here",
@@ -147,31 +127,32 @@ def test_a_swept_value_is_recorded_as_it_is_written() -> None:
     assert swept.config({"schedule.warmup": 200}).schedule.warmup == 200.0
 
 
-@pytest.mark.parametrize(("key", "choices"), [
-    ("data.name", ["digits", "synthetic"]),
-    ("data.on_bad_image", ["refuse", "skip"]),
-    ("data.validation_share", [0.1, 0.3]),
-])  # fmt: skip
-def test_what_chooses_the_images_cannot_be_swept(key: str, choices: list[object]) -> None:
-    with pytest.raises(InputError, match=rf"{re.escape(key)} cannot be swept, because results on different images"):
-        build_study({"name": "s", "space": {key: {"choice": choices}}}, "test")
+SPACE = {"batch.micro": {"log2": [4, 8]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
 
 
-@pytest.mark.parametrize(("point", "complaint"), [
-    ({"batch.micro": 48, "optimizer.lr": 0.1}, "batch.micro = 48 is outside its range"),
-    ({"batch.micro": 64, "optimizer.lr": 2.0}, "optimizer.lr = 2.0 is outside its range"),
-    ({"batch.micro": 64}, "it has no optimizer.lr"),
-    ({"batch.micro": 64, "optimizer.lr": 0.1, "model.name": "resnet8"}, "model.name does not vary"),
+@pytest.mark.parametrize(("tables", "changes", "message"), [
+    ({}, {"trials.x": 1}, "trials is one value of the study"),
+    ({}, {"space.batch.micro": 3}, "fixes a swept key"),
+    ({"space": {"schedule.warmup": {"choice": ["100 steps", "1 epoch"]}}}, {},
+     "space.schedule.warmup: '100 steps' is recorded as 100.0 and a unit"),
+    *(({"space": {key: {"choice": choices}}}, {}, f"{key} cannot be swept, because results on different images")
+      for key, choices in (("data.name", ["digits", "synthetic"]), ("data.on_bad_image", ["refuse", "skip"]),
+                           ("data.validation_share", [0.1, 0.3]))),
+    *(({"space": SPACE, "first": [point]}, {}, f"first: point 1: {complaint}") for point, complaint in (
+        ({"batch.micro": 48, "optimizer.lr": 0.1}, "batch.micro = 48 is outside its range"),
+        ({"batch.micro": 64, "optimizer.lr": 2.0}, "optimizer.lr = 2.0 is outside its range"),
+        ({"batch.micro": 64}, "it has no optimizer.lr"),
+        ({"batch.micro": 64, "optimizer.lr": 0.1, "model.name": "resnet8"}, "model.name does not vary"),
+    )),
 ])  # fmt: skip
-def test_a_first_point_is_one_of_the_space(point: dict[str, Any], complaint: str) -> None:
-    space = {"batch.micro": {"log2": [4, 8]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
-    assert build_study({"name": "s", "space": space, "first": [{"batch.micro": 64, "optimizer.lr": 1.0}]}, "f").first
-    with pytest.raises(InputError, match=f"first: point 1: {complaint}"):
-        build_study({"name": "s", "space": space, "first": [point]}, "f")
+def test_what_makes_no_study_is_refused(tables: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        build_study({"name": "s", **tables}, "here", changes)
 
 
 def test_a_fixed_key_leaves_the_points_that_are_tried_first() -> None:
     points = [{"batch.micro": 16, "optimizer.lr": 0.1}, {"batch.micro": 32, "optimizer.lr": 0.1}]
     space = {"batch.micro": {"choice": [16, 32]}, "optimizer.lr": {"log": [0.01, 1.0]}}
     table = {"name": "s", "first": points, "space": space}
+    assert build_study(table, "s.toml").first == tuple(points)
     assert build_study(table, "s.toml", {"batch.micro": 256}).first == ({"optimizer.lr": 0.1},)

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -71,10 +70,6 @@ def without_seed(record: TrialRecord) -> str:
     return record.config.model_copy(update={"seed": 0}).model_dump_json()
 
 
-def sum_seconds(records: list[TrialRecord]) -> float:
-    return sum(record.measurements.get("total_seconds", 0.0) for record in records)
-
-
 def train_by_formula(config: TrialConfig) -> Iterator[tuple[float, Message]]:
     """The messages of a training, the last of them after its seconds."""
     *before, ending = formula(TrialTask(number=0, config=config, read_test=True))
@@ -101,22 +96,6 @@ def test_a_study_searches_then_confirms_its_front_with_fresh_seeds(store: Store,
     for config in chosen:
         assert [record.config.seed for record in confirm if without_seed(record) == config] == [1, 2, 3]
     assert chosen <= {without_seed(record) for record in find_front(search, spec.objectives)}
-
-
-@pytest.mark.parametrize(("share", "is_enough"), [(0.001, False), (0.6, True), (3.0, True)])
-def test_the_time_of_the_search_limits_what_is_confirmed(tmp_path: Path, share: float, is_enough: bool) -> None:
-    spec = make_spec(trials=12, sampler="tpe", confirm={"share": share})
-    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
-        run(store, spec)
-        records = store.trial_records("s")
-    search, confirm = (sum_seconds(by_phase(records, phase)) for phase in ("search", "confirm"))
-    seeds = Counter(without_seed(record) for record in by_phase(records, "confirm"))
-    assert min(seeds.values()) >= FEWEST_SEEDS
-    if is_enough:
-        assert confirm <= share * search
-        assert share < 1 or len(seeds) > 1
-    else:  # nothing is named without three fresh seeds, so one configuration gets them however short the time is
-        assert list(seeds.values()) == [FEWEST_SEEDS]
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -264,9 +243,6 @@ def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: S
         assert reused[0].record.reused_from.startswith("s/")
         first = next(record for record in complete)
         assert second.evaluations("s", first.number) == store.evaluations("s", int(first.reused_from.split("/")[1]))
-
-
-# ---------------------------------------------------------------------- the index of trials
 
 
 # ---------------------------------------------------------------------- a supervisor that is killed

@@ -4,11 +4,11 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.records.messages import Ending, Evaluation, Message, Outcome, Progress, TrialTask
 from sweep.training import processes as supervisor_link
 from sweep.training.processes import SUPERVISOR_LINK
 
@@ -32,7 +32,7 @@ def formula(task: TrialTask) -> Iterator[Message]:
     micro, lr = config.batch.micro, config.optimizer.lr
     yield Progress(step=1, num_steps=2, epoch=0.5, images_per_second=100.0)
     if micro >= CAPACITY:
-        yield Ending(outcome="out_of_memory", measurements={}, device="test device", error="does not fit")
+        yield from too_large(task)
         return
     accuracy = 0.9 - 0.05 * math.log10(lr / 0.03) ** 2 - 0.0001 * micro + 0.001 * (config.seed % 7)
     yield evaluation(1, accuracy / 2)
@@ -53,9 +53,13 @@ def endless(_task: TrialTask) -> Iterator[Message]:
         yield Progress(step=1, num_steps=2, epoch=0.5, images_per_second=100.0)
 
 
-def broken(_task: TrialTask) -> Iterator[Message]:
-    """Crashes, always in the same way."""
-    yield Ending(outcome="crashed", measurements={}, device="test device", error="Traceback ...\nlayer 3 is missing")
+def _end_at_once(outcome: Outcome, error: str) -> Callable[[TrialTask], Iterator[Message]]:
+    return lambda _task: iter([Ending(outcome=outcome, device="test device", error=error)])
+
+
+broken = _end_at_once("crashed", "Traceback ...\nlayer 3 is missing")
+diverging = _end_at_once("diverged", "the training loss became nan")
+too_large = _end_at_once("out_of_memory", "does not fit")
 
 
 def broken_once(task: TrialTask) -> Iterator[Message]:
@@ -126,7 +130,7 @@ def faulty(task: TrialTask) -> Iterator[Message]:
         case 2:
             os._exit(3)
         case _:
-            yield Ending(outcome="out_of_memory", measurements={}, device="test device", error="does not fit")
+            yield from too_large(task)
 
 
 def leaving(task: TrialTask) -> Iterator[Message]:

@@ -72,11 +72,6 @@ def broken_confirmation(task: TrialTask) -> Iterator[Message]:
     yield from broken(task) if task.read_test else formula(task)
 
 
-def too_large(_task: TrialTask) -> Iterator[Message]:
-    """Nothing fits."""
-    yield Ending(outcome="out_of_memory", measurements={}, device="test device", error="does not fit")
-
-
 # ---------------------------------------------------------------------- attempts that end before their trials
 # Each writes a line for its attempt into the folder of its checkpoints, which all attempts at a trial share.
 

@@ -6,6 +6,7 @@ accuracy against the best mean, and none that loses at most half of it is faster
 (:mod:`benchmarks.answer_truth` judges by the same rule).
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,10 +23,12 @@ from sweep.config.space import Parameter, Space
 from sweep.config.study import FEWEST_SEEDS, StudySpec, Tolerance
 from sweep.config.study_file import build_study
 from sweep.config.trial import Scalar, TrialConfig, flatten_config
+from sweep.records.files import cells_of
 from sweep.records.frames import Frames
-from sweep.records.loading import curves_of_frame, load_frames, records_of_frame
+from sweep.records.loading import load_frames
 from sweep.records.messages import Evaluation, Phase
-from sweep.records.records import Correct, ReusableTrial, TrialRecord, decode_correct
+from sweep.records.reading import make_evaluation, records_of_columns
+from sweep.records.records import EVALUATION_KINDS, Correct, ReusableTrial, TrialRecord, decode_correct
 
 Point = tuple[Scalar, ...]  # values in the order of the space
 _CONFIGURATIONS = 16  # of confirming, the usual number
@@ -47,7 +50,8 @@ class RecordedTable:
 
     @cached_property
     def _records(self) -> list[TrialRecord]:
-        return records_of_frame(self.frames.trials)
+        trials = self.frames.trials
+        return records_of_columns({str(name): cells_of(trials[name]) for name in trials})
 
     @cached_property
     def _rows(self) -> dict[Point, list[int]]:
@@ -91,8 +95,14 @@ class RecordedTable:
 
     @cached_property
     def _curves(self) -> dict[tuple[str, int], tuple[Evaluation, ...]]:
-        assert self.frames.evaluations is not None
-        return curves_of_frame(self.frames.evaluations)
+        evaluations = self.frames.evaluations
+        assert evaluations is not None
+        curves: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
+        keys = zip(evaluations["study"], evaluations["number"].tolist(), strict=True)
+        rows = zip(*(cells_of(evaluations[name]) for name in EVALUATION_KINDS), strict=True)
+        for key, row in zip(keys, rows, strict=True):
+            curves[key].append(make_evaluation(dict(zip(EVALUATION_KINDS, row, strict=True))))
+        return {key: tuple(curve) for key, curve in curves.items()}
 
     def training(self, config: TrialConfig) -> ReusableTrial:
         """The recorded training of ``config``; its seed selects one of the recorded seeds."""

@@ -103,6 +103,6 @@ def fill_mirror(store: Store, spec: StudySpec) -> None:
     """Copies the records of ``spec`` to Optuna's tables in the same database."""
     from sweep.search.optuna import Mirror  # imports Optuna, which most tests do without
 
-    with closing(Mirror(store.url, spec)) as mirror:
+    with closing(Mirror(store.database.url, spec)) as mirror:
         mirror.add(store.trial_records(spec.name))
         mirror.write_all()

@@ -14,9 +14,9 @@ from simulated_studies import simulate
 
 from studies import shipped_studies
 from sweep.analysis import recommend
-from sweep.analysis.answer import USES
+from sweep.analysis.answer import USES, to_document
 from sweep.analysis.candidates import config_of
-from sweep.analysis.findings import evaluate_claims, findings_document
+from sweep.analysis.findings import evaluate_claims
 from sweep.analysis.recommendation import as_document
 from sweep.cli.arguments import parse_sets
 from sweep.config.commands import StudyOrigin, find_study_commands
@@ -299,7 +299,7 @@ def test_holes_in_the_records_are_no_crash(seed: int) -> None:
     answer = as_document(recommend(frames))
     json.dumps(answer, allow_nan=False)
     assert all(use["config"] or use["missing"] for use in answer["uses"].values())  # an answer, or how to get one
-    json.dumps(findings_document(evaluate_claims(frames)), allow_nan=False)
+    json.dumps(to_document(evaluate_claims(frames)), allow_nan=False)
 
 
 def test_limits_are_above_zero() -> None:

@@ -36,9 +36,9 @@ from sweep.search.ask import (
     describe_left_out,
     find_full_size,
     find_uses,
-    find_usual_size,
     list_sizes,
     pick_batches,
+    resize,
     write_study,
 )
 from sweep.search.guided_study import GuideTask, look_at_images
@@ -54,7 +54,7 @@ def values_of(decisions: Decisions) -> dict[str, Any]:
 
 
 def draft_of(decisions: Decisions, **fields: Any) -> StudyDraft:
-    size = find_usual_size(find_full_size(decisions, FACTS.num_train))
+    size = resize(find_full_size(decisions, FACTS.num_train), num_models=1)
     return StudyDraft(**{"name": "s", "question": "Which?", "decisions": decisions, "size": size, **fields})
 
 
@@ -203,7 +203,7 @@ def test_the_sizes_fall_from_full_to_least() -> None:
     with pytest.raises(InputError, match=r"Give --budget 70s or more"):  # a quarter is left by 40 s and a quarter more
         choose_size(full, 5.0, price, 40.0)
     assert choose_size(full, 10.0, price, 20.0).num_batches == 2
-    assert choose_size(full, 60.0, lambda _size: None) == find_usual_size(full)  # without a probe only limits hold
+    assert choose_size(full, 60.0, lambda _size: None) == resize(full, num_models=1)  # without a probe only limits hold
 
 
 def test_what_is_left_out_is_named() -> None:

@@ -16,6 +16,7 @@ from scipy import stats
 from benchmarks.claims_truth import find_effect, make_records
 from reports.labels import TOO_UNCERTAIN, describe_range
 from reports.page.tables import WIDTH, draw_claim, list_claims, make_claim_axis
+from sweep.analysis.answer import to_document
 from sweep.analysis.claim_measures import expect_best
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import Claim
@@ -29,7 +30,6 @@ from sweep.analysis.findings import (
     evaluate_claims,
     find_claim,
     find_verdicts,
-    findings_document,
     write_plan,
 )
 from sweep.analysis.rate_powers import fit_rate_power
@@ -174,7 +174,7 @@ def test_too_little_is_not_tested_and_tells_why_and_what_would_settle_it(rows: l
     assert {item.verdict for item in items} == {"not measured"}
     assert all(math.isnan(item.effect) for item in items)
     assert all(item.reason and item.settle and item.published and item.statement for item in items)
-    json.dumps(findings_document(items), allow_nan=False)
+    json.dumps(to_document(items), allow_nan=False)
 
 
 # --- several models and settings

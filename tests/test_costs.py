@@ -39,7 +39,7 @@ from sweep.records.records import ProbeRecord, TrialRecord
 from sweep.records.store import open_store
 from sweep.search.attempts import RunPlan
 from sweep.search.cost_aware import Encoding, Surrogate
-from sweep.search.reuse import keep_portable
+from sweep.search.session import keep_portable
 from sweep.search.tuner import Tuner
 
 DEVICE = "test device"

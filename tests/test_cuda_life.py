@@ -4,6 +4,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,6 @@ from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_moments, make_synchronizer, wait_until_settled
 from sweep.measurement.monitor import Monitor
 from sweep.probing.probe import run_probe
-from sweep.records.loading import load_frames, records_of_frame
 from sweep.records.messages import (
     DEVICE_FULL,
     FAULTS_OF_THE_MACHINE,
@@ -38,6 +38,7 @@ from sweep.records.messages import (
     ProbeTask,
     TrialTask,
 )
+from sweep.records.store import open_store
 from sweep.search import session
 from sweep.search.session import Options
 from sweep.training import trial
@@ -263,7 +264,8 @@ def test_a_study_is_monitored_on_the_gpu_that_trains(gpu: FakeCuda, tmp_path: Pa
     spec = make_spec(trials=1, base=base, space={"batch.micro": {"choice": [16]}}, confirm={"seeds": 0})
     options = Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cuda"))
     folder = session.run_study(spec, options)
-    (record,) = records_of_frame(load_frames(folder).trials)
+    with closing(open_store(folder, read_only=True)) as store:
+        (record,) = store.trial_records(spec.name)
     assert (record.outcome, record.device, record.error) == ("complete", NAME, "")
     assert set(read) == {f"GPU-{UUID}"}
     assert record.measurements["reserved_memory_bytes"] >= record.measurements["peak_memory_bytes"]

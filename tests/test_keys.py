@@ -13,7 +13,7 @@ import sweep
 from sweep.config.trial import TrialConfig, build_config, flatten_config
 from sweep.records.inputs import PROBE, TRIAL, digest_code, digest_plugin, list_library_versions, trial_key
 from sweep.records.messages import Ending
-from sweep.search.reuse import keep_portable
+from sweep.search.session import keep_portable
 
 PACKAGE = Path(sweep.__file__).parent
 VERSIONS = {"torch": "2.13.0", "torchvision": "0.28.0", "numpy": "2.4.0"}

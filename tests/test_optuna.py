@@ -111,7 +111,7 @@ def test_it_holds_every_ended_trial_once_and_is_repaired(tmp_path: Path, capfd: 
     add_trials(store, ["complete", "out_of_memory", None, "crashed", "complete"])
     store.add_trial("s", 5, "confirm", store.trial_records("s")[0].config, "confirmed")
     store.finish_trial("s", 5, make_ending(5))
-    with contextlib.closing(Mirror(store.url, make_spec())) as killed:
+    with contextlib.closing(Mirror(store.database.url, make_spec())) as killed:
         killed.add(store.trial_records("s"))
         killed.write_next()
     assert [trial.user_attrs["number"] for trial in _optuna_study(path).trials] == [0]
@@ -135,10 +135,10 @@ def test_it_holds_every_ended_trial_once_and_is_repaired(tmp_path: Path, capfd: 
 def test_the_read_only_door_reads_and_refuses_to_write(tmp_path: Path) -> None:
     store = make_store(tmp_path / "study.sqlite")
     with pytest.raises(InputError, match="nothing to browse yet"):
-        open_read_only(store.url)
+        open_read_only(store.database.url)
     add_trials(store, ["complete"])
     fill_mirror(store, make_spec())
-    storage = open_read_only(store.url)
+    storage = open_read_only(store.database.url)
     study = optuna.load_study(study_name="s", storage=storage)
     assert [trial.user_attrs["number"] for trial in study.trials] == [0]
     with pytest.raises(StorageInternalError) as refused:
@@ -154,7 +154,7 @@ def test_a_failing_mirror_warns_once_never_raises_and_is_tried_again(
 ) -> None:
     store = make_store(tmp_path / "study.sqlite")
     add_trials(store, ["complete", "complete"])
-    mirror = Mirror(store.url, make_spec())
+    mirror = Mirror(store.database.url, make_spec())
     mirror.add(store.trial_records("s"))
     with caplog.at_level(logging.WARNING), monkeypatch.context() as patch:
         patch.setattr(optuna_mirror, "_RETRY_SECONDS", 0.0)

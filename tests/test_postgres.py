@@ -168,7 +168,7 @@ def test_two_studies_run_at_once_into_one_database(url: str, tmp_path: Path) -> 
         assert (own.attempts["cause"] == "").all()
         pd.testing.assert_frame_equal(both.trials[both.trials["study"] == name].reset_index(drop=True), own.trials)
     with closing(open_store(url)) as store:
-        storage = open_read_only(store.url)
+        storage = open_read_only(store.database.url)
     assert sorted(optuna.get_all_study_names(storage)) == sorted(names)
     for name in names:
         assert len(optuna.load_study(study_name=name, storage=storage).trials) == 3

@@ -268,7 +268,7 @@ def test_a_report_from_a_store_while_its_study_runs(tmp_path, monkeypatch):
     assert elsewhere == tmp_path / "other" / "report.html"
     assert elsewhere.read_bytes() == path.read_bytes()
     with pytest.raises(InputError, match="--out DIR"):
-        write_report(store.url)
+        write_report(store.database.url)
     store.close()
 
 

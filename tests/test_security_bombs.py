@@ -19,8 +19,7 @@ from records_factory import add_trials, make_store
 
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
-from sweep.executors.forkserver import Child
-from sweep.executors.helper import OutputFile
+from sweep.executors.forkserver import Child, OutputFile
 from sweep.records import frames as validation
 from sweep.records.files import export_frames
 from sweep.records.loading import load_frames

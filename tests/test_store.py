@@ -297,10 +297,10 @@ def test_a_write_is_on_the_disk_when_it_returns(tmp_path: Path) -> None:
 
 def test_writes_together_are_all_there_or_none(tmp_path: Path) -> None:
     store = make_store(tmp_path / "study.sqlite")
-    with store.transaction():
+    with store.database.transaction():
         store.add_trial("s", 0, "search", make_config(0), "key0")
         assert store.start_attempt("s", 0) == 1
-    with pytest.raises(StoreError, match="attempt 7 is not open"), store.transaction():  # noqa: PT012
+    with pytest.raises(StoreError, match="attempt 7 is not open"), store.database.transaction():  # noqa: PT012
         store.add_trial("s", 1, "search", make_config(1), "key1")
         store.finish_trial("s", 0, make_ending(0))  # with an environment that is new
         store.end_attempt("s", 0, 7, "", 1.0)

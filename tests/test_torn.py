@@ -31,7 +31,7 @@ _NUM_TRIALS = 40
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     store = make_store(folder / "study" / "study.sqlite")
-    with store.transaction():
+    with store.database.transaction():
         add_trials(store, ["complete"] * _NUM_TRIALS)
     store.close()
     return folder

@@ -94,7 +94,7 @@ def test_a_kill_leaves_the_point_waiting_or_with_its_trial(tmp_path: Path) -> No
     store, _ = make_study(tmp_path, trials=2)
     with closing(store):
         waiting = enqueue_point(store, "s", POINT)
-        with contextlib.suppress(KeyboardInterrupt), store.transaction():
+        with contextlib.suppress(KeyboardInterrupt), store.database.transaction():
             record = store.add_trial("s", 0, "search", make_config(2), "key")
             take_point(store.database, "s", waiting.position, record)
             raise KeyboardInterrupt

@@ -22,8 +22,8 @@ from sweep.records.messages import Ending, Message, TrialTask
 from sweep.records.records import TrialRecord
 from sweep.records.store import Store, open_store
 from sweep.search.attempts import RunPlan
-from sweep.search.reuse import ReuseIndex
 from sweep.search.seeds import find_front
+from sweep.search.session import find_portable
 from sweep.search.tuner import (
     AttemptEnded,
     Event,
@@ -232,10 +232,8 @@ def test_a_finite_space_ends_when_every_point_was_seen(tmp_path: Path) -> None:
 def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     run(store, spec)
     with closing(make_store(tmp_path / "second.sqlite", spec)) as second:
-        library = ReuseIndex([second, store])
-        events = run(
-            second, spec, find_reusable=lambda key, needed: library.find(key, {"device": "test device"}, needed)
-        )
+        stores, machine = [second, store], {"device": "test device"}
+        events = run(second, spec, find_reusable=lambda key, needed: find_portable(stores, key, machine, needed))
         reused = [event for event in events if isinstance(event, TrialReused)]
         done = second.trial_records("s")
         complete = [record for record in done if record.outcome == "complete"]

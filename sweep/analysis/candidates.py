@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -85,15 +85,11 @@ class Candidates:
 
     def number(self, candidate: int) -> int:
         """The number of a candidate's first trial."""
-        return int(self._numbers[self.rows[candidate]])
-
-    @cached_property
-    def _numbers(self) -> Values:
-        return read_numbers(self.records.frame, "number")
+        return int(self.records.frame["number"].iloc[self.rows[candidate]])
 
     def basis_of(self, candidate: int) -> Numbers:
         """The rows of complete trials that a candidate's values rest on; shape ``[seeds]``."""
-        return self.records.basis_of(int(self.rows[candidate]))
+        return self.records.grouping.basis_of(int(self.rows[candidate]))
 
     def is_time_doubtful(self, candidate: int) -> bool:
         """Whether the candidate has a time, and no trial of equal cost has one that can be used for certain."""

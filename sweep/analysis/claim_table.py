@@ -198,7 +198,6 @@ CLAIMS = (
         published="Goyal et al. 2017, ResNet-50, error at 8k: no warm-up 24.84 +- 0.37 %, constant 25.88 +- 0.56 %, "
         "gradual 23.74 +- 0.09 %.",
         measure=_pair(_WARMUP_KEYS, _warms_up, _is_large),
-
         design=Design(
             base={_MICRO: 256, "rules.reference_batch": 32, _RATE: 0.05, "rules.lr": "linear"},
             space={"schedule.warmup": (0.0, 0.1)},
@@ -210,7 +209,6 @@ CLAIMS = (
         "Goyal et al. 2017, ResNet-50: 76.40 % at 256, 76.26 % at 8k, 72.45 % at 32k, 66.04 % at 64k. Shallue et al. "
         "2018: no loss when tuned.",
         varies=(EFFECTIVE,), measure=partial(measure_slope, budget="epochs"),
-
         design=_design_slopes({_RATE: _RATES})),
     Claim(name="large_batch_equal_steps", region=Region(-np.inf, -0.001), unit="fraction/doubling", matters=_MATTERS,
         statement="At equal steps a larger batch generalizes worse: 0.1 points or more are lost with each doubling, "
@@ -218,20 +216,17 @@ CLAIMS = (
         published="Hoffer et al. 2017: the gap closes when the number of steps is kept. Shallue et al. 2018: no "
         "evidence that larger batches generalize worse.",
         varies=(EFFECTIVE,), measure=partial(measure_slope, budget="steps"),
-
         design=_design_slopes({_RATE: _RATES}, {"budget.steps": 200})),
     Claim(name="small_batches_best", region=_ABOVE_ZERO, varies=(EFFECTIVE,), measure=measure_small_batches,
         statement="Small batches (up to 32 samples) reach the best accuracy.",
         published="Masters & Luschi 2018: best results with batches from 2 to 32; plain SGD without momentum at fixed "
         "epochs.",
-
         design=Design(space={_MICRO: (16, 32, 64, 128), _RATE: _RATES}, spread=TUNED_ACCURACY)),
     Claim(name="vit_less_sensitive", region=_ABOVE_ZERO, unit="fraction/doubling", matters=_MATTERS,
         statement="A ViT loses less accuracy with each doubling of the batch than a ResNet.",
         published="Often quoted: ViT 82.0, 81.8, 81.0 % at 512, 1,024, 4,096 against ResNet-50 76.0, 74.8, 72.0 % at "
         "256, 1,024, 4,096; Goyal et al. 2017 contradict the latter.",
         varies=("model.name", EFFECTIVE), measure=partial(compare_slopes, key="model.name", sides=("vit", "resnet")),
-
         design=_design_slopes({"model.name": ("vit_micro", "resnet8"), _RATE: _RATES}, num_sides=2)),
     Claim(name="muon_less_sensitive", region=_ABOVE_ZERO, unit="fraction/doubling", matters=_MATTERS,
         statement="Muon loses less accuracy with each doubling of the batch than AdamW.",
@@ -318,7 +313,6 @@ CLAIMS = (
             lambda trials: count_micro(trials) > 1,
             lambda trials: _of("model.norm", "batch")(trials) & _depends_on_micro(trials),
         ),
-
         design=Design(base={_GLOBAL: 256}, space={_MICRO: (32, 256)})),
     Claim(name="accumulation_diverges", region=Region(-np.inf, -0.005), varies=(_SPLIT,),
         statement="Accumulation over more than 16 micro batches diverges or loses half a point of accuracy or more "
@@ -386,13 +380,11 @@ CLAIMS = (
         published="Throughput saturates, and epochs to a target grow: MLPerf ResNet-50 reference points 35.0 at batch "
         "1,632, 42.0 at 8,192, 56.0 at 32,768, 84.5 at 65,536.",
         metrics=("images_per_second",), measure=measure_last_doubling,
-
         design=Design(space={_MICRO: (128, 256)}, spread=PAIRED_TIME)),
     Claim(name="mixed_precision_time", region=Region(0.5, 1 / 1.3), unit="ratio", matters=1.1,
         statement="Mixed precision trains 1.3 to 2 times as fast: its time is 0.5 to 0.77 of full precision's.",
         published="No table; 1.3 to 2 times is the usual claim.",
         varies=(_DTYPE,), metrics=(_TIME,), measure=_compare_precisions(_TIME),
-
         design=_design_pairs(_DTYPE, ("fp32", "bf16"), PAIRED_TIME)),
     Claim(name="mixed_precision_memory", region=Region(0.4, 0.6), unit="ratio", matters=1.1, varies=(_DTYPE,),
         statement="Mixed precision halves memory: 0.4 to 0.6 of full precision's.",
@@ -404,7 +396,6 @@ CLAIMS = (
         statement="Activation checkpointing costs about 30 % time: 1.2 to 1.4 times.",
         published="Chen et al. 2016: one more forward pass, about 30 %.",
         varies=(_CHECKPOINTING,), metrics=(_TIME,), measure=_compare_checkpointing(_TIME),
-
         design=_design_pairs(_CHECKPOINTING, (False, True), PAIRED_TIME)),
     Claim(name="checkpointing_memory", region=Region(0.0, 1.0), unit="ratio", matters=1.05,
         statement="Activation checkpointing saves memory.",

@@ -107,10 +107,6 @@ class ComparableTrials:
         """``number``, ``config.*`` and ``global_batch_size`` of each configuration: those of its first trial."""
         return self.done.iloc[self.grouping.first].reset_index(drop=True)
 
-    def basis_of(self, configuration: int) -> Numbers:
-        """The rows of ``done`` that a configuration's values rest on; shape ``[seeds]``."""
-        return np.flatnonzero(self.grouping.is_basis & (self.grouping.members == configuration))
-
     @cached_property
     def swept(self) -> tuple[str, ...]:
         """The keys that vary, but for the seed, which repeats the others."""
@@ -118,11 +114,8 @@ class ComparableTrials:
 
 
 def find_common_data(frames: Frames) -> DataSummary | None:
-    """The images that all trials read; None where no study has them on record.
-
-    Raises:
-        InputError: trials of two studies are known to have read different images.
-    """
+    """The images that all trials read; None where no study has them on record. Raises ``InputError``: trials of two
+    studies are known to have read different images."""
     with_trials = set(read_text(frames.trials, "study").tolist())
     known = {name: given.data for name, given in frames.inputs.items() if given.data and name in with_trials}
     first = next(((name, data) for name, data in known.items() if data.digest), None)
@@ -137,11 +130,8 @@ def find_common_data(frames: Frames) -> DataSummary | None:
 
 
 def select_comparable(frames: Frames) -> ComparableTrials:
-    """The largest part of the records within which times, memory and accuracy may be compared.
-
-    Raises:
-        InputError: trials of two studies are known to have read different images.
-    """
+    """The largest part of the records within which times, memory and accuracy may be compared. Raises ``InputError``:
+    trials of two studies are known to have read different images."""
     data = find_common_data(frames)
     trials = frames.trials
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
@@ -254,12 +244,12 @@ def summarize_configurations(
     grouping = group_configurations(done, every_group[complete])
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
-    numbers = read_numbers(done, "number")
+    numbers, seeds = read_numbers(done, "number"), np.nan_to_num(read_numbers(done, "seed"))
     searched = _first_search(numbers, grouping)
     new: dict[str, object] = {
         "number": np.where(np.isfinite(searched), searched, numbers[grouping.first]).astype(np.int64),
-        "numbers": grouping.basis_values(_whole(numbers)),
-        "seeds": grouping.basis_values(_whole(read_numbers(done, "seed"))),
+        "numbers": grouping.basis_values(numbers.astype(np.int64)),
+        "seeds": grouping.basis_values(seeds.astype(np.int64)),
         "confirmed": grouping.confirmed,
         "num_seeds": np.bincount(grouping.members[grouping.is_basis], minlength=grouping.size),
         "num_failed_seeds": _failed_seeds(trials, every_group, every_group[complete][grouping.first]),
@@ -290,10 +280,6 @@ def _first_search(values: Values, grouping: Grouping) -> Values:
     rows = np.flatnonzero(~grouping.is_confirm)[::-1]  # the first is written last and stays
     first[grouping.members[rows]] = values[rows]
     return first
-
-
-def _whole(values: Values) -> Numbers:
-    return np.where(np.isfinite(values), values, 0).astype(np.int64)
 
 
 def _failed_seeds(trials: pd.DataFrame, every_group: Numbers, kept: Numbers) -> Numbers:

@@ -22,7 +22,6 @@ from sweep.analysis.statistics import (
     Grouping,
     Interval,
     Mask,
-    Numbers,
     Spread,
     Values,
     confidence_interval,
@@ -214,11 +213,8 @@ class _Side:
             is_used = is_used & is_measured & _is_own(self.done)
         return np.where(is_used, read_numbers(self.done, name), np.nan)
 
-    def basis_of(self, configuration: int) -> Numbers:
-        return np.flatnonzero(self.grouping.is_basis & (self.grouping.members == configuration))
-
     def seeds_of(self, configuration: int) -> Values:
-        return read_numbers(self.done, "seed")[self.basis_of(configuration)]
+        return read_numbers(self.done, "seed")[self.grouping.basis_of(configuration)]
 
 
 _Sides = tuple[_Side, _Side]
@@ -294,7 +290,7 @@ def _find_difference(
 ) -> Difference:
     # without a value in one of both its interval has n = 0
     scale, both = scale_of(name), list(zip(sides, pair, strict=True))
-    values = [scale.forward(side.read(name)[side.basis_of(configuration)]) for side, configuration in both]
+    values = [scale.forward(side.read(name)[side.grouping.basis_of(configuration)]) for side, configuration in both]
     estimate = _estimate(values, [side.seeds_of(configuration) for side, configuration in both], spread)
     if METRICS[name].is_speed:
         estimate = pace.widen(estimate)

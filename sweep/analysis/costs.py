@@ -202,11 +202,6 @@ def _judge_flags(flags: Texts) -> Mask:
     return np.array(verdicts, dtype=np.bool_).reshape(-1, 5)[codes].T
 
 
-def has_sure_time(rows: pd.DataFrame) -> Mask:
-    """Of which rows of trials or probes the flags leave no doubt about the time; shape ``[len(rows)]``."""
-    return np.asarray(_judge_flags(read_text(rows, "quality_flags"))[0], dtype=np.bool_)
-
-
 # --- times in frames
 
 
@@ -243,12 +238,8 @@ def list_references(probes: pd.DataFrame | Iterable[ProbeRecord]) -> References:
     return {
         (digests[row], devices[row]): _split_step(texts[row], means[row], updates[row], nums[row])
         for row in np.flatnonzero(is_usable)
-        if _is_undisturbed(flags[row])
+        if not find_time_doubts(flags[row]) and SIGNS_OF_DISTURBANCE.isdisjoint(flags[row])
     }
-
-
-def _is_undisturbed(flags: Collection[str]) -> bool:
-    return not find_time_doubts(flags) and SIGNS_OF_DISTURBANCE.isdisjoint(flags)
 
 
 def _split_step(shape: str, mean: float, update: float, num_train: float) -> tuple[float, float]:
@@ -375,7 +366,8 @@ def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> _T
     """The throughput of the combination of model, normalization, precision and optimizer with the most micro batches,
     and of these the one with the most trials; None without a measurement. All of shape ``[trials]``."""
     columns = [read_text(trials, f"config.{key}").tolist() for key in _APART]
-    names = np.array([_name_combination(*row) for row in zip(*columns, strict=True)], dtype=object)
+    parts = [(model, f"{norm} norm" if norm else "", *others) for model, norm, *others in zip(*columns, strict=True)]
+    names = np.array([", ".join(filter(None, words)) for words in parts], dtype=object)
     known = np.isfinite(sizes) & np.isfinite(rates)
     combinations = sorted(set(names[known]))
     curves = []
@@ -384,7 +376,3 @@ def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> _T
         levels, medians = group_medians(sizes[chosen], rates[chosen])
         curves.append(_ThroughputCurve(name, levels, medians, int(chosen.sum()), len(combinations) - 1))
     return max(curves, key=lambda curve: (len(curve.sizes), curve.num_trials), default=None)
-
-
-def _name_combination(model: str, norm: str, *others: str) -> str:
-    return ", ".join(filter(None, (model, f"{norm} norm" if norm else "", *others)))

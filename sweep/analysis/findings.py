@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sweep.analysis.answer import to_document
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import EFFECTIVE, SEED, Claim, Design
 from sweep.analysis.comparable import ComparableTrials, select_comparable
@@ -161,11 +160,6 @@ def _command_plan(records: ComparableTrials, name: str) -> str:
     return records.commands.plan_claim(name, {"data.name": data} | ({"data.root": root} if is_moved else {}))
 
 
-def findings_document(findings: list[Finding]) -> list[dict[str, Any]]:
-    """The findings for a JSON document; what is not known is null."""
-    return [to_document(item) for item in findings]
-
-
 def find_claim(name: str) -> Claim | None:
     """The claim called ``name``; None where there is none."""
     return next((claim for claim in CLAIMS if claim.name == name), None)
@@ -200,11 +194,7 @@ def count_needed(claim: Claim, estimate: Estimate, region: Region, num_trials: i
 
 def write_plan(claim: Claim, changes: Mapping[str, Any] | None = None) -> str:
     """The TOML text of the smallest study that settles the claim, on the digits, with the keys ``changes`` in its base
-    configuration.
-
-    Raises:
-        InputError: a key of ``changes`` is one that the study varies.
-    """
+    configuration. Raises ``InputError``: a key of ``changes`` is one that the study varies."""
     changes = dict(changes or {})
     data = str(changes.pop("data.name", "digits"))
     if varied := sorted(changes.keys() & claim.design.list_space(count_planned(claim)).keys()):

@@ -52,7 +52,9 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
         return Measurement(reason="no training of a fixed length is eligible")
     chosen, recipe = find_main_recipe(frame, known)
     batches = read_numbers(frame, "global_batch_size")
-    good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
+    # a quadratic holds near its peak only
+    medians = pd.Series(np.where(chosen, accuracies, np.nan)).groupby(batches).transform("median")
+    good = np.asarray(chosen & (accuracies >= medians), dtype=np.bool_)
     beside, settings = _code_settings(frame.iloc[np.flatnonzero(good)])
     if lack := _find_lack(batches[good], values[good], beside, settings):
         return Measurement(reason=f"{recipe}: {lack}")
@@ -67,7 +69,8 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
 def _find_lack(batches: Values, rates: Values, beside: str, settings: Values) -> str:
     # why the best rate cannot be fitted, "" where it can
     n, num_batches, num_rates = len(rates), len(np.unique(batches)), len(np.unique(rates))
-    needed = max(_MIN_TRIALS, _num_columns(settings) + _MIN_DEGREES)
+    num_columns = 6 + 3 * settings.shape[1] + _squares(settings).shape[1]  # of the surface
+    needed = max(_MIN_TRIALS, num_columns + _MIN_DEGREES)
     if num_batches < _MIN_BATCHES or num_rates < _MIN_RATES:
         return (
             f"{format_count(num_batches, 'effective batch size')} and {format_count(num_rates, 'learning rate')}; "
@@ -133,16 +136,6 @@ def fit_rate_power(batches: Values, rates: Values, accuracies: Values, settings:
 def _squares(settings: Values) -> Values:
     # of what has more than two values: the square of two is no other column
     return np.column_stack([np.zeros((len(settings), 0)), *(z * z for z in settings.T if len(np.unique(z)) > 2)])
-
-
-def _num_columns(settings: Values) -> int:
-    return 6 + 3 * int(settings.shape[1]) + int(_squares(settings).shape[1])
-
-
-def _upper_half(batches: Values, accuracies: Values) -> Mask:
-    # a quadratic holds near its peak only
-    medians = pd.Series(accuracies).groupby(batches).transform("median")
-    return np.asarray(accuracies >= medians, dtype=np.bool_)
 
 
 def measure_value_power(records: ComparableTrials, values: Values) -> Measurement:

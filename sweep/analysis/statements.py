@@ -263,7 +263,7 @@ def _range(low: str, high: str) -> str:
 
 
 def _add_remarks(candidates: Candidates, thin: Mapping[int, int]) -> str:
-    remarks = (describe_thin_batches(thin), _OUTSIDE if _has_limits(candidates.limits) else "")
+    remarks = (describe_thin_batches(thin), _OUTSIDE if candidates.limits != Limits() else "")
     return "".join(f" {sentence}" for sentence in remarks if sentence)
 
 
@@ -308,10 +308,6 @@ def _describe_length(candidates: Candidates, named: Recommendation) -> str:
         shown = format_count(round(num_steps), "optimizer step")
         parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
     return f" The configuration was trained for {', '.join(parts)}." if parts else ""
-
-
-def _has_limits(limits: Limits) -> bool:
-    return any(value is not None for value in vars(limits).values())
 
 
 def _describe_eligible(candidates: Candidates) -> str:

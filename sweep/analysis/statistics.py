@@ -186,7 +186,8 @@ def seed_interval(
     ``known_variance`` is the variance of an error that all seeds have in common: that the images leave, without which
     the interval is about seeds on these images, or that of an uncertain time.
     """
-    known = _finite(values)
+    known = np.asarray(values, dtype=np.float64)
+    known = known[np.isfinite(known)]
     n = len(known)
     if n == 0:
         return Interval(np.nan, np.nan, np.nan, 0)
@@ -238,11 +239,6 @@ def pooled_spread(values: Values, groups: npt.NDArray[np.int64]) -> Spread:
     return Spread(float(np.sqrt(squares / degrees)), degrees) if degrees else Spread(np.nan, 0)
 
 
-def _finite(values: npt.ArrayLike) -> Values:
-    known = np.asarray(values, dtype=np.float64)
-    return np.asarray(known[np.isfinite(known)])
-
-
 class Scale(NamedTuple):
     """``forward`` from the metric's unit, ``backward`` to it, element by element. ``is_ratio``: a difference on the
     scale is a ratio."""
@@ -252,22 +248,17 @@ class Scale(NamedTuple):
     is_ratio: bool = False
 
 
-def _angle(shares: Values) -> Values:
-    return np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0))))
-
-
-def _share(angles: Values) -> Values:
-    return np.asarray(np.sin(np.clip(angles, 0.0, np.pi / 2)) ** 2)
-
-
-def _log(values: Values) -> Values:
-    return np.log(np.where(values > 0, values, np.nan))
-
-
 LINEAR = Scale(lambda values: values, lambda values: values)
-LOG = Scale(_log, lambda values: np.exp(np.clip(values, -600, 600)), is_ratio=True)  # what a float can hold
+LOG = Scale(
+    lambda values: np.log(np.where(values > 0, values, np.nan)),
+    lambda values: np.exp(np.clip(values, -600, 600)),  # what a float can hold
+    is_ratio=True,
+)
 # asin(sqrt(p)) makes the variance of a binomial share independent of p (Anscombe 1948)
-_ANGLE = Scale(_angle, _share)
+_ANGLE = Scale(
+    lambda shares: np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0)))),
+    lambda angles: np.asarray(np.sin(np.clip(angles, 0.0, np.pi / 2)) ** 2),
+)
 _SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": _ANGLE}
 
 
@@ -318,6 +309,10 @@ class Grouping:
     def seed_spread(self, values: Values) -> Spread:
         """The spread of ``values`` (shape ``[trials]``) between confirming seeds, pooled over the configurations."""
         return pooled_spread(np.where(self.is_confirm, values, np.nan), self.members)
+
+    def basis_of(self, configuration: int) -> Numbers:
+        """The rows of the trials that a configuration's values rest on; shape ``[seeds]``."""
+        return np.flatnonzero(self.is_basis & (self.members == configuration))
 
     def basis_values(self, values: Numbers) -> list[tuple[int, ...]]:
         """The values of the trials that each configuration's values rest on, in order; ``size`` tuples."""
@@ -464,7 +459,7 @@ def fit_curve(
     x: Values,
     y: Values,
     start: Sequence[float],
-    bounds: tuple[object, object] | None = None,
+    bounds: tuple[object, object] = (-np.inf, np.inf),
 ) -> tuple[Values, Values] | None:
     """Parameters of ``law(x, *parameters)`` and their standard errors, both of shape ``[len(start)]``."""
     from scipy import optimize  # a third of a second, which a report without curves need not wait
@@ -472,8 +467,7 @@ def fit_curve(
     with warnings.catch_warnings():
         warnings.simplefilter("error", optimize.OptimizeWarning)
         try:
-            limits = (-np.inf, np.inf) if bounds is None else bounds
-            parameters, covariance = optimize.curve_fit(law, x, y, p0=start, bounds=limits, maxfev=5000)
+            parameters, covariance = optimize.curve_fit(law, x, y, p0=start, bounds=bounds, maxfev=5000)
         except (RuntimeError, ValueError, optimize.OptimizeWarning):
             return None
     errors = np.sqrt(np.diag(covariance))

@@ -125,9 +125,10 @@ def _measure_batch_costs(candidates: Candidates, chosen: Numbers, target: float)
         ends = read_numbers(done, "num_steps")[rows]
         batch = read_numbers(done, "global_batch_size")[rows]
         samples = np.array([curve[-1, 1] if len(curve) else np.nan for curve in curves])
-        crossed = np.array([_cross(curve, target) for curve in curves]).reshape(-1, 2)
+        crossed = [cross_target(curve[:, i], curve[:, 2], target) for curve in curves for i in (0, 1)]
+        to_target = np.array(crossed).reshape(-1, 2)  # in steps and in samples
         whole = np.where(np.isfinite(samples), samples, ends * batch)
-        tables.append(np.column_stack([ends, whole, crossed, crossed[:, 0] / ends]))
+        tables.append(np.column_stack([ends, whole, to_target, to_target[:, 0] / ends]))
         remarks.append(_explain(curves, target))
         if remarks[-1]:
             tables[-1][:, 2:] = np.nan
@@ -152,12 +153,6 @@ def _read_curve(evaluations: pd.DataFrame | None, trial: pd.Series) -> Values:
     own = evaluations[(evaluations["number"] == trial["number"]) & (evaluations["study"] == trial["study"])]
     table = np.column_stack([read_numbers(own, name) for name in ("step", "samples", "val_accuracy")])
     return np.asarray(table[np.argsort(table[:, 0], kind="stable")])
-
-
-def _cross(curve: Values, target: float) -> tuple[float, float]:
-    if not len(curve):
-        return math.nan, math.nan
-    return cross_target(curve[:, 0], curve[:, 2], target), cross_target(curve[:, 1], curve[:, 2], target)
 
 
 def _explain(curves: Sequence[Values], target: float) -> str:
@@ -263,6 +258,8 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
     num_seeds = int(candidates.num_seeds[candidate])
     num_configurations, num_learned = _count_configurations(candidates, draws.model, batch)
     seconds = estimate_value(candidates, candidate, SECONDS)
+    num_samples = costs.num_samples.median
+    pace = (num_samples / seconds.median, num_samples / seconds.high, num_samples / seconds.low)
     within = draws.find_within(candidates.rules.tolerance.accuracy)[:, index]
     remarks = [*_list_remarks(candidates, candidate, num_configurations, num_learned), *filter(None, [costs.remark])]
     return TunedBatch(
@@ -275,7 +272,7 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
         accuracy=describe_draws(draws.tuned[:, index], num_seeds),
         seconds=seconds,
         memory_bytes=estimate_value(candidates, candidate, MEMORY),
-        images_per_second=_find_pace(costs.num_samples, seconds),
+        images_per_second=Interval(*pace, seconds.n) if np.isfinite(pace[0]) else _UNKNOWN,
         num_steps=costs.num_steps,
         num_samples=costs.num_samples,
         steps_to_target=costs.steps_to_target,
@@ -298,11 +295,6 @@ def _count_configurations(candidates: Candidates, model: str, batch: int) -> tup
     accuracies, _ = records.grouping.medians(read_numbers(records.done, ACCURACY))
     has_learned = accuracies > chance + candidates.rules.tolerance.accuracy
     return int(is_there.sum()), int((is_there & has_learned).sum())
-
-
-def _find_pace(samples: Interval, seconds: Interval) -> Interval:
-    values = (samples.median / seconds.median, samples.median / seconds.high, samples.median / seconds.low)
-    return Interval(*values, seconds.n) if np.isfinite(values[0]) else _UNKNOWN
 
 
 def _list_remarks(candidates: Candidates, candidate: int, num_configurations: int, num_learned: int) -> list[str]:

@@ -59,8 +59,8 @@ def recommend(
     """Recommend a batch size and a configuration for each use. Shows what they cost, the alternatives, and the
     probability that each statement is right."""
     from reports.texts import METHOD
-    from sweep.analysis.answer import USES
-    from sweep.analysis.findings import evaluate_claims, findings_document
+    from sweep.analysis.answer import USES, to_document
+    from sweep.analysis.findings import evaluate_claims
     from sweep.analysis.recommendation import as_document
     from sweep.analysis.recommendation import recommend as answer_for
 
@@ -77,7 +77,7 @@ def recommend(
     )
     claims = evaluate_claims(frames)
     method = " ".join(text for _, text in METHOD)
-    document = as_document(answer) | {"findings": findings_document(claims), "method": method}
+    document = as_document(answer) | {"findings": to_document(claims), "method": method}
     document["source"] = frames.source.to_document() if frames.source else None
     origin = [*frames.source.describe(), ""] if frames.source else []
     print_answer(document, chain(origin, describe_recommendations(answer, claims)), as_json=as_json)
@@ -346,8 +346,9 @@ def _describe_claims(claims: Sequence["Claim"]) -> Iterator[str]:
 
 
 def _test_claims(study: str, root: Path, as_json: bool) -> int:
+    from sweep.analysis.answer import to_document
     from sweep.analysis.claim_table import CLAIMS
-    from sweep.analysis.findings import evaluate_claims, findings_document
+    from sweep.analysis.findings import evaluate_claims
 
     try:
         find_records(study, root)
@@ -358,7 +359,7 @@ def _test_claims(study: str, root: Path, as_json: bool) -> int:
     findings = evaluate_claims(frames)
     document = {
         "study": list(frames.studies["study"]) or sorted(set(frames.trials["study"])),
-        "findings": findings_document(findings),
+        "findings": to_document(findings),
     }
     print_answer(document, describe_findings(findings), as_json=as_json)
     return 0

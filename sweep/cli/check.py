@@ -11,6 +11,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -194,7 +195,8 @@ def _check_records(place: str, as_json: bool) -> int:
 def _print_study(
     name: str, data: DataSummary | None, advice: Sequence[Advice], frames: "Frames | None", as_json: bool
 ) -> None:
-    from sweep.analysis.findings import UNSETTLED, evaluate_claims, findings_document
+    from sweep.analysis.answer import to_document
+    from sweep.analysis.findings import UNSETTLED, evaluate_claims
 
     findings = evaluate_claims(frames) if advice and frames is not None else []
     measured = {item.name: item for item in findings if item.verdict not in UNSETTLED}
@@ -203,12 +205,12 @@ def _print_study(
     for item in advice:
         lines += [f"  {item.key}: {item.statement}", f"    why: {item.reason}", f"    instead: {item.remedy}"]
         finding = measured.get(item.finding)
-        documents.append(item._asdict() | {"finding": finding and findings_document([finding])[0]})
+        documents.append(item._asdict() | {"finding": finding and to_document(finding)})
         if finding:
             lines += ["    measured here:", *(f"      {line}" for line in describe_findings([finding]))]
     lines += format_data(data) if data else [labels.NOT_COUNTED]
     trials = [item._asdict() for item in checks]
-    document = {"study": name, "data": data and data.document(), "advice": documents, "trials": trials}
+    document = {"study": name, "data": data and asdict(data), "advice": documents, "trials": trials}
     print_answer(document, lines, as_json=as_json)
     if checks and not as_json:
         _print_checks(checks)

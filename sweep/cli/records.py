@@ -336,7 +336,7 @@ def serve_dashboard(place: str | Path, port: int = 8080) -> int:
 
     store = open_store(split_study(place)[0], read_only=True)  # refuses what is not a study before Optuna sees it
     store.close()
-    storage = open_read_only(store.url)
+    storage = open_read_only(store.database.url)
     try:
         server = _bind(storage, port)
     except BaseException:

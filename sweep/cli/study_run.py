@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
     data = session.data
     print_advice(spec, _find_commands(session).check(), data.num_train)
     lines = [*format_data(data), *format_forecast(forecast, spec.price)]
-    document = forecast.document() | _price_forecast(forecast, spec.price) | {"data": data.document()}
+    document = forecast.document() | _price_forecast(forecast, spec.price) | {"data": asdict(data)}
     print_answer(document, lines, as_json=as_json)
     return 0
 

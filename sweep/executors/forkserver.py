@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -28,10 +29,9 @@ from typing import NoReturn, cast, final
 
 from sweep.executors.base import Describer, Runner, make_uncaught_ending
 from sweep.executors.devices import limit_spinning, pin_process
-from sweep.executors.helper import LineBuffer, OutputFile
 from sweep.measurement.host_memory import limit_own_data
 from sweep.records.inputs import digest_code
-from sweep.records.messages import FORKSERVER_LOST, Ending, Heartbeat, TaggedCodec, encode_message
+from sweep.records.messages import FORKSERVER_LOST, MAX_MESSAGE_BYTES, Ending, Heartbeat, TaggedCodec, encode_message
 from sweep.training.processes import (
     SUPERVISOR_LINK,
     adopt_orphans,
@@ -50,6 +50,9 @@ _KILL_SECONDS = 30.0
 _READ_BYTES = 65536
 _MAX_READS = 64
 _MAX_REQUEST_BYTES = 200_000
+_TAIL_BYTES = 16384  # of the output that is read for its last lines
+_TAIL_LINES = 25
+_LINE_CHARACTERS = 300
 # When memory runs out the kernel shall kill the trial, not the supervisor that records it.
 _OUT_OF_MEMORY_SCORE = "500"
 
@@ -104,6 +107,51 @@ _ANSWERS = TaggedCodec[_Answer](_Forked, _ForkFailed, _Exited)
 
 
 # ---------------------------------------------------------------------- the supervisor's side
+
+
+@final
+class OutputFile:
+    """A file that processes append to: at ``path``, or without a name and gone when it is closed."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        if path is None:
+            self._fd, name = tempfile.mkstemp(prefix="sweep-output-")
+            Path(name).unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._start = os.fstat(self._fd).st_size  # an earlier attempt may have written before
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def tail(self) -> str:
+        """The last lines that were written since this file was opened, long ones shortened."""
+        size = os.fstat(self._fd).st_size
+        begin = max(self._start, size - _TAIL_BYTES)
+        text = os.pread(self._fd, max(size - begin, 0), begin).decode(errors="replace")
+        return "\n".join(line[:_LINE_CHARACTERS] for line in text.splitlines()[-_TAIL_LINES:])
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@final
+class LineBuffer:
+    """Splits a stream of bytes into lines."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take_lines(self, data: bytes) -> list[bytes]:
+        """The lines that ``data`` completes; an unfinished one is kept until it is too long for a message."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_MESSAGE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
 
 
 @final
@@ -196,10 +244,7 @@ class ForkServer:
 
     def fork(self, request: ChildRequest, output: OutputFile) -> Child:
         """A new child for ``request``, whose key is set here. It exists, or ``lost_error`` states why it does not.
-
-        Raises:
-            RuntimeError: the forkserver did not answer; its own output is quoted.
-        """
+        Raises ``RuntimeError``: the forkserver did not answer; its own output is quoted."""
         self._num_forks += 1
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -235,11 +280,8 @@ class ForkServer:
         self._send(_SignalRequest(child.key, number, is_alone), [])
 
     def kill(self, children: list[Child]) -> None:
-        """Ends ``children`` and all that they started: SIGTERM, then SIGKILL for those that ignore it.
-
-        Raises:
-            RuntimeError: a process survived SIGKILL, as one does that is stuck in a driver.
-        """
+        """Ends ``children`` and all that they started: SIGTERM, then SIGKILL for those that ignore it. Raises
+        ``RuntimeError``: a process survived SIGKILL, as one does that is stuck in a driver."""
         for number, wait_seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
             for child in children:
                 if not child.has_ended:

@@ -17,8 +17,7 @@ from typing import Any, final
 
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
 from sweep.executors.devices import divide_cores, list_devices, make_pinned_environment
-from sweep.executors.forkserver import Child, ChildRequest, ForkServer
-from sweep.executors.helper import OutputFile
+from sweep.executors.forkserver import Child, ChildRequest, ForkServer, OutputFile
 from sweep.records.messages import Ending, Message, Task, decode_message, encode_task
 
 # From a trial's ending to the end of its process: longer than a driver needs to free the memory.
@@ -61,11 +60,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
         self._server = self._launch()  # at once: it imports while the supervisor has other things to do
 
     def divide(self, per_device: int) -> None:
-        """From now on ``per_device`` trials run at once on each device.
-
-        Raises:
-            RuntimeError: a trial is running.
-        """
+        """From now on ``per_device`` trials run at once on each device. Raises ``RuntimeError``: a trial is running."""
         if self._running:
             raise RuntimeError(f"the devices cannot be divided: trials {sorted(self._running)} are running")
         self._slots = self._devices * per_device

@@ -26,7 +26,7 @@ from sweep.config.errors import InputError
 from sweep.config.sections import Seconds, Section
 from sweep.executors import slurm_job
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
-from sweep.executors.helper import LineBuffer
+from sweep.executors.forkserver import LineBuffer
 from sweep.records.address import STORE_VARIABLE
 from sweep.records.messages import JOB_LOST, NODE_LOST, Ending, Heartbeat, Message, Task, TrialTask, encode_task
 
@@ -141,11 +141,7 @@ class SlurmCluster:
         self._submitter.update_parameters(**settings.parameters(job_name))
 
     def submit(self, texts: Sequence[str]) -> list[str]:
-        """The ids of new jobs, one for each request, which are one array.
-
-        Raises:
-            SubmitError: none was accepted.
-        """
+        """The ids of new jobs, one for each request, which are one array. Raises ``SubmitError``: none was accepted."""
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         try:

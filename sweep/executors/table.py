@@ -81,12 +81,9 @@ class ExecutorSettings(Section):
 
 
 def read_executor(on: str) -> ExecutorSettings:
-    """The settings that ``--on`` gives: a device, or the path of a TOML file.
-
-    Raises:
-        InputError: it is neither; the file cannot be read, or has an unknown key or a bad value. The message has the
-            file, the key, the value, the rule and the remedy.
-    """
+    """The settings that ``--on`` gives: a device, or the path of a TOML file. Raises ``InputError``: it is neither; the
+    file cannot be read, or has an unknown key or a bad value. The message has the file, the key, the value, the rule
+    and the remedy."""
     if _DEVICE.fullmatch(on):
         return ExecutorSettings(device=on)
     if not on.endswith(".toml"):
@@ -166,11 +163,8 @@ def _list_devices(settings: ExecutorSettings) -> list[str]:
 
 
 def check_objectives(spec: StudySpec, settings: ExecutorSettings) -> None:
-    """Checks that trials of ``spec`` can measure each of its objectives on the devices of ``settings``.
-
-    Raises:
-        InputError: one cannot be measured; the message has what it requires, and what can be measured instead.
-    """
+    """Checks that trials of ``spec`` can measure each of its objectives on the devices of ``settings``. Raises
+    ``InputError``: one cannot be measured; the message has what it requires, and what can be measured instead."""
     if lacking := find_unmeasurable(spec, settings):
         device = "a GPU" if device_type(settings) == "cuda" else "the CPU"
         reasons = "; ".join(f"{name} requires {requirement.text}" for name, requirement in lacking.items())

@@ -156,11 +156,8 @@ class Database:
 
 
 def open_database(target: str | Path, *, create: bool = False, read_only: bool = False) -> Database:
-    """Opens, or with ``create`` makes, the tables of records at ``target``.
-
-    Raises:
-        InputError: nothing there, not ours, torn, written by another version, or not reachable.
-    """
+    """Opens, or with ``create`` makes, the tables of records at ``target``. Raises ``InputError``: nothing there, not
+    ours, torn, written by another version, or not reachable."""
     path = store_path(target)
     if path is None:
         url = parse_url(str(target))
@@ -223,11 +220,8 @@ def _sqlite_engine(path: Path, read_only: bool) -> Engine:
 
 
 def server_engine(url: URL, read_only: bool) -> Engine:
-    """An engine on a server; its connections carry a name of their own.
-
-    Raises:
-        InputError: an unknown kind of database, or its driver is not installed.
-    """
+    """An engine on a server; its connections carry a name of their own. Raises ``InputError``: an unknown kind of
+    database, or its driver is not installed."""
     options: dict[str, Any] = {"connect_args": server_arguments(url)}
     if read_only:  # one consistent picture over several tables
         options |= {"isolation_level": "REPEATABLE READ", "execution_options": {"postgresql_readonly": True}}
@@ -286,11 +280,8 @@ def _whole_bytes(head: bytes) -> int:
 
 
 def _prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool) -> None:
-    """Creates the tables (with ``create``) in one transaction, and checks those that are there.
-
-    Raises:
-        InputError: there is no study, or another version wrote it.
-    """
+    """Creates the tables (with ``create``) in one transaction, and checks those that are there. Raises ``InputError``:
+    there is no study, or another version wrote it."""
     with engine.begin() as connection:
         if not read_only and connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _TABLES_LOCK})
@@ -365,11 +356,8 @@ def study_lock(folder: Path) -> Iterator[None]:
     """Holds the study in ``folder`` for this process; the kernel releases the lock when the process dies. The folder is
     made where it is missing.
 
-    The lock file is never removed: two holders could then lock two files of one name.
-
-    Raises:
-        InputError: another process holds it; the message says which, where and since when.
-    """
+    The lock file is never removed: two holders could then lock two files of one name. Raises ``InputError``: another
+    process holds it; the message says which, where and since when."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -377,7 +365,10 @@ def study_lock(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"{folder}: the study is running already: {_read_holder(descriptor)[0]}.") from None
-        _write_holder(descriptor)
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -394,13 +385,6 @@ def is_held(folder: Path) -> bool:
         return _read_holder(descriptor)[1]
     finally:
         os.close(descriptor)
-
-
-def _write_holder(descriptor: int) -> None:
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
 def _read_holder(descriptor: int) -> tuple[str, bool]:

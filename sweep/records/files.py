@@ -37,21 +37,17 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
         frame.to_parquet(path, index=False)
         return
     names = [str(name) for name, dtype in frame.dtypes.items() if dtype == "str"]
-    texts: dict[str, Any] = {name: frame[name].map(_defuse, na_action="ignore") for name in names}
+    texts: dict[str, Any] = {
+        name: frame[name].map(lambda text: _PREFIX + text if text.startswith(_DANGEROUS) else text, na_action="ignore")
+        for name in names
+    }
     frame.assign(**texts).to_csv(path, index=False)
-
-
-def _defuse(text: str) -> str:
-    return _PREFIX + text if text.startswith(_DANGEROUS) else text
 
 
 def read_table(path: Path, declared: Sequence[FrameColumn]) -> pd.DataFrame:
     """The frame in the Parquet file ``path``. A missing column has its default or missing cells; unknown columns are
-    ignored, except those of configuration keys.
-
-    Raises:
-        InputError: naming the file, and the column where one is wrong.
-    """
+    ignored, except those of configuration keys. Raises ``InputError``: naming the file, and the column where one is
+    wrong."""
     cells, num_rows = _read_parquet(path, declared)
     for column in declared:
         if column.name not in cells and column.default is not None:

@@ -25,7 +25,6 @@ from sweep.records.records import (
     EVALUATION_KINDS,
     METRIC_KINDS,
     OPTIONAL_OF_EVALUATION,
-    ConfigColumn,
     FindCorrect,
     Kind,
     decode_correct,
@@ -67,17 +66,15 @@ _MAX_NAMED = 40  # ignored columns in a description
 _OF_TRIAL = (FrameColumn("study", "text"), FrameColumn("number", "int"))
 
 
-def _config_column(column: ConfigColumn) -> FrameColumn:
-    default = column.to_cell(default_settings()[column.path])
-    return FrameColumn(column.name, column.kind, not column.always_set, default)
-
-
 TRIAL_COLUMNS = (
     *_OF_TRIAL,
     FrameColumn("phase", "text"),
     FrameColumn("outcome", "text", nullable=True),  # missing while the trial runs
     FrameColumn("seed", "int"),
-    *(_config_column(column) for column in CONFIG_COLUMNS),
+    *(
+        FrameColumn(column.name, column.kind, not column.always_set, column.to_cell(default_settings()[column.path]))
+        for column in CONFIG_COLUMNS
+    ),
     FrameColumn("global_batch_size", "int"),
     *(FrameColumn(name, kind, nullable=True) for name, kind in METRIC_KINDS.items()),
     FrameColumn("device", "text"),
@@ -129,12 +126,8 @@ FRAME_PARTS = (
 
 
 def build_frame(declared: Sequence[FrameColumn], cells: Mapping[str, Sequence[Any]], num_rows: int) -> pd.DataFrame:
-    """A frame of the declared columns and dtypes from ``cells`` by column name; None and a column that is not there
-    are missing cells.
-
-    Raises:
-        ValueError, TypeError: a cell that its column cannot hold.
-    """
+    """A frame of the declared columns and dtypes from ``cells`` by column name; None and a column that is not there are
+    missing cells. Raises ``ValueError`` or ``TypeError``: a cell that its column cannot hold."""
     arrays = {column.name: _array(column, cells.get(column.name), num_rows) for column in declared}
     return pd.DataFrame(arrays, columns=[column.name for column in declared], copy=False)
 
@@ -296,8 +289,11 @@ def check_frames(frames: Frames, where: str) -> None:
     for frame in (frames.trials, frames.evaluations):
         if frame is not None and not frame["val_accuracy"].dropna().between(0.0, 1.0).all():
             raise InputError(f"{where}: a val_accuracy is no fraction; the records are damaged.")
-    for content in frames.environment_rows["environment"]:
-        _check_environment(content, where)
+    try:
+        for content in frames.environment_rows["environment"]:
+            flatten_table(json.loads(content))
+    except (ValueError, AttributeError, RecursionError):
+        raise InputError(f"{where}: an environment is no JSON object of a few levels.") from None
     for text in frames.studies["inputs"]:
         StudyInputs.from_json(text, where)
     try:
@@ -311,13 +307,6 @@ def _check_names(trials: pd.DataFrame, column: str, known: tuple[str, ...], wher
     unknown = set(trials[column].dropna().unique()) - set(known)
     if unknown:
         raise InputError(f"{where}: {describe_unknown(column, shorten_text(min(unknown)), known)}")
-
-
-def _check_environment(content: str, where: str) -> None:
-    try:
-        flatten_table(json.loads(content))
-    except (ValueError, AttributeError, RecursionError):
-        raise InputError(f"{where}: an environment is no JSON object of a few levels.") from None
 
 
 def refuse_oversized(path: Path) -> None:

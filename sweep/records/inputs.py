@@ -84,10 +84,6 @@ class DataSummary:
     notes: tuple[str, ...] = ()  # what a reader must know to trust results on it
     digest: str = ""  # equal digests, equal images, labels and splits; "" where that is not known
 
-    def document(self) -> dict[str, Any]:
-        """The summary as JSON values."""
-        return asdict(self)
-
     def counts(self) -> str:
         """The images of each split in words, such as ``"1,300 training, 228 validation and 269 test images"``."""
         if self.num_train is None or self.num_val is None or self.num_test is None:
@@ -105,11 +101,8 @@ class DataSummary:
 
 def read_document(form: Any, value: Any) -> Any:
     """The dataclass or other value of the annotation ``form`` in the JSON ``value``, of this, an earlier or a later
-    version. Not by Pydantic, which refuses names of files that are no text.
-
-    Raises:
-        AttributeError, TypeError: ``value`` is none of these.
-    """
+    version. Not by Pydantic, which refuses names of files that are no text. Raises ``AttributeError`` or ``TypeError``:
+    ``value`` is none of these."""
     parts = get_args(form)
     if isinstance(form, type) and is_dataclass(form):
         forms = get_type_hints(form)
@@ -149,7 +142,6 @@ def digest_plugin(path: str | None) -> dict[str, str]:
 
 @cache
 def _digest_package(start: tuple[str, ...], package: Path) -> str:
-    assert all((package / name).is_file() for name in start), start
     # an installed package has its dependencies beside it, which are no part of it
     files = [package / name for name in start]
     assert all(map(Path.is_file, files)), "a module that was moved would silently leave every content key"
@@ -243,11 +235,8 @@ class StudyInputs:
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Self:
-        """The inputs that :meth:`to_json` wrote; none for an empty text.
-
-        Raises:
-            InputError: the text is not one of these; ``where`` names its source.
-        """
+        """The inputs that :meth:`to_json` wrote; none for an empty text. Raises ``InputError``: the text is not one of
+        these; ``where`` names its source."""
         try:
             inputs: Self = read_document(cls, json.loads(text or "{}"))
             return inputs

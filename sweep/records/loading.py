@@ -1,8 +1,7 @@
 """Reads records as frames, from a database or an export; writes nothing."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
@@ -15,20 +14,18 @@ from sqlalchemy import Connection, Table
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 from sweep.config.trial import compute_global_batch
 from sweep.records.address import STORE_FILE, split_study
-from sweep.records.database import Database, open_database
-from sweep.records.files import cells_of, is_export, read_export
+from sweep.records.database import Database
+from sweep.records.files import is_export, read_export
 from sweep.records.frames import FRAME_PARTS, Frames, build_frame, check_frames
-from sweep.records.messages import Evaluation
 from sweep.records.reading import (
     Columns,
     config_cells,
     find_correct_texts,
-    make_evaluation,
     read_columns,
-    records_of_columns,
 )
-from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, Correct, TrialRecord, decode_correct
+from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, Correct, decode_correct
 from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
+from sweep.records.store import open_store
 
 T = TypeVar("T")
 
@@ -57,8 +54,8 @@ def load_frames(
         frames = _select_study(read_export(folder, left_out), study, where)
         find_correct = partial(_find_exported, folder)
     else:
-        with _opened(place) as database:
-            frames = _read_checked(database, lambda connection: _read(connection, where, study, left_out))
+        with closing(open_store(place, read_only=True)) as store:
+            frames = _read_checked(store.database, lambda connection: _read(connection, where, study, left_out))
         find_correct = partial(_find_recorded, place)
     check_frames(frames, where)
     return replace(frames, place=where, is_exported=folder is not None, find_correct=find_correct)
@@ -66,11 +63,8 @@ def load_frames(
 
 def read_frames(database: Database, study: str) -> Frames:
     """The frames of one study of an open database, without learning curves and images: its reads are retried like those
-    of a running study, and no second connection is opened.
-
-    Raises:
-        InputError: the records are damaged, or there is no such study.
-    """
+    of a running study, and no second connection is opened. Raises ``InputError``: the records are damaged, or there is
+    no such study."""
     left_out = (EVALUATIONS, CORRECT_IMAGES)
     frames = _read_checked(database, lambda connection: _read(connection, database.where, study, left_out))
     check_frames(frames, database.where)
@@ -85,8 +79,8 @@ def _find_exported(folder: Path, study: str, numbers: Sequence[int]) -> dict[int
 
 
 def _find_recorded(place: str | Path, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
-    with _opened(place) as database:
-        return _find_in_database(database, study, numbers)
+    with closing(open_store(place, read_only=True)) as store:
+        return _find_in_database(store.database, study, numbers)
 
 
 def _find_in_database(database: Database, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
@@ -105,15 +99,6 @@ def _find_export(place: str | Path) -> Path | None:
     folder = None if "://" in str(place) else Path(place)
     is_one = folder is not None and folder.is_dir() and not (folder / STORE_FILE).exists() and is_export(folder)
     return folder if is_one else None
-
-
-@contextmanager
-def _opened(place: str | Path) -> Iterator[Database]:
-    database = open_database(place, read_only=True)
-    try:
-        yield database
-    finally:
-        database.engine.dispose()
 
 
 def _read_checked(database: Database, read: Callable[[Connection], T]) -> T:
@@ -180,18 +165,3 @@ def _latest(evaluations: pd.DataFrame) -> pd.DataFrame:
     latest = evaluations.groupby(["study", "number"])["attempt"].transform("max")
     kept = evaluations[evaluations["attempt"] == latest]
     return kept.sort_values(["study", "number", "step"], kind="stable").reset_index(drop=True)
-
-
-def records_of_frame(trials: pd.DataFrame) -> list[TrialRecord]:
-    """The rows of a ``trials`` frame in their order."""
-    return records_of_columns({str(name): cells_of(trials[name]) for name in trials})
-
-
-def curves_of_frame(evaluations: pd.DataFrame) -> dict[tuple[str, int], tuple[Evaluation, ...]]:
-    """The learning curve of each trial by study and number, in the order of the frame."""
-    curves: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
-    columns = [cells_of(evaluations[name]) for name in EVALUATION_KINDS]
-    keys = zip(evaluations["study"], evaluations["number"], strict=True)
-    for (study, number), row in zip(keys, zip(*columns, strict=True), strict=True):
-        curves[study, int(number)].append(make_evaluation(dict(zip(EVALUATION_KINDS, row, strict=True))))
-    return {key: tuple(curve) for key, curve in curves.items()}

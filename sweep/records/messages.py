@@ -8,7 +8,7 @@ from dataclasses import Field, asdict, dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final, get_args
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from sweep.config.tables import DataFacts
 from sweep.config.trial import TrialConfig
@@ -42,6 +42,9 @@ class _Dataclass(Protocol):
 _Document = TypeVar("_Document", bound=_Dataclass)
 
 
+_make_validator: Any = cache(TypeAdapter)
+
+
 @final
 class TaggedCodec(Generic[_Document]):
     """Encodes instances of ``classes`` as JSON, told apart by the key ``kind``, the name of the class in lower case.
@@ -56,14 +59,10 @@ class TaggedCodec(Generic[_Document]):
     def encode(self, document: _Document) -> bytes:
         """JSON without a line end; NaN and infinities stay as Python's JSON writes them."""
         fields = {"kind": _kind_of(type(document)), **asdict(document)}
-        return json.dumps(fields, default=_dump_model).encode()
+        return json.dumps(fields, default=lambda model: model.model_dump(by_alias=True)).encode()
 
     def decode(self, data: bytes) -> _Document:
-        """The inverse of :meth:`encode`.
-
-        Raises:
-            ValueError: ``data`` is anything else, or too long.
-        """
+        """The inverse of :meth:`encode`. Raises ``ValueError``: ``data`` is anything else, or too long."""
         if len(data) > self._max_bytes:
             raise ValueError(f"a message of {len(data)} bytes: at most {self._max_bytes} are read")
         try:
@@ -76,23 +75,12 @@ class TaggedCodec(Generic[_Document]):
         form = self._classes[kind]
         if unknown := fields.keys() - form.__dataclass_fields__.keys():
             raise ValueError(f"a message of kind {kind!r} with the unknown key {min(unknown)!r:.200}")
-        document: _Document = _validator(form).validate_python(fields)
+        document: _Document = _make_validator(form).validate_python(fields)
         return document
 
 
 def _kind_of(form: type[Any]) -> str:
     return form.__name__.lower()
-
-
-def _dump_model(value: object) -> dict[str, Any]:
-    if isinstance(value, BaseModel):
-        return value.model_dump(by_alias=True)
-    raise TypeError(f"a {type(value).__name__} cannot be sent")
-
-
-@cache
-def _validator(form: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(form)
 
 
 Outcome = Literal[

@@ -60,12 +60,8 @@ _KINDS: dict[type, Kind] = {bool: "bool", int: "int", float: "float", str: "text
 
 
 def config_column(path: str, annotation: Any) -> ConfigColumn:
-    """The column for a field of that annotation.
-
-    Raises:
-        TypeError: the annotation is not one scalar type, alone or in a union with None or one literal, nor several
-            literals with floats.
-    """
+    """The column for a field of that annotation. Raises ``TypeError``: the annotation is not one scalar type, alone or
+    in a union with None or one literal, nor several literals with floats."""
     kinds, literals = _parts(annotation)
     if set(kinds) == {"text", "float"} and not literals:
         return ConfigColumn(path=path, kind="text", null_value=None, always_set=True, has_numbers=True)
@@ -117,11 +113,7 @@ def encode_correct(correct: Correct) -> str:
 
 
 def decode_correct(text: str) -> Correct:
-    """The inverse of :func:`encode_correct`.
-
-    Raises:
-        ValueError: ``text`` is anything else.
-    """
+    """The inverse of :func:`encode_correct`. Raises ``ValueError``: ``text`` is anything else."""
     count, _, packed = text.partition(":")
     num_images = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
     if not 0 < num_images <= MAX_IMAGES:

@@ -5,7 +5,6 @@ Every write is a transaction of its own, which is on the disk when the method re
 
 import json
 import math
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,11 +27,8 @@ _MAX_TEXT = 20_000  # characters of an error that are kept, half from each end
 
 
 def open_store(target: str | Path, *, create: bool = False, read_only: bool = False) -> "Store":
-    """The store at ``target``: an SQLite file, a study's folder, or a URL such as ``postgresql+psycopg://...``.
-
-    Raises:
-        InputError: nothing there (without ``create``), not ours, written by a newer version, not reachable.
-    """
+    """The store at ``target``: an SQLite file, a study's folder, or a URL such as ``postgresql+psycopg://...``. Raises
+    ``InputError``: nothing there (without ``create``), not ours, written by a newer version, not reachable."""
     return Store(open_database(target, create=create, read_only=read_only))
 
 
@@ -46,11 +42,6 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.database = database  # for bulk reading and importing too
         self._kept: set[tuple[str, str]] = set()  # environments that are known to be on record
-
-    @property
-    def url(self) -> str:
-        """The SQLAlchemy URL, with its password: for connecting, never for printing."""
-        return self.database.url
 
     def create_study(self, spec: StudySpec) -> None:
         """Records a new study. Raises ``InputError`` where the name is taken."""
@@ -82,10 +73,6 @@ class Store:
         """Replaces the recorded inputs; the caller checks whether they may change."""
         change = update(STUDIES).where(STUDIES.c.study == study).values(inputs=inputs.to_json())
         self._change_one(change, f"there is no study {study!r}")
-
-    def transaction(self) -> AbstractContextManager[object]:
-        """One transaction for all writes inside: at its end all of them are on the disk, after an error none."""
-        return self.database.transaction()
 
     def add_trial(
         self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
@@ -148,7 +135,8 @@ class Store:
 
     def add_evaluation(self, study: str, number: int, attempt: int, evaluation: Evaluation) -> None:
         """Records one evaluation. ``attempt`` is 0 for an evaluation of a reused trial."""
-        row = {name: _no_nan(value) for name, value in vars(evaluation).items()}
+        # SQLite keeps no NaN; NULL means it in every database
+        row = {name: None if value != value else value for name, value in vars(evaluation).items()}
         self._insert(EVALUATIONS, {"study": study, "number": number, "attempt": attempt, **row})
 
     def finish_trial(self, study: str, number: int, ending: Ending) -> None:
@@ -171,7 +159,7 @@ class Store:
             .where(TRIALS.c.study == study, TRIALS.c.number == number, TRIALS.c.outcome.is_(None))
             .values(row)
         )
-        with self.transaction():
+        with self.database.transaction():
             self._change_one(change, f"study {study}: trial {number} is not open, its record cannot change")
             if ending.correct_images:
                 row = {"study": study, "number": number, "correct_images": ending.correct_images}
@@ -224,11 +212,6 @@ class Store:
 
     def _rows(self, query: Select[Any]) -> list[Any]:
         return self.database.read(lambda connection: list(connection.execute(query)))
-
-
-def _no_nan(value: float) -> float | None:
-    # SQLite keeps no NaN; NULL means it in every database
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _storable(text: str) -> str:
@@ -291,11 +274,8 @@ class ProbeBook:
 
 
 def open_book(root: Path) -> ProbeBook:
-    """The probes that all studies under ``root`` share; the file is made where there is none.
-
-    Raises:
-        InputError: it cannot be opened, or another version wrote it.
-    """
+    """The probes that all studies under ``root`` share; the file is made where there is none. Raises ``InputError``: it
+    cannot be opened, or another version wrote it."""
     store = open_store(root / PROBES_FILE, create=True)
     try:
         if store.load_spec(_SHARED) is None:
@@ -329,12 +309,8 @@ class EnqueuedPoint:
 
 
 def enqueue_point(store: Store, study: str, point: dict[str, Any]) -> EnqueuedPoint:
-    """Adds ``point`` to the queue of a study on record.
-
-    Raises:
-        InputError: a key does not vary, a value is outside of its range, the configuration is none, it waits already,
-            or a trial of the study has it.
-    """
+    """Adds ``point`` to the queue of a study on record. Raises ``InputError``: a key does not vary, a value is outside
+    of its range, the configuration is none, it waits already, or a trial of the study has it."""
     spec = store.load_spec(study)
     if spec is None:
         raise InputError(f"study {study!r}: it is not on record; run it, or enqueue by its file.")

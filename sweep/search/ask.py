@@ -297,12 +297,8 @@ def find_full_size(decisions: Decisions, num_train: int) -> Size:
     )
 
 
-def find_usual_size(full: Size) -> Size:
-    """The size of a study without a budget: one model, each batch size tuned."""
-    return _resize(full, num_models=1)
-
-
-def _resize(size: Size, **changes: int | bool) -> Size:
+def resize(size: Size, **changes: int | bool) -> Size:
+    """The size with these ``changes``, and as many trials as they require."""
     smaller = replace(size, **changes)  # type: ignore[arg-type]
     per_batch = CONFIGURATIONS + smaller.tunes_decay if smaller.num_batches != _FEWEST_BATCHES else CONFIGURATIONS - 1
     return replace(smaller, num_trials=per_batch * smaller.num_batches * smaller.num_models)
@@ -311,27 +307,24 @@ def _resize(size: Size, **changes: int | bool) -> Size:
 def list_sizes(full: Size) -> Iterator[Size]:
     """From the full size to the smallest: what contributes least to the answer is left out first."""
     yield full
-    size = _resize(full, num_models=1)
+    size = resize(full, num_models=1)
     yield size
-    size = _resize(size, tunes_decay=False)
+    size = resize(size, tunes_decay=False)
     yield size
     if size.epochs > 2 * _LEAST_EPOCHS:
-        size = _resize(size, epochs=ceil(size.epochs / 2))
+        size = resize(size, epochs=ceil(size.epochs / 2))
         yield size
-    size = _resize(size, num_batches=min(size.num_batches, _FEW_BATCHES))
+    size = resize(size, num_batches=min(size.num_batches, _FEW_BATCHES))
     yield size
     while size.epochs > 1:
-        size = _resize(size, epochs=ceil(size.epochs / 2))
+        size = resize(size, epochs=ceil(size.epochs / 2))
         yield size
-    yield _resize(size, num_batches=min(size.num_batches, _FEWEST_BATCHES))
+    yield resize(size, num_batches=min(size.num_batches, _FEWEST_BATCHES))
 
 
 def check_time_left(budget_seconds: float, overhead_seconds: float, study_seconds: float = 0.0) -> float:
-    """Seconds of the budget for the study itself, after ``overhead_seconds`` for what comes besides it.
-
-    Raises:
-        InputError: these are too few of the budget, or for the smallest study, which takes ``study_seconds``.
-    """
+    """Seconds of the budget for the study itself, after ``overhead_seconds`` for what comes besides it. Raises
+    ``InputError``: these are too few of the budget, or for the smallest study, which takes ``study_seconds``."""
     left = budget_seconds - overhead_seconds
     if left < _LEAST_LEFT * budget_seconds or study_seconds > _MOST_OVER * left:
         # of another command, which may take longer before the study
@@ -350,16 +343,13 @@ def choose_size(
 ) -> Size:
     """The largest size whose forecast time is within ``budget_seconds``, the rest of a longer budget after
     ``overhead_seconds``. Time that is left goes to epochs that were left out, then to more trainings. ``price`` gives
-    the seconds of a study without time limits, None if nothing could be probed: then only the time limits hold.
-
-    Raises:
-        InputError: the smallest size takes longer (:func:`check_time_left`).
-    """
+    the seconds of a study without time limits, None if nothing could be probed: then only the time limits hold. Raises
+    ``InputError``: the smallest size takes longer (:func:`check_time_left`)."""
     size, seconds = full, 0.0
     for size in list_sizes(full):
         priced = price(size)
         if priced is None:
-            return find_usual_size(full)
+            return resize(full, num_models=1)
         seconds = priced
         if seconds <= budget_seconds:
             break

@@ -182,9 +182,6 @@ class Attempts:
                 self._executor.preempt(attempt.record.number)
         return len(running)
 
-    def stop(self, number: int) -> None:
-        self._executor.stop(number)
-
     def abandon(self, cause: str) -> None:
         """Ends everything now; the trials stay open."""
         for number, attempt in list(self.running.items()):
@@ -204,7 +201,7 @@ class Attempts:
             ending = replace(ending, error=f"{ending.error}\nits attempts ended by {causes}".strip())
         if ending.environment:
             self._store.keep_environment(self._spec.name, ending.environment)
-        with self._store.transaction():
+        with self._store.database.transaction():
             crash = ending.error.splitlines()[0][:200] if ending.outcome == "crashed" and ending.error else ""
             self._close(attempt, ending.cause or crash)
             self._store.finish_trial(self._spec.name, number, ending)

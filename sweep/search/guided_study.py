@@ -24,10 +24,10 @@ from sweep.search.ask import (
     decide,
     describe_left_out,
     find_full_size,
-    find_usual_size,
     is_small,
     list_data_settings,
     list_sizes,
+    resize,
     write_study,
 )
 from sweep.search.session import Options, open_session
@@ -67,11 +67,8 @@ class GuidedStudy:
 
 
 def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tuple[Facts, DataSummary]:
-    """What is known of the data set before anything is probed.
-
-    Raises:
-        InputError: it is missing or cannot be used, or there are fewer devices than were given.
-    """
+    """What is known of the data set before anything is probed. Raises ``InputError``: it is missing or cannot be used,
+    or there are fewer devices than were given."""
     apply_changes({}, dict(task.changes))  # refuses what no command line can set
     check_ranks(task.options.executor, task.answers.num_devices)
     changes = {key: value for key, value in task.changes.items() if key.startswith("data.")}
@@ -104,11 +101,8 @@ def _look(
 
 
 def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = None) -> GuidedStudy:
-    """Probes a few configurations, and makes the study whose time is within the budget.
-
-    Raises:
-        InputError: what is requested cannot run here, or the budget is too short.
-    """
+    """Probes a few configurations, and makes the study whose time is within the budget. Raises ``InputError``: what is
+    requested cannot run here, or the budget is too short."""
     budget = task.budget_seconds
     decisions = decide(replace(task.answers, num_devices=1), facts)  # a probe is of one device
     full = find_full_size(decisions, facts.num_train)
@@ -131,7 +125,7 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
         largest = _find_largest_micro(session.spec, forecaster)
         decisions = decide(task.answers, replace(facts, largest_micro=largest))
         full = find_full_size(decisions, facts.num_train)
-        draft = _draft(task, decisions, find_usual_size(full))
+        draft = _draft(task, decisions, resize(full, num_models=1))
         if budget is not None:
             left = check_time_left(budget, time.monotonic() - task.began + reserve)
             size = choose_size(full, left, price, budget - left)
@@ -169,11 +163,8 @@ def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
 
 
 def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
-    """The largest micro batch that every model fits with; None where all of them do.
-
-    Raises:
-        InputError: a model does not fit with a single sample.
-    """
+    """The largest micro batch that every model fits with; None where all of them do. Raises ``InputError`` where a
+    model does not fit with a single sample."""
     models = spec.space["model.name"].extremes() if "model.name" in spec.space else (spec.base["model.name"],)
     most = largest = max(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
     for model in models:

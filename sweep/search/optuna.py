@@ -60,11 +60,8 @@ def _make_distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def to_optuna_params(space: Space, values: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Optuna's parameters of a point; ``values`` by dotted path, keys outside the space are left out.
-
-    Raises:
-        ValueError: when a value lies outside the space.
-    """
+    """Optuna's parameters of a point; ``values`` by dotted path, keys outside the space are left out. Raises
+    ``ValueError``: when a value lies outside the space."""
     return {make_optuna_name(path, item): _to_optuna(path, item, values[path]) for path, item in space.items()}
 
 
@@ -127,11 +124,8 @@ def make_frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) 
 
     A trial that ended because of its configuration is COMPLETE with the ``worst`` values as placeholders and a
     constraint above 0: if it were FAIL, samplers would propose such configurations again and again. A crash is not due
-    to the configuration and is FAIL; so is a complete trial that lacks an objective.
-
-    Raises:
-        ValueError: the trial still runs or its configuration is outside the space.
-    """
+    to the configuration and is FAIL; so is a complete trial that lacks an objective. Raises ``ValueError``: the trial
+    still runs or its configuration is outside the space."""
     if record.outcome is None:
         raise ValueError(f"trial {record.number} still runs")
     objectives = _read_objectives(record, spec)
@@ -262,11 +256,8 @@ def _hold_tables(url: str) -> Iterator[None]:
 
 
 def open_read_only(url: str) -> RDBStorage:
-    """The mirror in the database ``url``, for reading; a write through it fails.
-
-    Raises:
-        InputError: nothing has been mirrored there yet, or by another version of Optuna.
-    """
+    """The mirror in the database ``url``, for reading; a write through it fails. Raises ``InputError``: nothing has
+    been mirrored there yet, or by another version of Optuna."""
     options = _engine_options(url, read_only=True)
     engine = create_engine(url, **options)
     try:

@@ -76,20 +76,15 @@ class CurveFamily:
         by_gain = cost - np.max(_nearest_gains(at, ends, cost))
         return float(min(by_gain, from_behind, cost) - _MARGIN * np.sqrt(2.0) * self.noise())
 
-    def likely_end(self, share: float, cost: float) -> float:
-        """The median end of a curve with ``cost`` at ``share``; ``cost`` itself where too little is known."""
-        known = self._known_at(share)
-        return cost if known is None else float(cost - np.median(_nearest_gains(*known, cost)))
-
-    def end_error(self, share: float, cost: float) -> float:
-        """The standard error of :meth:`likely_end`: how differently the nearest curves continued from this share, and
-        the error of their median. Infinite where too little is known."""
+    def likely_end(self, share: float, cost: float) -> tuple[float, float]:
+        """The median end of a curve with ``cost`` at ``share``, and its standard error: how differently the nearest
+        curves continued from there, and the error of their median. ``cost`` and infinity where too little is known."""
         known = self._known_at(share)
         if known is None:
-            return np.inf
+            return cost, np.inf
         gains = _nearest_gains(*known, cost)
         error = float(median_errors(np.array([len(gains)]))[0])
-        return float(gains.std(ddof=1) * np.hypot(1.0, error))
+        return float(cost - np.median(gains)), float(gains.std(ddof=1) * np.hypot(1.0, error))
 
     def noise(self) -> float:
         """Standard deviation of an end between seeds, as far as single curves show it: how much they vary towards
@@ -298,8 +293,7 @@ class FrontPruner:
         ends: dict[str, float | int] = {}
         errors: dict[str, float] = {}
         for name, family in self._families.items():
-            share, cost = curves.shares[-1], curves.last(name)
-            end, error = family.likely_end(share, cost), family.end_error(share, cost)
+            end, error = family.likely_end(curves.shares[-1], curves.last(name))
             if name == SECONDS:
                 ends[name], errors[name] = math.exp(end), math.exp(end) * error
             else:

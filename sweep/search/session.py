@@ -2,18 +2,21 @@
 
 import contextlib
 import itertools
+import logging
 import math
 import shlex
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError, hide_credentials
+from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import find_differences, load_study
 from sweep.config.tables import resolve
@@ -36,12 +39,13 @@ from sweep.probing.prober import SoloProbes, open_shared_book
 from sweep.records.database import database_lock, study_lock
 from sweep.records.files import is_export
 from sweep.records.inputs import DataSummary, StudyInputs, digest_plugin, find_changed_inputs
+from sweep.records.messages import Ending
+from sweep.records.quality import find_time_doubts, has_undisturbed_windows
 from sweep.records.records import ReusableTrial
 from sweep.records.store import ProbeBook, Store, open_store
 from sweep.search.attempts import RunPlan, check_space_before, check_space_between
 from sweep.search.breaker import RepeatedCrashes, list_repeated_crashes
 from sweep.search.optuna import Mirror
-from sweep.search.reuse import ASIDE, ReuseIndex, open_reuse_index
 from sweep.search.samplers import make_sampler
 from sweep.search.sharing import check_device_sharing, share_devices
 from sweep.search.shutdown import Shutdown, shutdown_on_signals
@@ -88,12 +92,8 @@ class Options:
 def _check_run(
     spec: StudySpec, options: Options, on_progress: OnProgress | None = None, *, may_download: bool = False
 ) -> DataSummary:
-    """Checks whether ``spec`` can run with ``options``, in the same order for every kind of run; what its data holds.
-
-    Raises:
-        InputError: an unknown executor or device, too few devices, an objective that cannot be measured, data or a
-            precision that is missing, or a device that cannot be shared.
-    """
+    """What the data of ``spec`` holds. Raises ``InputError``: an unknown executor or device, too few devices, an
+    objective that cannot be measured, data or a precision that is missing, or a device that cannot be shared."""
     if options.store is not None and "://" not in options.store:
         known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
         raise InputError(f"--store {hide_credentials(options.store)}: not a database URL; give one like {known}.")
@@ -131,11 +131,8 @@ def study_file(spec: StudySpec, options: Options) -> Path:
 
 @contextlib.contextmanager
 def _open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store | None]:
-    """The study's records, read only; None if there are none, or if ``--fresh`` would set them aside.
-
-    Raises:
-        InputError: the study, or what its trials read, has changed.
-    """
+    """The study's records, read only; None if there are none, or if ``--fresh`` would set them aside. Raises
+    ``InputError``: the study, or what its trials read, has changed."""
     file = study_file(spec, options)
     _refuse_export(file, options)
     if options.fresh or (options.store is None and not file.exists()):
@@ -149,12 +146,8 @@ def _open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) ->
 
 @contextlib.contextmanager
 def _open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store]:
-    """The study's records, for this supervisor alone; a new study is recorded.
-
-    Raises:
-        InputError: the folder cannot be written, the study is running elsewhere, or it, or what its trials read, has
-            changed.
-    """
+    """The study's records, for this supervisor alone; a new study is recorded. Raises ``InputError`` where the folder
+    cannot be written, or the study is running elsewhere or has changed."""
     file = study_file(spec, options)
     folder = file.parent
     _refuse_export(file, options)
@@ -216,7 +209,75 @@ def _set_aside(folder: Path, options: Options) -> None:
         return
     with study_lock(folder):  # a study that is running keeps its folder
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-        folder.rename(folder.with_name(f"{folder.name}{ASIDE}{stamp}"))
+        folder.rename(folder.with_name(f"{folder.name}{_ASIDE}{stamp}"))
+
+
+# ---------------------------------------------------------------------- trials of other studies
+
+# With an equal content key, accuracy holds on any device, memory on the same device class, and time there too if its
+# quality flags leave no doubt or its undisturbed windows are known. A quality flag is taken over with the trial.
+
+_FACTS_OF_TIMES = ("driver", "cuda", "cudnn", "power_limit_watts")  # of an environment
+_ASIDE = ".aside-"  # in the name of a folder that --fresh has set aside
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def _open_reused(own: Store | None, root: Path, own_file: Path | None) -> Iterator[list[Store]]:
+    """Opens the records to take trials from: the study's own, and all studies under ``root`` except ``own_file``. A
+    study that cannot be read is left out, with a warning."""
+    with contextlib.ExitStack() as stack:
+        stores = [own] if own else []
+        for path in sorted(root.glob("*/study.sqlite")):
+            if _ASIDE in path.parent.name or (own_file is not None and path.resolve() == own_file.resolve()):
+                continue
+            try:
+                stores.append(stack.enter_context(contextlib.closing(open_store(path, read_only=True))))
+            except InputError as error:
+                _log.warning("no reuse from %s: %s", path, error)
+        yield stores
+
+
+def find_portable(
+    stores: Sequence[Store], key: str, machine: Mapping[str, Any], required: Iterable[str]
+) -> ReusableTrial | None:
+    """A trial of that content key that has every ``required`` metric valid on ``machine``, or None."""
+    names = set(required)
+    for store in stores:
+        trial = store.find_by_key(key)
+        if trial is None:
+            continue
+        ending, evaluations = keep_portable(trial.ending, machine, is_timed=trial.is_timed), trial.evaluations
+        if not _is_same_machine(trial.ending, machine):
+            evaluations = tuple(replace(each, train_seconds=math.nan) for each in evaluations)
+        if names <= ending.measurements.keys():
+            return replace(trial, ending=ending, evaluations=evaluations)
+    return None
+
+
+def keep_portable(ending: Ending, machine: Mapping[str, Any], *, is_timed: bool = False) -> Ending:
+    """The part of ``ending`` that holds on ``machine``, a mapping with ``device`` and the facts of its environment.
+
+    On the device class where it was measured, with the same driver, libraries and power limit, everything holds
+    except times in doubt; elsewhere, what does not depend on the device. If the budget of the trial was in seconds
+    (``is_timed``), nothing else does, because a slower training takes fewer steps.
+    """
+    is_same = _is_same_machine(ending, machine)
+    has_windows = has_undisturbed_windows(ending.quality_flags, ending.measurements)
+    if is_same and (not find_time_doubts(ending.quality_flags) or (has_windows and not is_timed)):
+        return ending
+    kept = {
+        name: value
+        for name, value in ending.measurements.items()
+        if (not METRICS[name].is_of_a_device and not is_timed) or (is_same and METRICS[name].is_memory)
+    }
+    return replace(ending, measurements=kept, bottleneck="")
+
+
+def _is_same_machine(ending: Ending, machine: Mapping[str, Any]) -> bool:
+    facts = ending.environment  # empty in results of other programs, which name the device alone
+    known = [name for name in _FACTS_OF_TIMES if name in facts and name in machine]
+    return bool(ending.device == machine["device"] and all(facts[name] == machine[name] for name in known))
 
 
 # ---------------------------------------------------------------------- an opened study
@@ -243,16 +304,16 @@ def open_session(
     with contextlib.ExitStack() as stack:
         open_records = _open_for_preview if preview else _open_for_writing
         store = stack.enter_context(open_records(spec, options, inputs))
-        reuse_index = ReuseIndex([])
+        reused: list[Store] = []
         if options.reuse:
             own_file = None if preview or options.store else study_file(spec, options)
-            reuse_index = stack.enter_context(open_reuse_index(store, options.root, own_file))
+            reused = stack.enter_context(_open_reused(store, options.root, own_file))
         executor, packed = stack.enter_context(_open_executor(spec, options, None if preview else store))
         session = Session(
             spec=spec,
             options=options,
             opened_store=store,
-            reuse_index=reuse_index,
+            reused=reused,
             executor=executor,
             probe_book=stack.enter_context(open_shared_book(options.root)),
             inputs=inputs,
@@ -272,7 +333,7 @@ class Session:
     spec: StudySpec
     options: Options
     opened_store: Store | None  # None: a preview of a study that has no records
-    reuse_index: ReuseIndex
+    reused: Sequence[Store]  # to take trials from, the study's own first
     executor: QueryableExecutor
     probe_book: ProbeBook | None
     inputs: StudyInputs = field(default_factory=StudyInputs)
@@ -373,7 +434,7 @@ class Session:
         )
 
     def _find_reusable(self, key: str, required: frozenset[str]) -> ReusableTrial | None:
-        return self.reuse_index.find(key, self.forecaster.machine, required)
+        return find_portable(self.reused, key, self.forecaster.machine, required)
 
     def _is_reusable(self, config: TrialConfig) -> bool:
         return self._find_reusable(self.key_of(config), frozenset(self.spec.objectives)) is not None

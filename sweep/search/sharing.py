@@ -50,10 +50,7 @@ def _refusal(reason: str) -> InputError:
 
 def share_devices(spec: StudySpec, packed: PackedExecutor, forecaster: Forecaster, per_device: int) -> None:
     """Probes every shape of ``spec``, then lets ``packed`` train as many trials at once on each device as requested.
-
-    Raises:
-        InputError: too many shapes, or too little memory for what is requested.
-    """
+    Raises ``InputError``: too many shapes, or too little memory for what is requested."""
     configs = list_shapes(spec)
     for config in configs:
         probe = forecaster.prober.find(config) or forecaster.prober.probe(config, _PROBE_SECONDS)
@@ -75,11 +72,8 @@ def share_devices(spec: StudySpec, packed: PackedExecutor, forecaster: Forecaste
 
 
 def list_shapes(spec: StudySpec) -> list[TrialConfig]:
-    """One configuration for each shape in the space of ``spec``; for a range, its ends and its middle.
-
-    Raises:
-        InputError: there are more than can be probed.
-    """
+    """One configuration for each shape in the space of ``spec``; for a range, its ends and its middle. Raises
+    ``InputError``: there are more than can be probed."""
     axes = {path: _probed_values(parameter) for path, parameter in spec.space.items() if path not in NO_SHAPE}
     points = itertools.product(*axes.values())
     configs = [spec.corners.at(dict(zip(axes, point, strict=True))) for point in itertools.islice(points, _MAX_POINTS)]

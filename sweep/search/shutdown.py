@@ -61,7 +61,9 @@ def shutdown_on_signals(on_request: Callable[[], None] | None = None) -> Iterato
         nonlocal requested_at
         if shutdown.cause:
             if time.monotonic() - requested_at > _SAME_SIGNAL_SECONDS:
-                _stop_now(number, previous[number], frame)
+                if callable(previous[number]):
+                    previous[number](number, frame)
+                raise SystemExit(REASONS[number][1])
             return
         requested_at = time.monotonic()
         shutdown.request(number)
@@ -77,9 +79,3 @@ def shutdown_on_signals(on_request: Callable[[], None] | None = None) -> Iterato
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _stop_now(number: int, previous: Any, frame: FrameType | None) -> None:
-    if callable(previous):
-        previous(number, frame)
-    raise SystemExit(REASONS[number][1])

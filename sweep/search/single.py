@@ -75,11 +75,8 @@ class ProbeReport:
 
 
 def check_probe(config: TrialConfig, options: Options) -> None:
-    """Checks whether ``config`` can be probed, before anything runs.
-
-    Raises:
-        InputError: the device, the data or the precision is not there, or the configuration is of several ranks.
-    """
+    """Checks whether ``config`` can be probed, before anything runs. Raises ``InputError``: the device, the data or the
+    precision is not there, or the configuration is of several ranks."""
     if config.distributed.world_size > 1:
         raise InputError(
             f"distributed.world_size = {config.distributed.world_size}: a probe is of one rank alone on a device; "
@@ -124,10 +121,7 @@ def probe_sizes(
     prober: Prober, config: TrialConfig, limit_bytes: int, on_probe: Callable[[ProbeRecord], None]
 ) -> ProbeReport:
     """Probes the shape of ``config``, then other micro batches, then accumulation; calls ``on_probe`` with each probe.
-
-    Raises:
-        ProbeFailedError: a probe failed for another reason than memory.
-    """
+    Raises ``ProbeFailedError``: a probe failed for another reason than memory."""
     first = probe_one(prober, config, limit_bytes)
     on_probe(first.probe)
     if first.probe.num_train is None:

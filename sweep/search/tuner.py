@@ -107,8 +107,8 @@ class TrialIndex:
     def __init__(self, records: Iterable[TrialRecord], not_counted: frozenset[int] = frozenset()) -> None:
         self._not_counted = not_counted
         self._records: dict[int, TrialRecord] = {}
-        self._keys: set[str] = set()
-        self._search_keys: set[str] = set()
+        self.keys: set[str] = set()
+        self.search_keys: set[str] = set()  # of the configurations that the search has had
         self.next_number = 0
         self.num_changes = 0  # what was derived from the records is valid as long as this is the same
         self.num_counted = 0  # search trials that are running, or that were trained or reused
@@ -132,23 +132,15 @@ class TrialIndex:
         self._records[record.number] = record
         self.num_changes += 1
         self.next_number = max(self.next_number, record.number + 1)
-        self._keys.add(record.trial_key)
+        self.keys.add(record.trial_key)
         if record.phase != "search":
             return
-        self._search_keys.add(record.trial_key)
+        self.search_keys.add(record.trial_key)
         if record.number not in self._not_counted:
             self.num_proposed += previous is None
             self.num_enqueued += previous is None and record.is_enqueued
             was_counted = previous is not None and previous.outcome not in NOT_COUNTED
             self.num_counted += (record.outcome not in NOT_COUNTED) - was_counted
-
-    @property
-    def num_points(self) -> int:
-        """How many different configurations the search has had."""
-        return len(self._search_keys)
-
-    def has_key(self, key: str) -> bool:
-        return key in self._keys
 
 
 @final
@@ -301,10 +293,10 @@ class Tuner:
         size = count_grid_points(self._spec.space)
         for draw in range(_MAX_RANDOM_DRAWS):
             config = self._spec.config(values)
-            if not self._trials.has_key(self._plan.key_of(config)):
+            if self._plan.key_of(config) not in self._trials.keys:
                 return config
             values = draw_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS + draw)
-        return None if size is not None and self._trials.num_points >= size else config
+        return None if size is not None and len(self._trials.search_keys) >= size else config
 
     def _confirm(self) -> _Proposal | None:
         """The next confirming trial, once every search trial has ended: the front is not known before."""
@@ -332,7 +324,7 @@ class Tuner:
         refusal = gate.check(config) if gate and not reusable else None
         if gate and refusal and gate.is_launched_to_check(number):
             limit_bytes, refusal = refusal.limit_bytes, None
-        with self._store.transaction():
+        with self._store.database.transaction():
             record = self._store.add_trial(name, number, phase, config, key, reusable.origin if reusable else "")
             record = self._store.note_shape(name, record, digest_trial_shape(config))
             if position:
@@ -370,7 +362,7 @@ class Tuner:
             self._store.add_evaluation(self._spec.name, number, attempt.number, message)
         pruner = self._pruner if attempt.record.phase == "search" else None
         if pruner and pruner.should_prune(self._trials[number], message):
-            self._attempts.stop(number)
+            self._executor.stop(number)
             measured = pruner.partial_measurements(number) | attempt.last_measurements()
             return self._end_attempt(number, attempt.make_ending("pruned", measurements=measured, cause="pruned"))
         return TrialAdvanced(number, message)

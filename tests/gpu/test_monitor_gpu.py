@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from sweep.executors.table import ExecutorSettings
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import identify_gpu, make_synchronizer, measure_reference_seconds
 from sweep.measurement.monitor import NvmlSource
-from sweep.records.loading import load_frames, records_of_frame
 from sweep.records.messages import Ending
+from sweep.records.store import open_store
 from sweep.search.session import Options, run_study
 from sweep.training.setup import prepare_training
 from sweep.training.step import set_lr
@@ -67,7 +68,8 @@ def test_a_studys_trial_has_power_energy_and_temperature(tmp_path: Path) -> None
     base = {"data.name": "synthetic", "data.subset": 4096, "budget.seconds": 5.0, "model.name": "resnet18"}
     spec = make_spec(trials=1, base=base, space={"batch.micro": {"choice": [256]}}, confirm={"seeds": 0})
     folder = run_study(spec, Options(root=tmp_path, executor=ExecutorSettings(device="cuda")))
-    (record,) = records_of_frame(load_frames(folder).trials)
+    with closing(open_store(folder, read_only=True)) as store:
+        (record,) = store.trial_records(spec.name)
     measured = record.measurements
     assert record.outcome == "complete"
     assert 0.0 < measured["gpu_utilization"] <= 1.0

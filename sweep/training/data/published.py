@@ -105,7 +105,7 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
         for path in files:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
-        return dataclasses.replace(summary, digest=digest.hexdigest()).document()
+        return dataclasses.asdict(dataclasses.replace(summary, digest=digest.hexdigest()))
 
     key = hashlib.sha256(content.encode()).hexdigest()
     summary: DataSummary = read_document(DataSummary, load_document(f"{key}.data.json", summarize))

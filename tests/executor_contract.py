@@ -56,17 +56,20 @@ def _ray() -> Iterator[Make]:
 
 
 @contextmanager
-def _slurm() -> Iterator[Make]:
-    if importlib.util.find_spec("submitit") is None:
-        pytest.skip("submitit is not installed")
-    with (
-        TemporaryDirectory() as folder,
-        pytest.MonkeyPatch.context() as patch,
-        closing(FakeSlurm(Path(folder))) as fake,
-    ):
+def fake_cluster(folder: Path) -> Iterator[FakeSlurm]:
+    """A Slurm that is asked often, for whatever runs meanwhile."""
+    with pytest.MonkeyPatch.context() as patch, closing(FakeSlurm(folder)) as fake:
         for name, value in fake.environment.items():
             patch.setenv(name, value)
         patch.setattr(slurm, "QUERY_SECONDS", 0.3)
+        yield fake
+
+
+@contextmanager
+def _slurm() -> Iterator[Make]:
+    if importlib.util.find_spec("submitit") is None:
+        pytest.skip("submitit is not installed")
+    with TemporaryDirectory() as folder, fake_cluster(Path(folder)):
         settings = SlurmSettings(jobs=1, gpus_per_node=0)
 
         def make(runner: str) -> Executor:
@@ -127,6 +130,17 @@ def hear_out(executor: Executor, trial: int) -> list[Any]:
     return messages
 
 
+def endings(executor: Executor, count: int) -> dict[int, list[Any]]:
+    """What was said, by trial, until so many trials have ended."""
+    said: dict[int, list[Message]] = {}
+    deadline = time.monotonic() + 120
+    while sum(isinstance(each[-1], Ending) for each in said.values()) < count:
+        assert time.monotonic() < deadline, said
+        for number, message in executor.poll(1.0):
+            said.setdefault(number, []).append(message)
+    return said
+
+
 def hear_first(executor: Executor) -> Any:
     """The next message of the trial that was started, without signs of life; what came with it is passed over."""
     return hear_some(executor)[0]
@@ -138,21 +152,29 @@ def hear_some(executor: Executor) -> list[Any]:
 
 
 def _poll(executor: Executor, complaint: str) -> list[tuple[int, Message]]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        news = executor.poll(1.0)
-        if heard := [(number, message) for number, message in news if not isinstance(message, Heartbeat)]:
-            return heard
-    raise AssertionError(complaint)
+    heard: list[tuple[int, Message]] = []
+
+    def listen() -> bool:
+        heard.extend((number, message) for number, message in executor.poll(1.0) if not isinstance(message, Heartbeat))
+        return bool(heard)
+
+    await_true(listen, complaint)
+    return heard
+
+
+def await_true(is_true: Callable[[], object], complaint: str = "", seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, complaint
+        time.sleep(0.01)
 
 
 def lives(pid: int) -> bool:
     """Whether the process still runs; one that is dead and not yet reaped does not."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def marked(marker: str) -> list[int]:
@@ -169,10 +191,7 @@ def marked(marker: str) -> list[int]:
 
 def await_dead(pids: list[int]) -> None:
     """Waits for the end of processes that would sleep for an hour if nobody ended them."""
-    deadline = time.monotonic() + 60
-    while alive := [pid for pid in pids if lives(pid)]:
-        assert time.monotonic() < deadline, f"still alive: {alive}"
-        time.sleep(0.01)
+    await_true(lambda: not any(map(lives, pids)), f"some of {pids} still lives")
 
 
 def await_childless(pid: int) -> None:
@@ -180,7 +199,4 @@ def await_childless(pid: int) -> None:
 
     A trial's own process may be reported as ended before those that it started are reaped.
     """
-    deadline = time.monotonic() + 60
-    while left := psutil.Process(pid).children(recursive=True):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
+    await_true(lambda: not psutil.Process(pid).children(recursive=True), f"{pid} still has children")

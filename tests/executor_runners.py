@@ -19,8 +19,6 @@ from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialT
 from sweep.training import processes as supervisor_link
 from sweep.training.processes import SUPERVISOR_LINK
 
-ERROR_TEXT = 'line one\nline two: «ü» "quoted"'
-
 
 def evaluation(step: int) -> Evaluation:
     return Evaluation(
@@ -53,7 +51,7 @@ def complete(_task: TrialTask) -> Iterator[Message]:
 
 def diverged(_task: TrialTask) -> Iterator[Message]:
     yield evaluation(1)
-    yield Ending(outcome="diverged", measurements={"train_seconds": 1.5}, error=ERROR_TEXT)
+    yield Ending(outcome="diverged", measurements={"train_seconds": 1.5}, error='line one\nline two: «ü» "quoted"')
 
 
 def out_of_memory(_task: TrialTask) -> Iterator[Message]:
@@ -94,7 +92,6 @@ def echo_environment(task: TrialTask) -> Iterator[Message]:
     environment |= {"pid": os.getpid(), "ppid": os.getppid(), "pgid": os.getpgid(0)}
     environment["main"] = sys.modules["__main__"].__name__
     environment["sigint_ignored"] = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    environment["torch"] = "torch" in sys.modules
     environment["fds"] = sorted(int(path.name) for path in Path("/proc/self/fd").iterdir())
     yield Ending(outcome="complete", device=task.device, environment=environment)
 
@@ -149,8 +146,7 @@ def stopped(_task: TrialTask) -> Iterator[Message]:
 def hung(_task: TrialTask) -> Iterator[Message]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     yield evaluation(1)
-    while True:
-        time.sleep(3600)
+    _sleep_for_ever()
 
 
 def burst(_task: TrialTask) -> Iterator[Message]:

@@ -1,8 +1,7 @@
 """``python fake_slurm.py sbatch|srun|squeue|sacct|scancel ...``: as much of Slurm as the executor uses, right here.
 
 Job scripts really run, in the background, on one node. The facts about a job are in ``$FAKE_SLURM/<id>.json``; a test
-orders its end by a file ``<id>.do`` (see :class:`FakeSlurm`). A minute of a job's time lasts ``FAKE_SLURM_MINUTE``
-seconds.
+orders its end by a file ``<id>.do`` (see :class:`FakeSlurm`).
 """
 
 import argparse
@@ -28,8 +27,8 @@ def _folder() -> Path:
     return Path(os.environ["FAKE_SLURM"])
 
 
-def _jobs() -> dict[str, dict[str, Any]]:
-    return {path.stem: json.loads(path.read_text()) for path in _folder().glob("*.json")}
+def _jobs(folder: Path | None = None) -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted((folder or _folder()).glob("*.json"))}
 
 
 def _write(job_id: str, **facts: Any) -> None:
@@ -43,7 +42,7 @@ def _write(job_id: str, **facts: Any) -> None:
 class FakeSlurm:
     """The commands on the PATH of a test, and what may befall jobs."""
 
-    def __init__(self, folder: Path, minute_seconds: float = 60.0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder / "slurm-state"
         self.bin = folder / "slurm-bin"
         self.folder.mkdir()
@@ -55,12 +54,11 @@ class FakeSlurm:
         self.environment = {
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "FAKE_SLURM": str(self.folder),
-            "FAKE_SLURM_MINUTE": str(minute_seconds),
         }
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """The facts about each job by its id: state, name, options, environment."""
-        return {path.stem: json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))}
+        return _jobs(self.folder)
 
     def ids(self, state: str) -> list[str]:
         return [job_id for job_id, job in self.jobs().items() if job["state"] == state]
@@ -157,14 +155,14 @@ def run(words: list[str]) -> int:
     with Path(_log(job["options"]["output"], job_id)).open("a") as log:
         environment = job["environment"] | _environment(job_id)
         batch = subprocess.Popen(["bash", script], env=environment, stdout=log, stderr=log, start_new_session=True)
-        _write(job_id, state=_watch(job_id, job["options"], batch), ended=True)
+        _write(job_id, state=_watch(job_id, job["options"], batch))
     return 0
 
 
 def _watch(job_id: str, options: dict[str, str], batch: "subprocess.Popen[bytes]") -> str:
     """Waits for the end of a job, by itself or by what befalls it; its last state."""
     name, _, notice = options["signal"].partition("@")
-    limit = int(options["time"]) * float(os.environ["FAKE_SLURM_MINUTE"])
+    limit = int(options["time"]) * 60
     begun, kill_at, state, is_warned = time.monotonic(), float("inf"), "", False
     while batch.poll() is None:
         now = time.monotonic()

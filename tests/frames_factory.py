@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
-from sweep.config.metrics import METRICS as METRIC_TABLE
+from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial import config_keys, flatten_config
@@ -24,7 +24,6 @@ SPACE: dict[str, Any] = {
     "optimizer.lr": {"log": [1e-3, 1.0]},
     "optimizer.weight_decay": {"float": [0.0, 1e-3]},
 }
-METRICS = tuple(METRIC_TABLE)
 EVALUATION = (
     "study", "number", "step", "epoch", "samples", "train_seconds", "train_loss", "val_loss", "val_accuracy",
     "learning_rate", "global_batch_size"
@@ -97,7 +96,7 @@ def estimates_of(spec: StudySpec, device: str = "cpu: made") -> pd.DataFrame:
 def frames_of(spec: StudySpec | None, rows: list[dict[str, Any]]) -> MadeFrames:
     """Frames from hand-made trial rows; what is left out is missing."""
     trials = pd.DataFrame([blank_row() | row for row in rows], columns=list(blank_row()))
-    for name in (*METRICS,):
+    for name in METRICS:
         trials[name] = pd.to_numeric(trials[name]).astype("Float64")
     evaluations = [point for row in rows for point in _evaluations(row)]
     attempts = [

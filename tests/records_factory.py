@@ -1,6 +1,7 @@
 """Small studies with plausible records, for tests of whatever reads or writes them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,34 @@ from sweep.records.records import TrialRecord
 from sweep.records.store import Store, open_store
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 2}
+
+
+SMALL_STUDY = """
+name = "{name}"
+trials = {trials}
+sampler = "random"
+confirm = {{ max_configurations = 1, seeds = {seeds} }}
+[base]
+data.name = "digits"
+data.subset = 128
+budget.epochs = {epochs}
+[space]
+"optimizer.lr" = {{ log = [1e-3, 0.1] }}
+"""
+
+
+def write_study(folder: Path, name: str, trials: int, seeds: int = 0, epochs: int = 1) -> Path:
+    """The file of a study that trains on a few images."""
+    path = folder / f"{name}.toml"
+    path.write_text(SMALL_STUDY.format(name=name, trials=trials, seeds=seeds, epochs=epochs))
+    return path
+
+
+def open_at_once(place: str | Path, count: int) -> list[Store]:
+    """The same place made by several threads at the same time."""
+    with ThreadPoolExecutor(count) as threads:
+        opened = [threads.submit(open_store, place, create=True) for _ in range(count)]
+    return [each.result() for each in opened]
 
 
 def make_spec(name: str = "s", **fields: Any) -> StudySpec:

@@ -2,7 +2,6 @@
 read, and a picture fits a journal."""
 
 import struct
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -48,12 +47,6 @@ def figure(evidence: Evidence) -> Figure:
     return made
 
 
-def places_of(figure: Figure, panel: int) -> Iterator[tuple[float, float]]:
-    for layer in figure.panels[panel].layers:
-        if isinstance(layer, Intervals):
-            yield layer.x[0], layer.y[0]
-
-
 def test_the_sentence_and_the_chips_have_the_numbers_of_the_document(evidence: Evidence) -> None:
     document, first = as_document(evidence.answer)["batch_size"], describe_first(evidence)
     named = document["named"]
@@ -93,14 +86,14 @@ def test_the_provenance_holds_what_is_on_record_and_names_what_is_not(evidence: 
 
 def test_marks_lie_at_the_estimates_of_the_answer(figure: Figure, found: AnswerMarks) -> None:
     shown = [mark for mark in found.marks if mark.accuracy.median >= found.cut]
-    expected = [(mark.seconds.median, 1 - mark.accuracy.median) for mark in shown]
-    assert len(expected) >= 5
-    assert np.array(sorted(places_of(figure, 0))) == pytest.approx(np.array(sorted(expected)))
+    errors = [(mark.seconds.median, 1 - mark.accuracy.median) for mark in shown]
+    assert len(errors) >= 5
     kept = [point for point in found.curve if point.accuracy.median >= found.cut]
     heights = [(float(point.batch), 1 - point.accuracy.median) for point in kept]
-    assert np.array(sorted(places_of(figure, 1))) == pytest.approx(np.array(sorted(heights)))
     spent = [(float(point.batch), point.seconds.median) for point in found.curve]
-    assert np.array(sorted(places_of(figure, 2))) == pytest.approx(np.array(sorted(spent)))
+    for panel, expected in zip(figure.panels, (errors, heights, spent), strict=True):
+        places = [(layer.x[0], layer.y[0]) for layer in panel.layers if isinstance(layer, Intervals)]
+        assert np.array(sorted(places)) == pytest.approx(np.array(sorted(expected)))
 
 
 def test_shade_shape_filling_ring_and_label_say_what_a_mark_is(figure: Figure, found: AnswerMarks) -> None:

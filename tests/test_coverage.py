@@ -30,39 +30,31 @@ def test_intervals_over_seeds(seeds: int, is_pooled: bool) -> None:
     assert LOW <= np.mean([item.low <= 0.0 <= item.high for item in found]) <= HIGH
 
 
-def test_intervals_of_slopes() -> None:
-    rng = np.random.default_rng(2)
+def draw_slope(rng: np.random.Generator) -> Estimate:
     x = np.arange(6.0)
-    hits = []
-    for _ in range(NUM_DRAWS):
-        _, low, high = confidence_interval(slope_estimate(x, 0.5 * x + rng.normal(size=6)))
-        hits.append(low <= 0.5 <= high)
-    assert LOW <= np.mean(hits) <= HIGH
+    return slope_estimate(x, 0.5 * x + rng.normal(size=6))
 
 
-def test_intervals_of_the_power_of_the_best_rate() -> None:
-    rng = np.random.default_rng(3)
+def draw_power_of_the_best_rate(rng: np.random.Generator) -> Estimate:
     batches, rates = np.repeat(2.0 ** np.arange(5, 10), 8), np.tile(np.geomspace(0.01, 1.0, 8), 5)
     step = np.log(rates) - 0.75 * np.log(batches) + 5.5
-    hits = []
-    for _ in range(NUM_DRAWS):
-        _, low, high = confidence_interval(
-            fit_rate_power(batches, rates, 0.9 - 0.005 * step**2 + 0.004 * rng.normal(size=40))
-        )
-        hits.append(low <= 0.75 <= high)
-    assert LOW <= np.mean(hits) <= HIGH
+    return fit_rate_power(batches, rates, 0.9 - 0.005 * step**2 + 0.004 * rng.normal(size=40))
 
 
-def test_intervals_of_the_critical_batch() -> None:
-    rng = np.random.default_rng(4)
+def draw_critical_batch(rng: np.random.Generator) -> Estimate:
     batches = 2.0 ** np.arange(4, 13)
-    hits = []
-    for _ in range(NUM_DRAWS):
-        fit = fit_regimes(batches, 500 * (1 + 300 / batches) * rng.lognormal(0, 0.05, 9))
-        assert fit is not None
-        _, low, high = confidence_interval(Estimate(np.log(fit.critical_batch), fit.log_error, fit.degrees, 9, True))
-        hits.append(low <= 300 <= high)
-    assert LOW <= np.mean(hits) <= HIGH
+    fit = fit_regimes(batches, 500 * (1 + 300 / batches) * rng.lognormal(0, 0.05, 9))
+    assert fit is not None
+    return Estimate(np.log(fit.critical_batch), fit.log_error, fit.degrees, 9, True)
+
+
+@pytest.mark.parametrize(("draw", "truth", "seed"), [
+    (draw_slope, 0.5, 2), (draw_power_of_the_best_rate, 0.75, 3), (draw_critical_batch, 300, 4),
+])  # fmt: skip
+def test_intervals_of_fits(draw: Callable[[np.random.Generator], Estimate], truth: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    found = [confidence_interval(draw(rng)) for _ in range(NUM_DRAWS)]
+    assert LOW <= np.mean([low <= truth <= high for _, low, high in found]) <= HIGH
 
 
 class Judged(NamedTuple):

@@ -1,7 +1,7 @@
 """The pages under docs and the site: tables are the code's, examples run, links lead somewhere, the answers of the
 gallery are those of its records. The shell blocks of tutorial and guides are in test_guides.py."""
 
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -45,18 +44,6 @@ def example(name: str, folder: Path) -> Path:
     path = folder / name
     path.write_text(dict(examples("python"))[name])
     return path
-
-
-def load(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The file as a module that another process finds by its name too."""
-    monkeypatch.syspath_prepend(path.parent)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, path.stem, module)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_tables_are_those_of_the_code() -> None:
@@ -161,7 +148,8 @@ def test_the_data_sets_are_counted_and_train(
 
 
 def test_the_figure_holds_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = load(example("gap.py", tmp_path), monkeypatch)
+    monkeypatch.syspath_prepend(example("gap.py", tmp_path).parent)
+    module = importlib.import_module("gap")
     evidence = gather_evidence(make_frames(20))
     (figure,) = module.make_gap(evidence)
     (points,) = figure.panels[0].layers

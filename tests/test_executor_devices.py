@@ -1,17 +1,25 @@
-"""Which devices are found, and what a child is shown of them."""
+"""Which devices are found, what a child is shown of them, and how the cores are divided among what trains at once."""
 
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from executor_contract import endings
 
 from sweep.config.errors import InputError
+from sweep.config.trial import TrialConfig
 from sweep.executors import devices, table
-from sweep.executors.devices import limit_spinning, list_devices, list_nvml_names, make_pinned_environment
+from sweep.executors.base import WorkerProgram
+from sweep.executors.devices import divide_cores, limit_spinning, list_devices, list_nvml_names, make_pinned_environment
+from sweep.executors.process import ProcessExecutor
 from sweep.measurement.monitor import find_gpu
+from sweep.records.messages import Ending, Message, TrialTask
 
 
 @pytest.mark.parametrize(("visible", "num_gpus", "found"), [
@@ -69,15 +77,12 @@ def fake_driver() -> SimpleNamespace:
     ("1", UUIDS[1]),
     (UUIDS[0], UUIDS[0]),
     ("MIG-bb00-02", PARTS[1]),
+    ("GPU-1f7", None),
+    ("MIG-c", None),
 ])  # fmt: skip
-def test_a_gpu_is_found_by_what_cuda_accepts(entry: str, found: str) -> None:
-    assert find_gpu(fake_driver(), entry) == found
-
-
-@pytest.mark.parametrize("entry", ["GPU-1f7", "MIG-c"])
-def test_a_name_of_several_gpus_or_of_none_is_refused(entry: str) -> None:
-    with pytest.raises(RuntimeError, match="Not Found"):
-        find_gpu(fake_driver(), entry)
+def test_a_gpu_is_found_by_what_cuda_accepts(entry: str, found: str | None) -> None:
+    with nullcontext() if found else pytest.raises(RuntimeError, match="Not Found"):
+        assert find_gpu(fake_driver(), entry) == found
 
 
 @pytest.mark.parametrize(("visible", "order", "names"), [
@@ -105,12 +110,12 @@ def test_a_device_that_is_not_shown_is_refused(monkeypatch: pytest.MonkeyPatch) 
         make_pinned_environment("cuda:2")
 
 
-def test_the_supervisor_needs_no_torch() -> None:
+def test_supervising_imports_neither_torch_nor_ray() -> None:
     program = (
-        "import sys, sweep.executors.process, sweep.executors.inline;"
-        "from sweep.executors.devices import list_devices; list_devices(); print('torch' in sys.modules)"
+        "import sys, sweep.search.session, sweep.executors.process, sweep.executors.inline, sweep.executors.ray;"
+        "from sweep.executors.devices import list_devices; list_devices(); print({'ray', 'torch'} & sys.modules.keys())"
     )
-    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 
 @pytest.mark.parametrize(
@@ -150,3 +155,56 @@ def test_more_ranks_than_gpus_are_refused(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(InputError, match=rf"world_size = {world_size} requires .*the device {device} has {count} here"):
         table.check_ranks(table.ExecutorSettings(device=device), world_size)
+
+
+@pytest.mark.parametrize(("count", "allowed", "expected"), [
+    (1, range(8), []),  # one has everything
+    (3, (0, 1), []),  # fewer cores than slots
+    (2, range(8), [(0, 4, 1, 5), (2, 6, 3, 7)]),  # a node each
+    (4, range(8), [(0, 4), (1, 5), (2, 6), (3, 7)]),  # a core with its two threads each
+    (3, range(8), [(0, 4), (1, 5, 2), (6, 3, 7)]),  # nothing is left over
+])  # fmt: skip
+def test_cores_are_divided(
+    count: int, allowed: Iterable[int], expected: list[tuple[int, ...]], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """On eight threads of four cores on two nodes."""
+    monkeypatch.setattr(devices, "_CPUS", tmp_path)
+    for core in range(8):
+        files = tmp_path / f"cpu{core}"
+        (files / "topology").mkdir(parents=True)
+        (files / "topology" / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
+        (files / f"node{core % 4 // 2}").mkdir()
+    assert divide_cores(count, frozenset(allowed)) == expected
+
+
+def test_a_machine_that_tells_nothing_is_divided_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_CPUS", tmp_path)
+    assert divide_cores(2, frozenset({3, 5, 7})) == [(3,), (5, 7)]
+
+
+def places(task: TrialTask) -> Iterator[Message]:
+    """Reports on which cores it may run, and with how many threads, half a second after its start."""
+    time.sleep(0.5)
+    yield Ending(outcome="complete", error=f"{sorted(os.sched_getaffinity(0))} {task.threads}")
+
+
+def said(executor: ProcessExecutor, count: int) -> set[str]:
+    for number in range(count):
+        executor.start(TrialTask(number=number, config=TrialConfig()))
+    return {messages[-1].error for messages in endings(executor, count).values()}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
+def test_trials_at_once_run_on_cores_of_their_own() -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    shares = divide_cores(2, frozenset(allowed))
+    program = WorkerProgram("test_executor_devices:places", "executor_runners:describe", ())
+    with ProcessExecutor(["cpu"], program=program) as executor:
+        assert said(executor, 1) == {f"{allowed} None"}
+        executor.divide(2)
+        assert executor.slots == 2
+        assert said(executor, 2) == {f"{sorted(share)} {len(allowed) // 2}" for share in shares}
+        executor.start(TrialTask(number=0, config=TrialConfig()))
+        with pytest.raises(RuntimeError, match=r"cannot be divided.*\[0\]"):
+            executor.divide(1)

@@ -1,18 +1,26 @@
-"""The contract that every executor keeps, with one forkserver, one Ray and one Slurm for all tests."""
+"""The contract that every executor keeps, with one forkserver, one Ray and one Slurm for all tests; and a study's
+records, which are the same wherever its trials run."""
 
+import importlib.util
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import executor_runners
+import pandas as pd
 import pytest
 from executor_contract import EXECUTORS, TRAINING, Make, await_dead, hear_first, hear_out, hear_some, run, task
+from fake_slurm import FakeSlurm
 
+from sweep import load_frames
 from sweep.config.trial import TrialConfig, build_config
-from sweep.executors.base import Executor, WorkerProgram
+from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Progress, TrialTask
@@ -43,39 +51,13 @@ def kind(request: pytest.FixtureRequest, patience: Path) -> Iterator[tuple[str, 
 
 @pytest.fixture
 def make(kind: tuple[str, Make]) -> Iterator[Make]:
-    made: list[Executor] = []
-
-    def build(runner: str) -> Executor:
-        made.append(kind[1](runner))
-        return made[-1]
-
-    yield build
-    for executor in made:
-        executor.close()
+    with ExitStack() as made:
+        yield lambda runner: made.enter_context(kind[1](runner))
 
 
-@pytest.fixture
-def make_outside(kind: tuple[str, Make], make: Make) -> Make:
-    """Executors that do not train in this very process."""
-    if kind[0] == "inline":
-        pytest.skip("a crash here is one of this process")
-    return make
-
-
-def test_messages_arrive_whole_and_in_order(make: Make) -> None:
-    messages = run(make("complete"), task())
-    assert messages == list(executor_runners.complete(task()))
-
-
-def test_a_diverged_trial_keeps_its_measurements_and_text(make: Make) -> None:
-    *before, ending = run(make("diverged"), task())
-    assert before == [executor_runners.evaluation(1)]
-    assert ending == Ending(outcome="diverged", measurements={"train_seconds": 1.5}, error=executor_runners.ERROR_TEXT)
-
-
-def test_out_of_memory_is_passed_on(make: Make) -> None:
-    (ending,) = run(make("out_of_memory"), task())
-    assert (ending.outcome, ending.error[:18]) == ("out_of_memory", "CUDA out of memory")
+@pytest.mark.parametrize("runner", ["complete", "diverged", "out_of_memory"])
+def test_messages_arrive_whole_and_in_order(make: Make, runner: str) -> None:
+    assert run(make(runner), task()) == list(getattr(executor_runners, runner)(task()))
 
 
 @pytest.mark.parametrize(
@@ -89,18 +71,12 @@ def test_a_trial_that_breaks_off_has_crashed_and_says_why(make: Make, runner: st
     assert reason in ending.error
 
 
-def test_the_task_arrives_as_it_was_given(make: Make) -> None:
-    given = TrialTask(number=5, config=TrialConfig(seed=77), threads=1)
-    assert run(make("echo_task"), given) == [
-        Ending(outcome="complete", measurements={"seed": 77, "threads": 1}, device="cpu")
-    ]
-
-
-def test_one_trial_after_the_other_and_none_twice(make: Make) -> None:
+def test_each_task_arrives_as_it_was_given_and_none_twice(make: Make) -> None:
     executor = make("echo_task")
-    for seed in (1, 2):
-        (ending,) = run(executor, task(number=seed, seed=seed))
-        assert ending.measurements["seed"] == seed
+    for seed in (77, 78):
+        given = TrialTask(number=seed, config=TrialConfig(seed=seed), threads=1)
+        expected = Ending(outcome="complete", measurements={"seed": seed, "threads": 1}, device="cpu")
+        assert run(executor, given) == [expected]
     assert executor.poll(0.0) == []
 
 
@@ -136,11 +112,6 @@ def test_a_trial_that_is_asked_to_leave_says_that_it_left_and_frees_its_slot(mak
     assert executor.poll(0.0) == []
 
 
-def test_polling_nothing_returns_at_once(make: Make) -> None:
-    executor = make("complete")
-    assert executor.poll(3600.0) == []  # longer than any test may last
-
-
 def test_no_more_trials_than_slots(make: Make) -> None:
     executor = make("endless")
     assert executor.slots == 1
@@ -161,8 +132,10 @@ def test_an_interrupted_trial_in_this_process_has_ended() -> None:
     assert executor.poll(1.0) == []
 
 
-def test_the_machine_is_described(make: Make) -> None:
-    assert make("complete").describe()["device"] == "class of cpu"
+def test_the_machine_is_described_and_polling_nothing_returns_at_once(make: Make) -> None:
+    executor = make("complete")
+    assert executor.describe()["device"] == "class of cpu"
+    assert executor.poll(3600.0) == []  # longer than any test may last
 
 
 def test_a_machine_that_cannot_be_described_says_why() -> None:
@@ -182,8 +155,10 @@ def test_closing_stops_what_runs_and_may_be_repeated(make: Make) -> None:
 # ------------------------------------------------------------------ faults
 
 
-def test_a_killed_trial_has_crashed_by_that_signal(make_outside: Make) -> None:
-    before, ending = run(make_outside("sigkill"), task())
+def test_a_killed_trial_has_crashed_by_that_signal(kind: tuple[str, Make], make: Make) -> None:
+    if kind[0] == "inline":
+        pytest.skip("a crash here is one of this process")
+    before, ending = run(make("sigkill"), task())
     assert before == executor_runners.evaluation(1)
     assert (ending.outcome, ending.cause) == ("crashed", "SIGKILL")
     assert "these were the last words" in ending.error
@@ -260,3 +235,58 @@ def lasting(messages: list[Any]) -> list[dict[str, Any]]:
     environment = ending.environment | {"project_commit": ""}  # somebody may commit meanwhile
     whole = {"outcome": ending.outcome, "device": ending.device, "environment": environment, **figures}
     return [*(asdict(each) | {"train_seconds": 0.0} for each in evaluations.values()), whole]
+
+
+STUDY = """
+name = "same"
+question = "Does it matter where trials run?"
+sampler = "grid"
+objectives = ["val_accuracy", "num_steps"]
+trials = 4
+confirm = { max_configurations = 1, seeds = 2 }
+[base]
+data.name = "digits"
+data.subset = 200
+budget.epochs = 2
+optimizer.name = "sgd"
+[space]
+"batch.micro" = { choice = [16, 64] }
+"optimizer.lr" = { choice = [0.05, 1e4] }
+"""
+# What a clock, or the place of a process, has a part in.
+DIFFERING = ("second", "step_time_error", "watts", "joules", "utilization", "load", "flags", "digest", "bottleneck")
+
+
+def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The trials and evaluations of the study as it was run in a folder of its own."""
+    (folder / "study.toml").write_text(STUDY)
+    (folder / executor).mkdir()
+    table = "[sbatch]\njobs = 1\ngpus_per_node = 0\n" if executor == "slurm" else ""
+    (folder / "on.toml").write_text(f'executor = "{executor}"\ndevice = "cpu"\n{table}')
+    words = ["run", "study.toml", "--on", "on.toml", "--no-reuse", "--root", executor]
+    command = [sys.executable, "-m", "sweep.cli", *words]
+    with closing(FakeSlurm(folder / executor)) as cluster:
+        # the same share of the cores whatever the slots
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | cluster.environment
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=600)
+    frames = load_frames(folder / executor / "same", evaluations=True)
+    trials = frames.trials.set_index("number").sort_index()
+    evaluations = frames.evaluations.sort_values(["number", "step"]).reset_index(drop=True)
+    return tuple(  # type: ignore[return-value]
+        frame.drop(columns=[name for name in frame if any(word in name for word in DIFFERING)])
+        for frame in (trials, evaluations)
+    )
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("executor", "library"), [("inline", "torch"), ("ray", "ray"), ("slurm", "submitit")])
+def test_records_are_the_same_wherever_trials_run(executor: str, library: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    usual_trials, usual_evaluations = records("process", tmp_path)
+    assert set(usual_trials["outcome"]) == {"complete", "diverged"}
+    assert set(usual_trials["phase"]) == {"search", "confirm"}
+    trials, evaluations = records(executor, tmp_path)
+    pd.testing.assert_frame_equal(trials, usual_trials)
+    pd.testing.assert_frame_equal(evaluations, usual_evaluations)

@@ -1,17 +1,21 @@
-"""What the figures hold, as data."""
+"""What the figures hold, as data; and the contrast of their marks, as WCAG 2.2 defines it, in both themes."""
 
 import dataclasses
 import importlib
 import math
 import pkgutil
+import re
 import typing
+from importlib import resources
 
 import numpy as np
 import pandas as pd
 import pytest
 from frames_factory import estimates_of, frames_of, make_frames, make_spec
+from matplotlib.colors import to_rgb
 
 import reports.figures
+from reports import layout
 from reports.evidence import MAX_DETAILED, gather_evidence
 from reports.figure import Absent, Axis, Bars, Density, Figure, Heat, Intervals, Lines, Panel, Points, Rule
 from reports.figures.all_figures import GROUPS, make_figures
@@ -20,7 +24,7 @@ from reports.figures.costs import make_time_ledger
 from reports.figures.marks import make_staircase, metric_axis, place_edge, swept_parameters
 from reports.figures.trials import make_curves, make_fronts, make_noise, make_slices
 from reports.labels import OUTCOME_NAMES
-from reports.layout import look_of
+from reports.layout import NUM_SERIES, look_of, shade_colors
 from sweep.analysis.costs import group_medians
 from sweep.analysis.recommendation import recommend
 from sweep.records.messages import OUTCOMES
@@ -47,12 +51,9 @@ def layers(panel: Panel, kind):
     return {layer.role: layer for layer in panel.layers if isinstance(layer, kind)}
 
 
-def front_panel(*rows):
-    return make_fronts(evidence_of(*rows))[0].panels[0]
-
-
 def test_search_trials_and_their_front():
-    panel = front_panel(trial(0, 0.9, 10.0, 0.1), trial(1, 0.8, 5.0, 0.2), trial(2, 0.7, 6.0, 0.3))
+    evidence = evidence_of(trial(0, 0.9, 10.0, 0.1), trial(1, 0.8, 5.0, 0.2), trial(2, 0.7, 6.0, 0.3))
+    panel = make_fronts(evidence)[0].panels[0]
     points = layers(panel, Points)
     assert (points["search"].x, points["search"].y) == ((6.0,), (0.7,))
     assert set(zip(points["search_front"].x, points["search_front"].y, strict=True)) == {(10.0, 0.9), (5.0, 0.8)}
@@ -377,3 +378,54 @@ def test_a_settled_statement_heads_the_figure_that_shows_it():
     assert (settled["fronts"], settled["slices_val_accuracy"]) == (texts["use"], texts["equally_good"])
     assert (open_["fronts"], open_["slices_val_accuracy"], settled["curves"]) == ("", "", "")
     assert settled["throughput"].startswith(f"{evidence.answer.facts['throughput_knee'].statement}: ")
+
+
+LEAST = 3.0  # success criterion 1.4.11, of graphical objects and of parts of the user interface
+TEXT = 4.5  # 1.4.3
+CSS = (resources.files("reports") / "page" / "page.css").read_text(encoding="utf-8")
+# those of the answer's picture are drawn in the colors of the theme, a band behind marks is no mark
+ROLES = (
+    *sorted(set(layout._LOOKS) - {"ring", "best", "tuned", "beyond", "band"}),
+    *(f"series-{n}" for n in range(NUM_SERIES)),
+)
+
+
+# the first block is the light one, the last the dark one
+BLOCKS = re.findall(r":root(?:\[data-theme=\"dark\"\])? \{([^}]*--page:[^}]*)\}", CSS)
+THEMES = {
+    name: dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", BLOCKS[at])) for name, at in {"light": 0, "dark": -1}.items()
+}
+
+
+def luminance_of(channels):
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(color, ground, opacity=1.0):
+    mark, page = np.array(to_rgb(color)), np.array(to_rgb(ground))
+    dark, light = sorted([luminance_of(opacity * mark + (1 - opacity) * page), luminance_of(page)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_mark_stands_out_from_the_ground(theme, role):
+    look = look_of(role)
+    assert contrast(look.color, THEMES[theme]["page"], look.opacity) >= LEAST
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_every_shade_of_a_mark_stands_out(place):
+    ground = THEMES[list(THEMES)[place]]["page"]
+    assert min(contrast(shade_colors(step / 20)[place], ground) for step in range(21)) >= LEAST
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_buttons_and_texts_stand_out_from_the_ground(theme):
+    colors = THEMES[theme]
+    assert colors.keys() == THEMES["light"].keys()
+    for ground in (colors["page"], colors["soft"]):
+        assert contrast(colors["edge"], ground) >= LEAST
+        assert contrast(colors["accent"], ground) >= LEAST
+        assert min(contrast(colors[name], ground) for name in ("ink", "quiet", "good", "bad")) >= TEXT

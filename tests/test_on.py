@@ -39,6 +39,11 @@ def test_a_file_gives_the_executor_and_its_settings(text: str, settings: Executo
     ("[sbatch]\njobs = 2", 'sbatch belongs to executor = "slurm"'),
     ('executor = "slurm"\n[sbatch]\njob = 2', "unknown key 'sbatch.job'. Did you mean 'sbatch.jobs'"),
     ('executor = "slurm"\n[sbatch]\ntime = "1m"', "sbatch: notice = 120 s: it must be less than time = 60 s"),
+    ('executor = "slurm"\n[sbatch]\njobs = 0', "jobs: Input should be greater than or equal to 1 (given: 0)"),
+    ('executor = "slurm"\n[sbatch.sbatch]\narray = "0-3"', "sbatch: array is set by the executor itself; leave it out"),
+    ('executor = "slurm"\n[sbatch.sbatch]\n"x\\ny" = 1', "sbatch"),
+    ('executor = "slurm"\n[sbatch]\npartition = "a\\nb"', "partition"),
+    ('executor = "slurm"\n[sbatch]\nsbatch = 3', "sbatch: give a table"),
     ("executor", "not valid TOML"),
     ("a" + ".a" * 300 + " = 1", "nested too deep"),
 ])  # fmt: skip

@@ -2,12 +2,12 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from executor_contract import endings
 
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.costs import list_references
@@ -43,17 +43,6 @@ SPACE: dict[str, Any] = {"batch.micro": {"choice": [32, 64]}, "optimizer.lr": {"
 def packed_study(base: dict[str, Any] | None = None, space: dict[str, Any] | None = None, **fields: Any) -> StudySpec:
     plain = {"name": "packed", "trials": 4, "sampler": "qmc", "confirm": {"max_configurations": 0}, **fields}
     return build_study({**plain, "base": {**BASE, **(base or {})}, "space": space or SPACE}, "test")
-
-
-def endings(executor: PackedExecutor | ProcessExecutor, count: int) -> dict[int, list[Message]]:
-    """What was said until so many trials have ended."""
-    said: dict[int, list[Message]] = {}
-    deadline = time.monotonic() + 120
-    while sum(isinstance(each[-1], Ending) for each in said.values()) < count:
-        assert time.monotonic() < deadline
-        for number, message in executor.poll(1.0):
-            said.setdefault(number, []).append(message)
-    return said
 
 
 def learned(said: list[Message]) -> list[tuple[float, float, float]]:
@@ -138,9 +127,8 @@ def test_a_trial_that_fails_leaves_its_neighbours_alone(process: ProcessExecutor
     for seed in range(4):
         packed.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test")))
     said = endings(packed, 4)
-    last = [said[seed][-1] for seed in range(4)]
     expected = [("complete", ""), ("crashed", "SIGKILL"), ("crashed", CROWDED), ("complete", "")]
-    assert [(each.outcome, each.cause) for each in last if isinstance(each, Ending)] == expected
+    assert [(said[seed][-1].outcome, said[seed][-1].cause) for seed in range(4)] == expected
     assert CROWDED in FAULTS_OF_THE_MACHINE  # so that the trial is tried again
 
 
@@ -160,17 +148,14 @@ def test_a_packed_trial_has_its_own_figures_but_for_what_the_device_read(process
         packed.start(TrialTask(number=seed, config=TrialConfig(seed=seed)))
     said = endings(packed, 2)
     progress, ending = said[4]
-    assert isinstance(progress, Progress)
     assert progress.quality_flags == ("packed", "drift")
-    assert isinstance(ending, Ending)
     assert ending.measurements == {"train_seconds": 40.0, "peak_memory_bytes": 2000}
     assert (ending.device, ending.bottleneck) == ("GPU alone", "")
     assert ending.quality_flags == ("packed", "drift", "other_process")
-    assert said[5][-1].outcome == "out_of_memory"  # type: ignore[union-attr] - nobody has seen it fit
+    assert said[5][-1].outcome == "out_of_memory"  # nobody has seen it fit
     packed.pack(1, "other", lambda _config: True)
     packed.start(TrialTask(number=4, config=TrialConfig(seed=4)))
     alone = endings(packed, 1)[4][-1]  # a trial alone keeps its own figures
-    assert isinstance(alone, Ending)
     assert (alone.device, alone.quality_flags) == ("CPU", ("drift", "other_process"))
     assert alone.measurements["energy_joules"] == 7.0
 

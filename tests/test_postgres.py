@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 from cli_calls import INLINE
 from postgres_server import Server, postgres, url
-from records_factory import add_trials, make_config, make_ending, make_spec, make_store
+from records_factory import add_trials, make_config, make_ending, make_spec, make_store, open_at_once, write_study
 from sqlalchemy import text
 
 from sweep.config.errors import InputError, StoreError
@@ -84,20 +83,8 @@ def test_rules_hold_and_readers_cannot_write(url: str) -> None:
 
 
 def test_several_programs_make_the_tables_at_once(url: str) -> None:
-    failures: list[BaseException] = []
-
-    def make() -> None:
-        try:
-            open_store(url, create=True).close()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=make) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    for store in open_at_once(url, 4):
+        store.close()
 
 
 def test_one_holder_per_study_and_free_again(url: str) -> None:
@@ -143,8 +130,7 @@ def test_two_studies_run_at_once_into_one_database(url: str, tmp_path: Path) -> 
     names = ("hers", "his")
     running = []
     for name in names:
-        study = tmp_path / f"{name}.toml"
-        study.write_text(TEAM_STUDY.format(name=name))
+        study = write_study(tmp_path, name, trials=3, seeds=1)
         command = [sys.executable, "-m", "sweep.cli", "run", str(study), "--root", str(tmp_path / name), "--json"]
         environment = {**os.environ, "SWEEP_STORE": url}
         running.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
@@ -176,22 +162,8 @@ def test_two_studies_run_at_once_into_one_database(url: str, tmp_path: Path) -> 
     storage.engine.dispose()
 
 
-OUTAGE_STUDY = """
-name = "outage"
-trials = 12
-sampler = "random"
-confirm = { seeds = 0 }
-[base]
-data.name = "digits"
-data.subset = 128
-budget.epochs = 1
-[space]
-"optimizer.lr" = { log = [1e-3, 0.1] }
-"""
-
-
 def test_a_run_whose_server_stops_ends_with_the_command_that_resumes_it(postgres: Server, tmp_path: Path) -> None:
-    (tmp_path / "outage.toml").write_text(OUTAGE_STUDY)
+    write_study(tmp_path, "outage", trials=12)
     command = [sys.executable, "-m", "sweep.cli", "run", "outage.toml", "--store", postgres.url, *INLINE]
     running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ended: list[int] = []
@@ -217,17 +189,3 @@ def test_a_run_whose_server_stops_ends_with_the_command_that_resumes_it(postgres
     after = load_frames(f"{postgres.url}#outage").trials.set_index("number")
     assert after["outcome"].tolist() == ["complete"] * 12
     pd.testing.assert_frame_equal(after.loc[ended], before.loc[ended])
-
-
-TEAM_STUDY = """
-name = "{name}"
-trials = 3
-sampler = "random"
-confirm = {{ max_configurations = 1, seeds = 1 }}
-[base]
-data.name = "digits"
-data.subset = 128
-budget.epochs = 1
-[space]
-"optimizer.lr" = {{ log = [1e-3, 0.1] }}
-"""

@@ -6,21 +6,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import await_childless, await_dead, choose_runners, lives, marked, run, task
+from executor_contract import (
+    await_childless,
+    await_dead,
+    choose_runners,
+    endings,
+    hear_first,
+    lives,
+    marked,
+    program,
+    run,
+    task,
+)
 
 from sweep.config.trial import TrialConfig
-from sweep.executors.base import WorkerProgram
 from sweep.executors.devices import list_devices
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Progress, TrialTask
 
-Use = Callable[[str], ProcessExecutor]
 Make = Callable[..., ProcessExecutor]
 
 
@@ -33,7 +43,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ProcessEx
 
 
 @pytest.fixture
-def use(shared: tuple[ProcessExecutor, Path]) -> Iterator[Use]:
+def use(shared: tuple[ProcessExecutor, Path]) -> Iterator[Make]:
     """The shared executor with the runner of that name."""
     executor, file = shared
 
@@ -50,34 +60,19 @@ def use(shared: tuple[ProcessExecutor, Path]) -> Iterator[Use]:
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
     """An executor of its own."""
-    made: list[ProcessExecutor] = []
+    with ExitStack() as made:
 
-    def build(runner: str, **options: Any) -> ProcessExecutor:
-        describer, modules = options.pop("describer", "executor_runners:describe"), options.pop("modules", ())
-        program = WorkerProgram(f"executor_runners:{runner}", describer, modules)
-        made.append(ProcessExecutor(**{"devices": ["cpu"], "log_dir": tmp_path, "program": program, **options}))
-        return made[-1]
+        def build(runner: str, devices: Sequence[str] = ("cpu",), modules: tuple[str, ...] = ()) -> ProcessExecutor:
+            chosen = replace(program(runner), modules=modules)
+            return made.enter_context(ProcessExecutor(list(devices), tmp_path, chosen))
 
-    yield build
-    for executor in made:
-        executor.close()
-
-
-def read_log(shared: tuple[ProcessExecutor, Path]) -> Path:
-    log_dir = shared[0]._log_dir
-    assert log_dir is not None
-    return log_dir / "trial-00012.log"
-
-
-def first_message(executor: ProcessExecutor) -> Any:
-    (_, message), *_ = executor.poll(30.0)
-    return message
+        yield build
 
 
 def start_workers(executor: ProcessExecutor, number: int = 12) -> list[int]:
     """Starts a trial that has workers; the process ids of the trial, its worker and the worker's worker."""
     executor.start(task(number=number))
-    told = first_message(executor)
+    told = hear_first(executor)
     return [told.step, told.num_steps, int(told.epoch)]
 
 
@@ -90,9 +85,11 @@ def start_workers(executor: ProcessExecutor, number: int = 12) -> list[int]:
     ("exit_code", r"exit code 42(?s:.*)unflushed words"),
 ])  # fmt: skip
 def test_how_a_child_ended_is_told_with_its_last_words(
-    use: Use, shared: tuple[ProcessExecutor, Path], runner: str, error: str
+    use: Make, shared: tuple[ProcessExecutor, Path], runner: str, error: str
 ) -> None:
-    log = read_log(shared)
+    log_dir = shared[0]._log_dir
+    assert log_dir is not None
+    log = log_dir / "trial-00012.log"
     log.write_text("from an earlier attempt\n")
     *before, ending = run(use(runner), task(number=12, seed=42))
     assert before == [executor_runners.evaluation(1)]
@@ -103,54 +100,52 @@ def test_how_a_child_ended_is_told_with_its_last_words(
     assert log.read_text().endswith(ending.error.splitlines()[-1] + "\n")
 
 
-def test_an_ending_that_was_told_counts_whatever_comes_after(use: Use) -> None:
+def test_an_ending_that_was_told_counts_whatever_comes_after(use: Make) -> None:
     assert run(use("silent_after_ending"), task()) == [Ending(outcome="complete", measurements={"num_steps": 3})]
 
 
 @pytest.mark.parametrize("runner", ["hung", "stopped"])
-def test_a_child_that_heeds_nothing_is_stopped(use: Use, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_heeds_nothing_is_stopped(use: Make, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.executors.forkserver._STOP_SECONDS", 0.3)
     executor = use(runner)
     executor.start(task(number=1))
-    assert first_message(executor) == executor_runners.evaluation(1)
+    assert hear_first(executor) == executor_runners.evaluation(1)
     executor.stop(1)  # returns, although the runner itself sleeps for ever
     assert executor.poll(0.1) == []
 
 
-def test_stopping_ends_the_workers_too(use: Use) -> None:
-    executor = use("with_workers")
-    pids = start_workers(executor)
-    assert all(lives(pid) for pid in pids)
-    executor.stop(12)
-    await_dead(pids)
-
-
-def test_workers_that_a_trial_leaves_behind_are_ended_before_its_ending_is_told(use: Use) -> None:
+def test_workers_that_a_trial_leaves_behind_are_ended_before_its_ending_is_told(use: Make) -> None:
     told, ending = run(use("ends_with_workers"), task())
     assert ending == Ending(outcome="complete")
     await_dead([told.step, told.num_steps, int(told.epoch)])
 
 
-def test_killing_a_child_alone_ends_its_workers(use: Use) -> None:
-    child, *workers = start_workers(use("with_workers"))
-    os.kill(child, signal.SIGKILL)
-    await_dead(workers)
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_end_of_a_trial_ends_its_workers(use: Make, is_killed: bool) -> None:
+    executor = use("with_workers")
+    child, *workers = start_workers(executor)
+    assert all(lives(pid) for pid in (child, *workers))
+    if is_killed:
+        os.kill(child, signal.SIGKILL)
+    else:
+        executor.stop(12)
+    await_dead([child, *workers])
 
 
-def test_a_burst_of_messages_arrives_whole_and_in_order(use: Use) -> None:
+def test_a_burst_of_messages_arrives_whole_and_in_order(use: Make) -> None:
     *before, ending = run(use("burst"), task())
     assert [message.step for message in before if isinstance(message, Progress)] == list(range(20_000))
     assert len(ending.error) == 1_000_000
 
 
-def test_a_child_that_sends_nonsense_is_ended(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_sends_nonsense_is_ended(use: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.executors.process._EXIT_SECONDS", 0.1)
     *_, ending = run(use("nonsense"), task())
     assert ending.outcome == "crashed"
     assert "rumour" in ending.error
 
 
-def test_fifty_trials_leave_no_process_and_no_descriptor(use: Use) -> None:
+def test_fifty_trials_leave_no_process_and_no_descriptor(use: Make) -> None:
     executor = use("complete")
     run(executor, task(number=0))
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -165,7 +160,7 @@ def test_fifty_trials_leave_no_process_and_no_descriptor(use: Use) -> None:
 # ------------------------------------------------------------------ the place of a trial
 
 
-def test_a_child_stands_alone(use: Use) -> None:
+def test_a_child_stands_alone(use: Make) -> None:
     executor = use("echo_environment")
     (ending,) = run(executor, task())
     seen = ending.environment
@@ -181,15 +176,10 @@ def test_a_gpu_is_pinned_before_the_trial_can_ask_for_it(make: Make, monkeypatch
     executor = make("echo_environment", devices=["cuda:0", "cuda:1"])
     for number in (1, 2):
         executor.start(task(number=number))
-    seen: dict[int, Ending] = {}
-    while len(seen) < 2:
-        seen |= {number: message for number, message in executor.poll(30.0) if isinstance(message, Ending)}
-    assert {seen[1].environment["CUDA_VISIBLE_DEVICES"], seen[2].environment["CUDA_VISIBLE_DEVICES"]} == {
-        "5",
-        "GPU-abc",
-    }
-    assert seen[1].environment["CUDA_DEVICE_ORDER"] is None  # the order in which the user's numbers are meant
-    assert seen[1].device == seen[2].device == "cuda"
+    seen = [messages[-1] for messages in endings(executor, 2).values()]
+    assert {ending.environment["CUDA_VISIBLE_DEVICES"] for ending in seen} == {"5", "GPU-abc"}
+    assert seen[0].environment["CUDA_DEVICE_ORDER"] is None  # the order in which the user's numbers are meant
+    assert {ending.device for ending in seen} == {"cuda"}
     assert executor.describe()["device"] == "class of cuda"
     assert executor.describe()["visible"] == "5"
 
@@ -254,15 +244,20 @@ while True:
 """
 
 
+def start_supervisor(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """The process, and the marker in the environment of all that it starts."""
+    value = f"{folder.name}-{os.getpid()}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR], cwd=Path(__file__).parent, env=os.environ | {"SWEEP_TEST_MARKER": value},
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    return process, f"SWEEP_TEST_MARKER={value}"
+
+
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, list[int]]]:
     """A supervisor with a trial that has workers; its marker in the environment, and the ids it told."""
-    marker = f"SWEEP_TEST_MARKER={tmp_path.name}-{os.getpid()}"
-    name, _, value = marker.partition("=")
-    process = subprocess.Popen(
-        [sys.executable, "-c", SUPERVISOR], cwd=Path(__file__).parent, env=os.environ | {name: value},
-        stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    process, marker = start_supervisor(tmp_path)
     assert process.stdout is not None
     with process, process.stdout:
         told = [int(word) for word in process.stdout.readline().split()]
@@ -283,15 +278,10 @@ def test_nothing_outlives_the_supervisor(supervisor: tuple[subprocess.Popen[str]
 
 
 def test_nothing_outlives_a_supervisor_killed_at_once(tmp_path: Path) -> None:
-    marker = f"SWEEP_TEST_MARKER={tmp_path.name}-{os.getpid()}"
-    name, _, value = marker.partition("=")
     for delay in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR], cwd=Path(__file__).parent, env=os.environ | {name: value},
-            stdout=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        time.sleep(delay)
-        process.kill()
-        process.wait()
+        process, marker = start_supervisor(tmp_path)
+        with process:
+            time.sleep(delay)
+            process.kill()
         await_dead(marked(marker))
         assert marked(marker) == []

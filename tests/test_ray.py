@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from executor_contract import await_dead, hear_first, hear_out, marked, program, task
+from records_factory import write_study
 
 from sweep import load_frames
 from sweep.config.errors import InputError
@@ -71,12 +72,6 @@ def test_an_address_is_a_machine_and_no_secret(address: str) -> None:
     check_ray("head-1.cluster:6379")
 
 
-@needs_ray
-def test_supervising_imports_no_ray() -> None:
-    program = "import sys, sweep.search.session; print({'ray', 'torch'} & sys.modules.keys())"
-    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
-
-
 # ------------------------------------------------------------------ a cluster of our own
 
 
@@ -115,73 +110,47 @@ def short_folder() -> Iterator[Path]:
 
 
 SUPERVISOR = """
-import sys, psutil
+import psutil
 from executor_contract import hear_first, program, task
-from sweep.executors.ray import ClusterLostError, RayExecutor
+from sweep.executors.ray import RayExecutor
 
 with RayExecutor("cpu", num_cpus=1, program=program("holders")) as executor:
     executor.start(task(number=1))
     told = hear_first(executor)
     # Ray's agents look in vain for the head of a cluster whose supervisor was killed, for a minute
     started = psutil.Process().children(recursive=True)
-    others = [each.pid for each in started if sys.argv[1:] or "Agent" not in "".join(each.cmdline())]
-    print(told.step, *others, flush=True)
-    for victim in psutil.Process().children():
-        if victim.name() in sys.argv[1:]:
-            victim.kill()
-    try:
-        while True:
-            executor.poll(60.0)
-    except ClusterLostError as error:
-        print(error, file=sys.stderr)
-        executor.stop(1)
+    print(told.step, *(each.pid for each in started if "Agent" not in "".join(each.cmdline())), flush=True)
+    while True:
+        executor.poll(60.0)
 """
 
 
 @on_cluster
-def test_a_lost_cluster_ends_the_run_and_leaves_nothing(short_folder: Path) -> None:
-    command = [sys.executable, "-c", SUPERVISOR, "raylet"]
-    environment = os.environ | {"TMPDIR": str(short_folder)}
-    done = subprocess.run(
-        command, cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=90, check=True
-    )
-    assert "executor ray: the Ray cluster was lost" in done.stderr
-    assert "When there is a cluster again, run the same command again." in done.stderr
-    await_dead([int(pid) for pid in done.stdout.splitlines()[0].split()])
-    assert list(short_folder.iterdir()) == [], "the files of the cluster are gone as well"
-
-
-STUDY = """
-trials = 6
-sampler = "random"
-confirm = { seeds = 0 }
-[base]
-data.name = "digits"
-data.subset = 128
-budget.epochs = 20
-[space]
-"optimizer.lr" = { log = [1e-3, 0.1] }
-"""
-
-
-@on_cluster
-def test_a_study_whose_cluster_was_lost_is_resumed_by_the_command_that_it_names(tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text(f'name = "lost"\n{STUDY}')
+def test_a_lost_cluster_leaves_nothing_and_the_study_is_resumed_by_the_command_that_it_names(
+    tmp_path: Path, short_folder: Path
+) -> None:
+    write_study(tmp_path, "lost", trials=6, epochs=20)
     (tmp_path / "ray.toml").write_text('executor = "ray"\ndevice = "cpu"\n')
-    command = [sys.executable, "-m", "sweep.cli", "run", "study.toml", "--on", "ray.toml"]
-    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "sweep.cli", "run", "lost.toml", "--on", "ray.toml"]
+    environment = os.environ | {"TMPDIR": str(short_folder)}
+    running = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
     ended: list[int] = []
     while not ended:
         assert running.poll() is None
         with suppress(InputError):
             trials = load_frames(tmp_path / "runs" / "lost").trials
             ended = trials[trials["outcome"] == "complete"]["number"].tolist()
-    (raylet,) = [each for each in descendants(running.pid) if each.name() == "raylet"]
+    started = descendants(running.pid)
+    (raylet,) = [each for each in started if each.name() == "raylet"]
     raylet.kill()
     _, told = running.communicate(timeout=60)
     assert running.returncode == 1, told
-    assert "run the same command again" in told
+    assert "executor ray: the Ray cluster was lost" in told
+    assert "When there is a cluster again, run the same command again." in " ".join(told.split())
     assert "Traceback" not in told
+    await_dead([each.pid for each in started])
+    left = [path.name for path in short_folder.iterdir() if not path.name.startswith("torchinductor")]
+    assert left == [], "the files of the cluster are gone as well"
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=True)
     trials = load_frames(tmp_path / "runs" / "lost").trials
     assert trials["outcome"].tolist() == ["complete"] * 6
@@ -216,17 +185,14 @@ def test_places_of_another_device_class_are_left_out(
 
 ON_GPUS = """
 import json
-from executor_contract import program, task
+from executor_contract import endings, program, task
 from sweep.executors.ray import RayExecutor
-from sweep.records.messages import Ending
 
 with RayExecutor("auto", world_size=2, program=program("echo_environment")) as executor:
-    endings = []
     for number in range(executor.slots):
         executor.start(task(number=number))
-    while len(endings) < executor.slots:
-        endings += [message for _, message in executor.poll(60.0) if isinstance(message, Ending)]
-print(json.dumps([[ending.device, ending.environment["CUDA_VISIBLE_DEVICES"]] for ending in endings]))
+    ended = [messages[-1] for messages in endings(executor, executor.slots).values()]
+print(json.dumps([[ending.device, ending.environment["CUDA_VISIBLE_DEVICES"]] for ending in ended]))
 """
 
 
@@ -274,8 +240,7 @@ def test_a_lost_machine_of_a_cluster_costs_its_trial_alone(
         told: dict[int, Progress] = {}
         for number in (1, 2):
             executor.start(task(number=number))
-            message = hear_first(executor)
-            told[number] = message
+            told[number] = hear_first(executor)
         actors = {number: psutil.Process(int(message.epoch)) for number, message in told.items()}
         (victim,) = [number for number, actor in actors.items() if actor.ppid() == raylets[1]]
         os.kill(raylets[1], signal.SIGKILL)

@@ -1,11 +1,14 @@
-"""The store on real SQLite files: what is written is there after a kill, and nothing else is taken for a store."""
+"""The store on real SQLite files: what is written is there after a kill, nothing else is taken for a store, and one
+supervisor holds a study, whoever dies and however."""
 
 import contextlib
+import fcntl
+import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,10 +21,12 @@ from records_factory import (
     make_evaluation,
     make_spec,
     make_store,
+    open_at_once,
 )
 from sqlalchemy import event, inspect, text
 
 from sweep.config.errors import InputError, StoreError
+from sweep.records.database import study_lock
 from sweep.records.loading import load_frames
 from sweep.records.schema import METADATA, VERSION, VERSIONS
 from sweep.records.store import Store, open_store
@@ -194,15 +199,14 @@ for number in range(int(sys.argv[2]), 100_000, 2):
 """
 
 
-def _start_writer(path: Path, first: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(path), str(first), str(TESTS)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def _start(script: str, *words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", script, *map(str, words)], stdout=subprocess.PIPE, text=True)
 
 
 def test_a_killed_writer_loses_nothing_that_it_has_written(tmp_path: Path) -> None:
     path = tmp_path / "study.sqlite"
     make_store(path).close()
-    writer = _start_writer(path, 0)
+    writer = _start(WRITER, path, 0, TESTS)
     assert writer.stdout is not None
     told = [int(writer.stdout.readline()) for _ in range(8)]
     writer.send_signal(signal.SIGKILL)
@@ -222,7 +226,7 @@ def test_a_killed_writer_loses_nothing_that_it_has_written(tmp_path: Path) -> No
 def test_two_writers_and_a_reader_do_not_disturb_each_other(tmp_path: Path) -> None:
     path = tmp_path / "study.sqlite"
     make_store(path).close()
-    writers = [_start_writer(path, first) for first in (0, 1)]
+    writers = [_start(WRITER, path, first, TESTS) for first in (0, 1)]
     seen: list[int] = []
     try:
         for writer in writers:
@@ -243,21 +247,7 @@ def test_two_writers_and_a_reader_do_not_disturb_each_other(tmp_path: Path) -> N
 
 def test_several_programs_may_make_the_store_at_once(tmp_path: Path) -> None:
     path = tmp_path / "new" / "study.sqlite"
-    failures: list[BaseException] = []
-    stores: list[Store] = []
-
-    def make() -> None:
-        try:
-            stores.append(open_store(path, create=True))
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=make) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    stores = open_at_once(path, 6)
     stores[0].create_study(make_spec())
     assert all(store.study_names() == ["s"] for store in stores)
     for store in stores:
@@ -355,3 +345,56 @@ def test_the_same_on_a_server(postgres: Server) -> None:
     _assert_a_kill_leaves_nothing(postgres.url)
     with contextlib.closing(open_store(postgres.url, create=True)) as store:
         _assert_tables(store)
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from sweep.records.database import study_lock
+from sweep.config.errors import InputError
+try:
+    with study_lock(Path(sys.argv[1])):
+        print("held", flush=True)
+        time.sleep(60)
+except InputError as error:
+    print(error, flush=True)
+"""
+
+
+def test_of_simultaneous_starts_one_wins_and_the_others_learn_who(tmp_path: Path) -> None:
+    processes = [_start(HOLDER, tmp_path / "study") for _ in range(3)]
+    lines = {}
+    for process in processes:
+        assert process.stdout is not None
+        lines[process.pid] = process.stdout.readline()
+    winners = [pid for pid, line in lines.items() if line == "held\n"]
+    assert len(winners) == 1
+    with (
+        pytest.raises(InputError, match=rf"running already: process {winners[0]} on .* since 20\d\d-"),
+        study_lock(tmp_path / "study"),
+    ):
+        pass
+    assert all("the study is running already" in line for pid, line in lines.items() if pid not in winners)
+    os.kill(winners[0], signal.SIGKILL)
+    for process in processes:
+        process.communicate()
+    with study_lock(tmp_path / "study"):  # the kernel freed it
+        pass
+
+
+def test_the_lock_is_free_again_at_the_end_also_after_an_error(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(KeyError), study_lock(tmp_path):
+            raise KeyError
+    with study_lock(tmp_path), pytest.raises(InputError), study_lock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("left_behind", ["", '{"pid": 4194305, "host": "HERE", "since": "2020-01-01"}'])
+def test_a_holder_that_has_not_signed_is_not_named(tmp_path: Path, left_behind: str) -> None:
+    path = tmp_path / "study.lock"
+    path.write_text(left_behind.replace("HERE", socket.gethostname()))  # of a holder that was killed
+    with path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="is not identified yet"), study_lock(tmp_path):
+            pass

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,6 @@ from sweep.cli.app import COMMANDS
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path for package in ("sweep", "reports", "studies") for path in (ROOT / package).rglob("*.py"))
 MODULES = [path for path in FILES if path.name not in {"__init__.py", "__main__.py"}]
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
@@ -26,16 +26,10 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
+def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, Any]]:
     """Every node of these kinds with its file."""
     for path in FILES:
         yield from ((path, node) for node in ast.walk(tree_of(path)) if isinstance(node, kinds))
-
-
-def functions() -> Iterator[tuple[Path, Function]]:
-    for path, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
-        assert isinstance(node, Function)
-        yield path, node
 
 
 def place(path: Path, node: ast.AST) -> str:
@@ -59,7 +53,7 @@ def test_no_file_is_over_six_hundred_lines() -> None:
 def test_functions_take_at_most_six_parameters() -> None:
     commands = {(entry.module, entry.function) for entry in COMMANDS.values()}  # a parameter is an option there
     wide = []
-    for path, node in functions():
+    for path, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         has_self = bool(parameters) and parameters[0].arg in {"self", "cls"}
         is_command = (dotted(path).removeprefix("sweep.cli."), node.name) in commands
@@ -71,7 +65,6 @@ def test_functions_take_at_most_six_parameters() -> None:
 def test_dataclasses_of_more_than_three_fields_take_keywords_only() -> None:
     positional = []
     for path, node in nodes(ast.ClassDef):
-        assert isinstance(node, ast.ClassDef)
         texts = [ast.unparse(decorator) for decorator in node.decorator_list]
         is_dataclass = any(text.split("(")[0] in {"dataclass", "dataclasses.dataclass"} for text in texts)
         num_fields = sum(isinstance(part, ast.AnnAssign) for part in node.body)
@@ -108,7 +101,7 @@ def test_no_package_imports_a_private_name_of_another() -> None:
     private = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.module}.{alias.name}"
         for path, node in nodes(ast.ImportFrom)
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in {"sweep", "reports"}
+        if node.module and node.module.split(".")[0] in {"sweep", "reports"}
         for alias in node.names
         if alias.name.startswith("_") and node.module.split(".")[:2] != dotted(path).split(".")[:2]
     ]

@@ -99,6 +99,8 @@ def test_a_kill_leaves_the_point_waiting_or_with_its_trial(tmp_path: Path) -> No
             take_point(store.database, "s", waiting.position, record)
             raise KeyboardInterrupt
         assert store.trial_records("s") == []
+        with pytest.raises(InputError, match="no waiting point 7"):
+            remove_point(store.database, "s", 7)
         assert len(list_waiting(store.database, "s")) == 1
 
 
@@ -119,24 +121,15 @@ def test_what_cannot_be_a_trial_is_refused_at_once(tmp_path: Path, point: dict[s
 def test_the_command_enqueues_lists_and_removes(tmp_path: Path) -> None:
     (tmp_path / "runs/quickstart").mkdir(parents=True)
     make_store(tmp_path / "runs/quickstart/study.sqlite", load_study("quickstart")).close()
-    ended = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=64", cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert "enqueued as number 1 of the queue" in ended.stdout
-    again = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=64", cwd=tmp_path)
-    assert again.returncode == 2
-    assert "this point waits already, as number 1" in " ".join(again.stderr.split())
-    outside = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=100000", cwd=tmp_path)
-    assert outside.returncode == 2
-    assert "`sweep train` trains anything else" in " ".join(outside.stderr.split())
-    both = call_sweep("trials", "quickstart", "--enqueue", "batch.micro=32", "--remove", "1", cwd=tmp_path)
-    assert both.returncode == 2
-    listed = call_sweep("trials", "quickstart", cwd=tmp_path)
-    assert "enqueued, number 1 of the queue: batch.micro=64" in listed.stdout
+    for words, code, said in [
+        (["--enqueue", "batch.micro=64"], 0, "enqueued as number 1 of the queue"),
+        (["--enqueue", "batch.micro=64"], 2, "this point waits already, as number 1"),
+        (["--enqueue", "batch.micro=100000"], 2, "`sweep train` trains anything else"),
+        (["--enqueue", "batch.micro=32", "--remove", "1"], 2, ""),
+        ([], 0, "enqueued, number 1 of the queue: batch.micro=64"),
+    ]:
+        ended = call_sweep("trials", "quickstart", *words, cwd=tmp_path)
+        assert ended.returncode == code, ended.stderr
+        assert said in " ".join((ended.stderr if code else ended.stdout).split())
     removed = call_sweep("trials", "quickstart", "--remove", "1", "--json", cwd=tmp_path)
     assert removed.stdout == '{"study": "quickstart", "queue": []}\n'
-
-
-def test_only_a_waiting_point_is_removed(tmp_path: Path) -> None:
-    store, _ = make_study(tmp_path, trials=2)
-    with closing(store), pytest.raises(InputError, match="no waiting point 7"):
-        remove_point(store.database, "s", 7)

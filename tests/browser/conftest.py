@@ -1,6 +1,7 @@
 """One browser and one page of a study for all tests of a file."""
 
 import dataclasses
+from contextlib import ExitStack, closing
 
 import pytest
 from frames_factory import estimates_of, make_frames
@@ -38,7 +39,12 @@ def report(study, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def visit(chromium, report):
-    visit = Visit(chromium, report, permissions=["clipboard-read", "clipboard-write"])
-    yield visit
-    visit.context.close()
+def open_visit(chromium):
+    """Opens a page as ``Visit`` does, until the end of the file's tests."""
+    with ExitStack() as opened:
+        yield lambda *given, **options: opened.enter_context(closing(Visit(chromium, *given, **options)))
+
+
+@pytest.fixture(scope="module")
+def visit(open_visit, report):
+    return open_visit(report, permissions=["clipboard-read", "clipboard-write"])

@@ -8,7 +8,6 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pandas as pd
 import pytest
-from visiting import Visit
 
 from reports.labels import format_estimate
 from sweep.analysis.recommendation import recommend
@@ -221,8 +220,8 @@ def brightness(page, script):
 
 
 @pytest.mark.parametrize("system", ["light", "dark"])
-def test_theme_follows_the_system_and_the_switch(chromium, report, system):
-    visit = Visit(chromium, report, color_scheme=system)
+def test_theme_follows_the_system_and_the_switch(open_visit, report, system):
+    visit = open_visit(report, color_scheme=system)
     ground = "getComputedStyle(document.body).backgroundColor"
     ink = "getComputedStyle(document.querySelector('.plot .xtick text')).fill"
     for theme in ("system", "light", "dark"):
@@ -232,12 +231,11 @@ def test_theme_follows_the_system_and_the_switch(chromium, report, system):
         assert (brightness(visit.page, ground) < 200) == is_dark
         assert (brightness(visit.page, ink) > 400) == is_dark  # the plots follow
     assert visit.is_quiet()
-    visit.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_fits_a_phone(chromium, report, scheme):
-    visit = Visit(chromium, report, viewport={"width": 390, "height": 844}, color_scheme=scheme, has_touch=True)
+def test_fits_a_phone(open_visit, report, scheme):
+    visit = open_visit(report, viewport={"width": 390, "height": 844}, color_scheme=scheme, has_touch=True)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
     visit.page.locator("#trials-body .choose").first.tap()
     visit.settle()
@@ -245,7 +243,6 @@ def test_fits_a_phone(chromium, report, scheme):
     assert side["width"] <= 390
     assert side["y"] > 200  # the figures stay in sight above it
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-    visit.context.close()
 
 
 @pytest.mark.parametrize("width", [390, 1440])
@@ -265,8 +262,8 @@ def test_the_answer_and_its_pictures_need_no_script(chromium, report, width):
     context.close()
 
 
-def test_the_address_opens_the_page_as_it_was(chromium, report):
-    visit = Visit(chromium, report)
+def test_the_address_opens_the_page_as_it_was(open_visit, report):
+    visit = open_visit(report)
     tick(visit, "Model", "resnet8")
     visit.page.locator("#theme").select_option("dark")
     first = visit.page.locator("#trials-body .choose").first
@@ -275,7 +272,7 @@ def test_the_address_opens_the_page_as_it_was(chromium, report):
     visit.settle()
     address, kept = visit.page.evaluate("location.hash"), shown(visit)
     assert kept[0] != kept[1]
-    again = Visit(chromium, report, fragment=address, is_whole=False)
+    again = open_visit(report, fragment=address, is_whole=False)
     assert shown(again) == kept
     assert again.page.locator("#chosen-title").inner_text().endswith(f" trial {number}")
     assert again.page.evaluate("document.documentElement.dataset.theme") == "dark"
@@ -285,8 +282,6 @@ def test_the_address_opens_the_page_as_it_was(chromium, report):
     again.page.wait_for_selector("#chosen-title:text-matches('trial 1$')")
     assert shown(again)[0] == shown(again)[1]  # filters are those of the address
     assert again.is_quiet()
-    for each in (visit, again):
-        each.context.close()
 
 
 def take(visit, kind):
@@ -296,8 +291,8 @@ def take(visit, kind):
     return started.value.suggested_filename, Path(started.value.path()).read_text(encoding="utf-8")
 
 
-def test_trials_study_and_figure_are_downloaded_without_a_request(chromium, report, study, tmp_path):
-    visit = Visit(chromium, report, accept_downloads=True)
+def test_trials_study_and_figure_are_downloaded_without_a_request(open_visit, report, study, tmp_path):
+    visit = open_visit(report, accept_downloads=True)
     tick(visit, "Model", "resnet8")
     name, text = take(visit, "trials")
     assert name == "made-trials.csv"
@@ -318,11 +313,10 @@ def test_trials_study_and_figure_are_downloaded_without_a_request(chromium, repo
     assert marks
     assert "var(" not in text  # the colors of the theme, in the file itself
     assert visit.is_quiet()
-    visit.context.close()
 
 
-def test_a_link_to_a_part_opens_it_and_keeps_what_is_chosen(chromium, report):
-    visit = Visit(chromium, report, is_whole=False)
+def test_a_link_to_a_part_opens_it_and_keeps_what_is_chosen(open_visit, report):
+    visit = open_visit(report, is_whole=False)
     assert visit.page.locator("details.group[open]").count() == 0
     assert visit.page.locator(".plot:has(svg)").count() == 0  # nothing is drawn that is folded
     visit.page.locator(".uses .choose").first.click()
@@ -331,19 +325,17 @@ def test_a_link_to_a_part_opens_it_and_keeps_what_is_chosen(chromium, report):
     assert visit.page.locator("#chosen").is_visible()
     assert visit.page.evaluate("document.querySelector('.plot[data-figure=fronts] svg') === null")
     assert visit.is_quiet()
-    visit.context.close()
 
 
 @pytest.mark.parametrize(
     "fragment",
     ["#%", "#nothing", "#limit-val_accuracy=NaN&limit-train_seconds=%20&limit-peak_memory_bytes=99", "#trial=-1"],
 )
-def test_an_address_that_makes_no_sense_is_ignored(chromium, report, fragment):
-    other = Visit(chromium, report, fragment, is_whole=False)
+def test_an_address_that_makes_no_sense_is_ignored(open_visit, report, fragment):
+    other = open_visit(report, fragment, is_whole=False)
     words = other.page.locator("#filter-status").inner_text().split()
     assert words[1] == words[3]
     assert other.page.locator("#chosen").is_hidden()
     changed = "all => all.filter((each) => each.value !== each.defaultValue).length"
     assert other.page.locator("[data-limit]").evaluate_all(changed) == 0
     assert other.is_quiet()
-    other.context.close()

@@ -5,8 +5,7 @@ from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-
-
+DRAWN = "html[data-drawn=yes]"
 OPEN_ALL = """() => {
   document.documentElement.style.scrollBehavior = "auto";
   for (const group of document.querySelectorAll("details.group")) group.open = true;
@@ -33,21 +32,21 @@ class Visit:
         self.page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
         self.page.goto(path.as_uri() + fragment)
         self.path = path
-        self.settle() if is_whole else self.wait()
+        self.close = self.context.close
+        if is_whole:
+            self.settle()
+        else:  # what is in view
+            self.page.wait_for_selector(DRAWN, timeout=60_000)
 
     def settle(self) -> None:
         """Opens every part and scrolls through it, so that everything is drawn again, and back to the top."""
         self.page.evaluate(OPEN_ALL)
         for _ in range(200):
-            self.page.wait_for_selector("html[data-drawn=yes]", timeout=60_000)
+            self.page.wait_for_selector(DRAWN, timeout=60_000)
             if not self.page.evaluate(SHOW_STALE):
                 break
             self.page.wait_for_timeout(20)
         self.page.evaluate("document.documentElement.style.scrollBehavior = ''")
-
-    def wait(self) -> None:
-        """Waits until what is in view is drawn."""
-        self.page.wait_for_selector("html[data-drawn=yes]", timeout=60_000)
 
     def is_quiet(self) -> bool:
         outside = [

@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
+import psutil
 from storm_ledger import Ledger
-from storm_processes import Process, Watch, trial_of
+from storm_processes import Watch, parent_of, trial_of
 
 _PROGRAM = Path(__file__).with_name("storm_study.py")
 _FIRST_SECONDS = 120.0  # to the first trial after a start, on a machine that is busy with other things
@@ -57,29 +58,25 @@ class Storm:
     def errors(self) -> str:
         return self._errors.read_text()
 
-    def trials(self) -> list[tuple[int, Process]]:
+    def trials(self) -> list[tuple[int, psutil.Process]]:
         numbered = [(trial_of(each.pid), each) for each in self.watch.look()]
-        leaders = {each.pid for number, each in numbered if number is not None}
-        return [(number, each) for number, each in numbered if number is not None and each.parent not in leaders]
+        leaders = [each for number, each in numbered if number is not None]
+        return [(number, each) for number, each in numbered if number is not None and parent_of(each) not in leaders]
 
     def finish(self, supervisor: subprocess.Popen[bytes], limit_seconds: float = 600.0) -> None:
         assert supervisor.wait(limit_seconds) == 0, self.errors[-4000:]
 
-    def await_attempt(self, supervisor: subprocess.Popen[bytes], num_before: int) -> None:
-        """Waits until an attempt more than ``num_before`` is on record."""
-        begun = time.monotonic()
-        while self.ledger.num_attempts() <= num_before:
+    def await_more(self, supervisor: subprocess.Popen[bytes], count: Callable[[], int]) -> None:
+        """Waits until there is one more of what is counted on record."""
+        begun, num_before = time.monotonic(), count()
+        while count() <= num_before:
             assert supervisor.poll() is None, self.errors[-4000:]
             assert time.monotonic() - begun < _FIRST_SECONDS, self.errors[-4000:]
             time.sleep(0.02)
 
-    def check_processes(self) -> None:
-        """None is left when all should be gone."""
-        assert self.watch.zombies() == []
-
     def check(self) -> None:
         """Of the complete study nothing is lost or doubled, and none of its processes is left."""
-        self.check_processes()
+        assert not self.watch.zombies()
         assert self.watch.leftovers() == []
         self.ledger.look()
         assert (self.ledger.lost(self.num_trials), self.ledger.duplicates()) == ([], [])

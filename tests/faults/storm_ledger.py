@@ -60,6 +60,10 @@ class Ledger:
             return 0
         return len(self.rows["sweep_attempts"])
 
+    def num_ended(self) -> int:
+        """How many trials have ended by now."""
+        return sum(outcome is not None for outcome in self.outcomes().values()) if self.num_attempts() else 0
+
     def lost(self, num_trials: int) -> list[str]:
         """What is no more, or has changed, of what was committed; and the trials of the plan that never ended."""
         ended = {row["number"] for row in self.rows["sweep_trials"] if row["outcome"] is not None}

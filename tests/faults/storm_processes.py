@@ -4,41 +4,18 @@ for another, and looked for when they should be gone."""
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 import uuid
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import final
 
+import psutil
+
 _MARK = "SWEEP_STORM_MARK"
-_SETTLED_SECONDS = 5.0  # a younger process may not have its own environment yet
 # 2 s are promised; a machine that is busy with other things makes no zombies of them
 _PATIENCE_SECONDS = 15.0
-
-
-@dataclass(frozen=True)
-class Process:
-    """One process; its start tells it from a later one of the same id."""
-
-    pid: int
-    started: int  # clock ticks since the machine's start
-    parent: int
-    state: str  # as in /proc/PID/stat
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        return self.pid, self.started
-
-
-def process(pid: int) -> Process | None:
-    try:
-        rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return Process(pid, int(rest[19]), int(rest[1]), rest[0])
 
 
 def trial_of(pid: int) -> int | None:
@@ -50,22 +27,29 @@ def trial_of(pid: int) -> int | None:
     return int(found[1]) if found else None
 
 
-def hit(victim: Process, number: int) -> bool:
+def hit(victim: psutil.Process, number: int) -> bool:
     """Sends a signal to exactly this process; False where it did not live any more."""
-    try:
-        handle = os.pidfd_open(victim.pid)
-    except ProcessLookupError:
+    if not lives(victim):
         return False
     try:
-        now = process(victim.pid)  # whatever has the id from here on has been had by the handle
-        if now is None or now.identity != victim.identity or now.state in "ZX":
-            return False
-        signal.pidfd_send_signal(handle, number)
-    except ProcessLookupError:
+        victim.send_signal(number)  # to no later process of the same id
+    except psutil.NoSuchProcess:
         return False
-    finally:
-        os.close(handle)
     return True
+
+
+def lives(one: psutil.Process) -> bool:
+    try:
+        return one.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def parent_of(one: psutil.Process | None) -> psutil.Process | None:
+    try:
+        return one.parent() if one is not None else None
+    except psutil.NoSuchProcess:
+        return None
 
 
 @final
@@ -74,8 +58,7 @@ class Watch:
 
     def __init__(self, shared_memory: Path) -> None:
         self._value = uuid.uuid4().hex
-        self._strangers: set[int] = set()
-        self._known: dict[tuple[int, int], Process] = {}
+        self._known: set[psutil.Process] = set()
         self._shared_memory = shared_memory
 
     @property
@@ -89,51 +72,30 @@ class Watch:
         script = 'mount --bind "$0" /dev/shm && exec "$@"'
         return ["unshare", "--mount", "sh", "-c", script, str(self._shared_memory), *words]
 
-    def look(self) -> list[Process]:
-        pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-        self._strangers &= pids
-        known = {pid for pid, _ in self._known}
-        for pid in pids - self._strangers - known - {os.getpid()}:
-            self._meet(pid)
-        return [now for now in self._still_there() if now.state not in "ZX"]
+    def look(self) -> list[psutil.Process]:
+        """Those that live."""
+        for pid in {*psutil.pids()} - {each.pid for each in self._known} - {os.getpid()}:
+            try:
+                found = psutil.Process(pid)
+                if found.environ().get(_MARK) == self._value:
+                    self._known.add(found)
+            except psutil.Error:
+                continue
+        self._known = {each for each in self._known if each.is_running()}  # also one that is dead and not reaped
+        return [each for each in self._known if lives(each)]
 
-    def zombies(self) -> list[Process]:
+    def zombies(self) -> set[psutil.Process]:
         """Who is still there, dead or alive, when all should be gone."""
         begun = time.monotonic()
         self.look()
-        while (left := self._still_there()) and time.monotonic() - begun < _PATIENCE_SECONDS:
+        while self._known and time.monotonic() - begun < _PATIENCE_SECONDS:
             time.sleep(0.01)
             self.look()
-        return left
+        return self._known
 
     def leftovers(self) -> list[str]:
         """What stayed in shared memory; empty where it could not be told from that of others."""
         return sorted(path.name for path in self._shared_memory.glob("*"))
-
-    def _meet(self, pid: int) -> None:
-        found = process(pid)
-        try:
-            is_ours = f"{_MARK}={self._value}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            return
-        if found is not None and is_ours:
-            self._known[found.identity] = found
-        elif found is not None and _age_seconds(found) > _SETTLED_SECONDS:
-            self._strangers.add(pid)
-
-    def _still_there(self) -> list[Process]:
-        present = []
-        for identity in list(self._known):
-            now = process(identity[0])
-            if now is not None and now.identity == identity:
-                present.append(now)
-            else:
-                del self._known[identity]
-        return present
-
-
-def _age_seconds(one: Process) -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - one.started / os.sysconf("SC_CLK_TCK")
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from importlib.util import find_spec
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from storm import Storm, rounds, storm
-from storm_processes import Process, hit, process
+from storm_processes import hit, parent_of
 
 # Not imported: a process that has done so without a token cannot start a cluster that has one.
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -24,7 +23,8 @@ def test_a_lost_worker_costs_its_attempt_alone(tmp_path: Path) -> None:
     with storm(tmp_path, trials=rounds(200), executor="ray") as study:
         supervisor = study.start()
         for _ in range(rounds(20)):
-            _await_another_end(study, supervisor)
+            # a study that loses attempt after attempt at once would stop and say so
+            study.await_more(supervisor, study.ledger.num_ended)
             time.sleep(generator.uniform(0, 0.8))
             num_killed += _kill_worker(study, generator)
         study.finish(supervisor)
@@ -38,32 +38,13 @@ def test_a_lost_worker_costs_its_attempt_alone(tmp_path: Path) -> None:
         assert outcome == ("crashed" if len(causes[number]) == _MAX_ATTEMPTS and causes[number][-1] else "complete")
 
 
-def _await_another_end(study: Storm, supervisor: subprocess.Popen[bytes]) -> None:
-    """Waits until one more trial has ended: a study that loses attempt after attempt at once would stop and say so."""
-    num_before, deadline = _num_ended(study), time.monotonic() + 120
-    while _num_ended(study) <= num_before:
-        assert supervisor.poll() is None, study.errors[-4000:]
-        assert time.monotonic() < deadline, study.errors[-4000:]
-        time.sleep(0.02)
-
-
-def _num_ended(study: Storm) -> int:
-    if study.ledger.num_attempts() == 0:
-        return 0
-    return sum(outcome is not None for outcome in study.ledger.outcomes().values())
-
-
 def _kill_worker(study: Storm, generator: random.Random) -> bool:
     """Kills what holds one of the trials that train now, as soon as there is one."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for _, trial in generator.sample(found := study.trials(), len(found)):
-            worker = _parent(_parent(trial))
-            if worker is not None and hit(worker, signal.SIGKILL):
+            worker = parent_of(parent_of(trial))
+            if worker is not None and worker.pid > 1 and hit(worker, signal.SIGKILL):
                 return True
         time.sleep(0.02)
     return False
-
-
-def _parent(child: Process | None) -> Process | None:
-    return process(child.parent) if child and child.parent > 1 else None

@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from executor_contract import await_true
 from fake_slurm import FakeSlurm
-from storm import Storm, rounds, storm
+from storm import rounds, storm
 
 pytest.importorskip("submitit")
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.wide, pytest.mark.slow]
@@ -76,7 +77,8 @@ def test_no_job_outlives_the_next_start_of_its_study(index: int, tmp_path: Path,
     with storm(tmp_path, trials=2, spec=_SPEC, **_storm_options(tmp_path)) as study:
         (tmp_path / "patience" / "0-nothing.wait").touch()
         supervisor = study.start(**environment)
-        (left,) = _await_waiting(study, tmp_path / "patience")
+        await_true(lambda: list((tmp_path / "patience").glob("*.job")), study.errors[-4000:], seconds=120.0)
+        (left,) = [path.read_text() for path in (tmp_path / "patience").glob("*.job")]
         supervisor.kill()
         supervisor.wait()
         assert left in cluster.ids("RUNNING")
@@ -87,11 +89,3 @@ def test_no_job_outlives_the_next_start_of_its_study(index: int, tmp_path: Path,
     assert told.pop("left", 0) <= 2
     assert set(told) == {"supervisor_lost"}
     assert set(study.ledger.outcomes().values()) == {"complete"}
-
-
-def _await_waiting(study: Storm, patience: Path) -> list[str]:
-    deadline = time.monotonic() + 120
-    while not (found := list(patience.glob("*.job"))):
-        assert time.monotonic() < deadline, study.errors[-4000:]
-        time.sleep(0.05)
-    return [path.read_text() for path in found]

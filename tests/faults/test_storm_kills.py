@@ -1,4 +1,4 @@
-"""Trials and supervisors that are killed at random instants of real trainings."""
+"""Trials and supervisors that are killed at random instants; trials that crash or hang amid a step."""
 
 import math
 import random
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from storm import Storm, rounds, storm
 from storm_processes import hit
@@ -48,21 +49,21 @@ def _kill_children(
     At most two in a row: a study that loses attempt after attempt at once would stop and say so. By trial: how many
     processes have trained it, and how many of them were killed.
     """
-    moments: dict[tuple[int, int], float] = {}  # when to kill a process
+    moments: dict[psutil.Process, float] = {}  # when to kill a process
     trained: Counter[int] = Counter()
     killed: Counter[int] = Counter()
     num_in_a_row = 0
     while not is_over():
         now = time.monotonic()
         for number, child in study.trials():
-            if child.identity not in moments:
+            if child not in moments:
                 is_doomed = num_in_a_row < 2 and generator.random() < 0.8 and killed.total() < _CHILD_KILLS
                 num_in_a_row = num_in_a_row + 1 if is_doomed else 0
                 trained[number] += 1
-                moments[child.identity] = now + generator.uniform(0, _USUAL_SECONDS) if is_doomed else math.inf
-            elif moments[child.identity] <= now:
+                moments[child] = now + generator.uniform(0, _USUAL_SECONDS) if is_doomed else math.inf
+            elif moments[child] <= now:
                 killed[number] += hit(child, signal.SIGKILL)
-                moments[child.identity] = math.inf
+                moments[child] = math.inf
         time.sleep(0.02)
     return trained, killed
 
@@ -77,14 +78,47 @@ def test_the_same_command_goes_on_after_its_supervisor_was_killed(index: int, tm
             if kill % 5 == 4:  # amid its start
                 time.sleep(generator.uniform(0, 4))
             else:
-                study.await_attempt(supervisor, study.ledger.num_attempts())
+                study.await_more(supervisor, study.ledger.num_attempts)
                 time.sleep(generator.uniform(0, 0.8))
             assert supervisor.poll() is None
             supervisor.kill()
             supervisor.wait()
-            study.check_processes()
+            assert not study.watch.zombies()
         study.finish(study.start())
         study.check()
     causes = [cause for each in study.ledger.causes().values() for cause in each]
     assert set(causes) == {"", "supervisor_lost"}
     assert set(study.ledger.outcomes().values()) == {"complete"}
+
+
+_STALL_SECONDS = 6.0
+_DEEDS = {"segfault": "SIGSEGV", "abort": "SIGABRT", "hang": "stalled", "stop": "stalled"}
+_ORDERS = 10  # of one study
+
+
+@pytest.mark.parametrize("index", range(rounds(5)))
+def test_what_befalls_a_step_is_on_the_record_of_its_trial_alone(index: int, tmp_path: Path) -> None:
+    del index
+    orders = tmp_path / "orders"
+    orders.mkdir()
+    for number in range(_ORDERS):
+        (orders / f"{number:02d}-{list(_DEEDS)[number % 4]}.order").touch()
+    plugin = Path(__file__).with_name("saboteur.py")
+    spec = {"stall_timeout": _STALL_SECONDS, "base": {"model.name": "sabotaged"}}
+    with storm(tmp_path, trials=30, spec=spec, plugin=str(plugin)) as study:
+        study.finish(study.start(SWEEP_STORM_ORDERS=str(orders)))
+        study.check()
+    done = [path for path in orders.iterdir() if path.suffix != ".order"]
+    assert len(done) >= _ORDERS // 2
+    met = Counter((int(path.suffix[1:]), _DEEDS[path.stem.partition("-")[2]]) for path in done)
+    told = Counter(
+        (number, next((word for word in _DEEDS.values() if word in cause), cause))
+        for number, causes in study.ledger.causes().items()
+        for cause in causes
+        if cause
+    )
+    assert told == met
+    for number, causes in study.ledger.causes().items():
+        is_own_fault = "SIG" in causes[-1]
+        assert causes[-1] == "" or is_own_fault or len(causes) == _MAX_ATTEMPTS
+        assert study.ledger.outcomes()[number] == ("crashed" if causes[-1] else "complete")

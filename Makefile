@@ -6,7 +6,7 @@ STUDY ?= quickstart
 # For the two ends of the ranges; 'torch torchvision' takes the newest build that the registry has.
 TORCH ?= torch==2.13.0 torchvision==0.28.0
 # Tests that use every dependency, which both ends run.
-ENDS := answer cli dashboard exchange frames models monitor optuna own_data statistics \
+ENDS := answer cli dashboard exchange models monitor optuna own_data statistics \
 	ray report run_trial samplers slurm store study terminal versions
 
 .PHONY: setup demo check docs security lock test test-all test-slow durations test-oldest test-newest faults test-import test-browser test-gpu bench bench-gpu rehearse-gpu clean

@@ -28,7 +28,7 @@ from sweep.measurement.clock import Ledger, StepWindow
 from sweep.measurement.memory import MemoryUse
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending
-from sweep.search.reuse import keep_portable
+from sweep.search.session import keep_portable
 from sweep.training import finish
 from sweep.training.data.feeders import ReadyFeeder
 from sweep.training.finish import CachedSteps, classify_bottleneck, find_fixed_share

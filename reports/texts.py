@@ -287,7 +287,7 @@ def _describe_model(model: TunedModel) -> str:
 
 # The first screen.
 
-_LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")  # in this order behind the effective batch size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,7 +347,7 @@ def describe_first(evidence: Evidence) -> _FirstTexts:
 def _make_chips(evidence: Evidence, batch: BatchAnswer) -> Iterator[_Chip]:
     answer, named = evidence.answer, batch.named
     num_seeds = named.values["val_accuracy"].n
-    for name in (name for name in _LEADING if name in named.values):
+    for name in (name for name in LEADING if name in named.values):
         shown, interval = format_estimate(name, *named.values[name])
         # time and memory are pooled with trainings of other learning rates; unreliable times are left out
         n = named.values[name].n

@@ -319,7 +319,7 @@ def test_an_interrupted_study_leaves_no_process_and_goes_on(
     _, errors = study.communicate(timeout=120)
     assert study.returncode == code, errors
     assert "Traceback" not in errors
-    assert f"{cause}: waiting for a step and a checkpoint of 1 running trial" in errors
+    assert f"{cause}: waiting for a checkpoint of 1 running trial" in errors
     assert f"stopped: {cause}; run the same command again to resume." in errors
     assert list((tmp_path / "runs/tiny/checkpoints/0").iterdir())
     await_dead(marked(marker))
@@ -363,7 +363,7 @@ def test_a_single_training_stops_after_its_step(tmp_path: Path) -> None:
     training.send_signal(signal.SIGINT)
     record, errors = training.communicate(timeout=120)
     assert training.returncode == 130, errors
-    assert "stops after this step; a second signal stops at once" in errors
+    assert "stops soon; a second signal stops at once" in errors
     told = json.loads(record)
     assert (told["outcome"], told["num_steps"] > 0) == ("cancelled", True)
     assert "stopped on request after step" in told["error"]

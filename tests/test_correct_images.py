@@ -160,7 +160,7 @@ def test_exports_and_imports_keep_what_trials_read(tmp_path: Path) -> None:
     assert list(frames.data.classes) == list(DATA.classes)  # their order is that of the labels
 
 
-def test_the_doctor_of_a_study_names_what_to_know_of_its_data(tmp_path: Path) -> None:
+def test_the_check_of_a_study_names_what_to_know_of_its_data(tmp_path: Path) -> None:
     with closing(make_store(tmp_path / "study.sqlite")) as store:
         fill(store)
     counted, note = (check for check in check_trials(load_frames(tmp_path)) if check.name == "data")

@@ -193,7 +193,7 @@ def test_the_bottleneck_of_graphs_is_told_by_their_data_alone(gpu: FakeCuda) -> 
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_is_found_by_name_and_by_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_found_by_name_and_by_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.resolve_device("auto") == device.resolve_device("cuda") == CUDA
     with pytest.raises(InputError, match="'cuda:1' is not there: 1 CUDA device"):
         device.resolve_device("cuda:1")

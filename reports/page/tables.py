@@ -21,7 +21,7 @@ from reports.labels import (
     metric_label,
 )
 from reports.layout import Json
-from reports.texts import Card, define_terms, describe_use_price, describe_use_setting
+from reports.texts import LEADING, Card, define_terms, describe_use_price, describe_use_setting
 from sweep.analysis.answer import Recommendation
 from sweep.analysis.comparable import USUAL_METRICS
 from sweep.analysis.findings import UNSETTLED, Finding
@@ -29,7 +29,6 @@ from sweep.analysis.statistics import Interval, plain_value, read_numbers, scale
 from sweep.config.metrics import find_unit
 from sweep.config.trial import key_label
 
-LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")  # in this order behind the effective batch size
 MAX_ROWS = 200
 _BATCH = "batch.global"
 

@@ -75,8 +75,8 @@ class GaussianProcess:
     """Fitted to ``x`` of shape ``[n, d]`` and ``y`` of shape ``[n]``; ``start`` are the hyperparameters of an earlier
     fit, which are then kept. ``errors``, shape ``[n]``, are known standard errors of single ``y``. ``deviations`` are
     what is fitted beside the smooth function: by default a noise that is independent for each ``y``. The prior of the
-    smooth function's deviation has the median ``usual_signal``, in the unit of ``y``; by default that
-    of ``y``.
+    smooth function's deviation has the median ``usual_signal``, in the unit of ``y``; by default the
+    deviation of ``y``.
     """
 
     def __init__(

@@ -177,7 +177,7 @@ class Display:
         elif isinstance(event, Stopping):
             running = format_count(event.num_trials, "running trial")
             cause = event.cause.replace("_", " ")
-            self._line(f"{cause}: waiting for a step and a checkpoint of {running}; a second signal stops at once")
+            self._line(f"{cause}: waiting for a checkpoint of {running}; a second signal stops at once")
         elif isinstance(event, Stopped):
             self._line(f"study {self._spec.name} stopped: {event.reason}")
         elif isinstance(event, TrialEnded | TrialReused):

@@ -130,7 +130,7 @@ def train(
 
 def _leave() -> None:
     SUPERVISOR_LINK.preempt()
-    os.write(2, b"stops after this step; a second signal stops at once\n")  # in a signal's handler nothing else may
+    os.write(2, b"stops soon; a second signal stops at once\n")  # in a signal's handler nothing else may
 
 
 def _describe_batch(config: TrialConfig) -> str:

@@ -78,7 +78,7 @@ class Executor(ABC):
 
     @abstractmethod
     def preempt(self, number: int) -> None:
-        """Requests that a running trial ends this attempt: after its step, with a checkpoint, as ``cancelled`` with the
+        """Requests that a running trial ends this attempt: after its timed window, with a checkpoint, as ``cancelled`` with the
         cause ``left``. This may take long, or the trial may end otherwise. Unknown numbers are ignored.
         """
 

@@ -1,6 +1,6 @@
 """The time of a trial by phase, the laps of its steps, and its waiting for processors that other programs used.
 
-Only this module and ``device.time_calls`` synchronize the device for timing. Imports no torch.
+Imports no torch.
 """
 
 import math

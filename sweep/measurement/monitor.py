@@ -337,11 +337,6 @@ def find_gpu(library: Any, entry: str) -> Any:
     )
 
 
-def read_uuid(library: Any, handle: Any) -> str:
-    """The whole UUID of a GPU of the library."""
-    return str(library.nvmlDeviceGetUUID(handle))
-
-
 def read_power_limit(uuid: str) -> float:
     """The power limit of the GPU ``GPU-...`` in watts; 0.0 where it cannot be read."""
     milliwatts = query_nvml(lambda nvml: nvml.nvmlDeviceGetPowerManagementLimit(find_gpu(nvml, uuid)))

@@ -296,7 +296,7 @@ def _from_row(cells: dict[str, Any]) -> ProbeRecord:
 
 # ---------------------------------------------------------------------- the queue
 
-_NOTHING_LEARNED = frozenset({"crashed", "cancelled", "not_fitting"})  # outcomes after which a trial may be made again
+NOTHING_LEARNED = frozenset({"crashed", "cancelled", "not_fitting"})  # after which a trial may be made again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +327,7 @@ def enqueue_point(store: Store, study: str, point: dict[str, Any]) -> EnqueuedPo
     values = flatten_config(spec.corners.at(point))
     is_whole = point.keys() == spec.space.keys()  # otherwise the sampler chooses the other keys later
     for record in store.trial_records(study) if is_whole else ():
-        if record.values == values and record.outcome not in _NOTHING_LEARNED:
+        if record.values == values and record.outcome not in NOTHING_LEARNED:
             raise InputError(
                 f"trial {record.number} has this configuration and seed already ({record.outcome or 'running'}); "
                 "a second training would give the same. More seeds are the task of confirming trials."

@@ -42,7 +42,7 @@ from sweep.records.inputs import DataSummary, StudyInputs, digest_plugin, find_c
 from sweep.records.messages import Ending
 from sweep.records.quality import find_time_doubts, has_undisturbed_windows
 from sweep.records.records import ReusableTrial
-from sweep.records.store import ProbeBook, Store, open_store
+from sweep.records.store import NOTHING_LEARNED, ProbeBook, Store, open_store
 from sweep.search.attempts import RunPlan, check_space_before, check_space_between
 from sweep.search.breaker import RepeatedCrashes, list_repeated_crashes
 from sweep.search.optuna import Mirror
@@ -121,8 +121,6 @@ def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary
 
 # ---------------------------------------------------------------------- the records of a study
 
-_NOTHING_LEARNED = frozenset({"crashed", "cancelled", "not_fitting"})  # outcomes without a result of the images
-
 
 def study_file(spec: StudySpec, options: Options) -> Path:
     """The SQLite file of the study, which exists unless the records are in a database."""
@@ -193,7 +191,7 @@ def _refuse_changes(store: Store, recorded: StudySpec, spec: StudySpec, inputs: 
             + "\nGive the study a new name, or set the old records aside with --fresh."
         )
     # While every trial has failed, a repair is welcome.
-    is_trained = any(record.outcome not in _NOTHING_LEARNED for record in store.trial_records(spec.name))
+    is_trained = any(record.outcome not in NOTHING_LEARNED for record in store.trial_records(spec.name))
     if is_trained and (changed := find_changed_inputs(store.load_inputs(spec.name), inputs)):
         raise InputError(
             f"study {spec.name!r}: what its trials read has changed since its records in {folder} were made:\n  "
@@ -292,8 +290,8 @@ def open_session(
     """Opens the study for a run: its folder locked, its store open, its executor started.
 
     A ``preview`` is for a forecast alone and refuses what a run would refuse, but writes nothing except probes: there
-    is no folder, no lock and no record of the study. ``on_progress`` is called
-    while the images of a folder are decoded for the first time.
+    is no folder, no lock and no record of the study. ``on_progress`` is called while the images of a folder are decoded
+    for the first time.
 
     Raises:
         InputError: what is requested is not there (:func:`_check_run`), the study is running elsewhere or has changed,

@@ -43,7 +43,7 @@ class WarmupResult:
 
 
 def warm_up_trial(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
-    """Warms up; an automatic micro batch is changed until it fits and uses the configured share of the memory."""
+    """Warms up; an automatic micro batch is changed until it fits and uses its share of the memory."""
     auto_micro = setup.auto_micro
     if auto_micro is None:
         return _warm_up_once(setup, ledger)

@@ -23,8 +23,8 @@ from reports.labels import (
     metric_label,
 )
 from reports.layout import HEAT_COLORS, Json, escape_text, look_of, make_layout, show_panel
-from reports.page.tables import LEADING, split_columns
-from reports.texts import USE_TITLES
+from reports.page.tables import split_columns
+from reports.texts import LEADING, USE_TITLES
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import (
     BATCH_SIZE,

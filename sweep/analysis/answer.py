@@ -207,7 +207,8 @@ class ValidationSize:
 class Answer:
     """The answer of one study's records. ``batch_size`` is None without a complete trial. ``configurations`` are those
     that could win a use, at most a few hundred. ``notes`` hold what was left out, what is missing and what was assumed;
-    ``missing_objectives`` the number of complete trials that lack an objective, by its name; ``no_complete_trial`` how the trials ended and what to do where none is complete, else None.
+    ``missing_objectives`` the number of complete trials that lack an objective, by its name;
+    ``no_complete_trial`` how the trials ended and what to do where none is complete, else None.
     """
 
     study: str

@@ -78,8 +78,8 @@ class Executor(ABC):
 
     @abstractmethod
     def preempt(self, number: int) -> None:
-        """Requests that a running trial ends this attempt: after its timed window, with a checkpoint, as ``cancelled`` with the
-        cause ``left``. This may take long, or the trial may end otherwise. Unknown numbers are ignored.
+        """Requests that a running trial ends this attempt: after its timed window, with a checkpoint, as ``cancelled``
+        with the cause ``left``. This may take long, or the trial may end otherwise. Unknown numbers are ignored.
         """
 
     @abstractmethod

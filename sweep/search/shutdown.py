@@ -1,6 +1,6 @@
 """A run is asked to shut down by Ctrl-C, SIGTERM, or SIGUSR1, which clusters send before they take a machine away.
 
-After the first signal, every training finishes its timed window and writes a checkpoint. The second stops everything now.
+After the first signal, every training finishes its timed window and writes a checkpoint. The second stops everything.
 """
 
 import os

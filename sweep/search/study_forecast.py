@@ -58,7 +58,8 @@ _MIN_TO_TARGET = 0.05  # the shortest training until a target accuracy, as a sha
 # How far predictions may be off for all trials alike, as the standard deviation of the logarithm: by the speed of the
 # machine and between the probed sizes; where another model was probed, by nearly a factor of two.
 _SPREAD, _GUESS_SPREAD = 0.1, 0.6
-# Set on development studies of benchmarks/forecast.py, so that half of their totals are above the median and 90 % in the interval.
+# Set on the development studies of benchmarks/forecast.py, so that half of their totals are above the median and 90 %
+# in the interval.
 FACTOR, WIDTH = 1.21, 1.26
 
 _MAX_EXACT = 512  # proposals of a fixed sequence that are listed one by one

@@ -299,7 +299,7 @@ class Tuner:
         return None if size is not None and len(self._trials.search_keys) >= size else config
 
     def _confirm(self) -> _Proposal | None:
-        """The next confirming trial, once every search trial has ended: what could be the answer is not known before."""
+        """The next confirming trial, once every search trial has ended: the candidates are not known before."""
         if any(attempt.record.phase == "search" for attempt in self._attempts.running.values()):
             return None
         if self._confirmations_of != self._trials.num_changes:  # idle slots ask again and again

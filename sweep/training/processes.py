@@ -172,7 +172,7 @@ class _SupervisorLink:
             self._send()
 
     def preempt(self) -> None:
-        """Requests that the trial finishes its timed window, writes a checkpoint and ends. A signal handler may call this."""
+        """Requests that the trial finishes its timed window, writes a checkpoint and ends; a signal handler may."""
         self._is_preempted = True
         if self._forward is not None:
             self._forward()

@@ -21,9 +21,10 @@ def choose_patch_size(section: ModelSection, side: int) -> int:
     divisors = [size for size in range(1, side // 2 + 1) if side % size == 0]
     if section.patch_size is not None:
         if section.patch_size not in divisors:
+            valid = ", ".join(map(str, divisors))
             raise InputError(
-                f"model.patch_size = {section.patch_size}, but the images have {side} pixels a side; give a size that "
-                f"divides it, {side // 2} at most, or leave model.patch_size out."
+                f"model.patch_size = {section.patch_size}, but the images have {side} pixels a side; give {valid}, or "
+                "another data.image_size."
             )
         return section.patch_size
     if not divisors[1:]:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,19 +107,24 @@ def _write_all(
     from reports.figures.all_figures import make_figures
     from reports.page.page import render_page
 
-    run: Callable[..., Iterator[Any]] = pool.map if pool else map
+    # begins a job, and gives what waits for its result
+    begin: Callable[..., Callable[[], Any]] = (lambda *job: pool.submit(*job).result) if pool else partial
+    inline: list[Callable[[], str]] = []
+    pictures: dict[str, Callable[[], bytes]] = {}  # by name of their file
+
+    def begin_drawing(figure: Figure) -> None:
+        if figure.name == "answer":  # first, because the page waits for these
+            inline.extend(begin(_draw_inline, figure, inches) for inches in _INLINE_INCHES)
+        pictures.update((f"{figure.name}.{form}", begin(_draw_picture, figure, form, paper)) for form in forms)
+
     evidence = gather_evidence(frames)
-    made = make_figures(evidence)
-    figures = [figure for figure in (made.answer, *made.figures) if isinstance(figure, Figure)]
-    jobs = [(figure, form) for figure in figures for form in forms]
-    pictures = run(_draw_picture, [figure for figure, _ in jobs], [form for _, form in jobs], repeat(paper))
-    widths = _INLINE_INCHES if isinstance(made.answer, Figure) else ()
-    page = render_page(evidence, made, list(run(_draw_inline, repeat(made.answer), widths)))
+    made = make_figures(evidence, begin_drawing)
+    page = render_page(evidence, made, [draw() for draw in inline])
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
         _write(page_path, page.encode())
-        for (figure, form), picture in zip(jobs, pictures, strict=True):
-            _write(page_path.with_name(f"{figure.name}.{form}"), picture)
+        for name, draw in pictures.items():
+            _write(page_path.with_name(name), draw())
         for form in FORMATS if isinstance(made.answer, Absent) else ():  # of an earlier report, which does not hold
             page_path.with_name(f"answer.{form}").unlink(missing_ok=True)
     except OSError as error:

@@ -34,17 +34,21 @@ class ReportFigures(NamedTuple):
     absent: list[Absent]
 
 
-def make_figures(evidence: Evidence) -> ReportFigures:
-    """The figures in the order of the report, and what to record for the missing ones."""
+def make_figures(evidence: Evidence, begin_drawing: Callable[[Figure], None] = lambda _figure: None) -> ReportFigures:
+    """The figures in the order of the report, and what to record for the missing ones. ``begin_drawing`` is called with
+    each figure as soon as it is made, with the answer's first."""
     answer = make_answer(evidence)
+    if isinstance(answer, Figure):
+        begin_drawing(answer)
     made = ReportFigures(answer, [], [answer] if isinstance(answer, Absent) else [])
     for group, make in ((group, make) for group, makers in GROUPS.items() for make in makers):
         figures = make(evidence)
         if isinstance(figures, Absent):
             made.absent.append(figures)
             continue
-        headed = (replace(each, group=group, finding=_find(each.name, evidence)) for each in figures)
-        made.figures.extend(headed)
+        for figure in (replace(each, group=group, finding=_find(each.name, evidence)) for each in figures):
+            made.figures.append(figure)
+            begin_drawing(figure)
     return made
 
 

@@ -2,16 +2,15 @@
 product's own code.
 
 ``python -m benchmarks answer_truth``: each study's figures are written when it ends, under ``runs/answer_truth``, so
-that an interrupted measurement continues; they are computed again when the code has changed. ``--fresh-subset``
-computes 20 other studies of each family and reads nothing.
-
-The constants of the answer were chosen while studies of ``FAMILIES`` were looked at. Those of ``HELD_BACK`` were
-written after the constants were frozen.
+that an interrupted measurement continues; they are computed again when the code has changed. Studies whose numbers are
+below that of the first were looked at while the code was written.
 """
 
 import argparse
+import itertools
 import json
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -33,12 +32,12 @@ from sweep.config.trial import TrialConfig, config_keys, flatten_config
 from sweep.records.inputs import DataSummary, StudyInputs
 from sweep.records.records import Correct, TrialRecord
 from sweep.search.samplers import make_sampler
-from sweep.search.seeds import list_confirmations
+from sweep.search.seeds import SearchEnd, list_confirmations
 
 Rng = np.random.Generator
 BATCHES = (16, 32, 64, 128, 256, 512)
 MODELS = ("resnet8", "vit_micro")
-_BEST = 0.95
+_BEST, CHANCE = 0.95, 0.1
 _USUAL_BATCH = 64
 _SECONDS = 20.0  # of a training at the usual batch size
 _CURVATURE = 0.03  # accuracy lost at a learning rate ten times too large or too small
@@ -53,18 +52,37 @@ def _square(_batch: int, miss: float) -> float:
 @dataclass(frozen=True, kw_only=True)
 class Truth:
     """``tuned`` gives the accuracy at the best learning rate of a model and batch size, ``noise`` the standard
-    deviation between seeds; the best rate grows by ``power`` of the batch size. ``loss`` gives the accuracy that
-    another rate costs, by batch size and log10 of the rate over the best."""
+    deviation between seeds; the best rate grows by ``power`` of the batch size from ``best_rate`` at the usual one.
+    ``loss`` gives the accuracy that another rate costs, by batch size and log10 of the rate over the best; ``unrest``
+    the factor of the noise there. ``rates`` are those of the space. One training in ``1 / fails`` loses 3 to 10 points.
+    """
 
     tuned: Callable[[str, int], float]
     noise: Callable[[str, int], float]
     models: tuple[str, ...] = MODELS[:1]
     power: float = 0.5
+    best_rate: float = 0.01
+    rates: tuple[float, float] = (1e-3, 1e-1)
     loss: Callable[[int, float], float] = _square
+    unrest: Callable[[float], float] = lambda _miss: 1.0
+    fails: float = 0.0
+
+    def miss(self, batch: int, rate: float) -> float:
+        return math.log10(rate / (self.best_rate * (batch / _USUAL_BATCH) ** self.power))
 
     def accuracy(self, model: str, batch: int, rate: float) -> float:
-        best_rate = 0.01 * (batch / _USUAL_BATCH) ** self.power
-        return max(self.tuned(model, batch) - self.loss(batch, math.log10(rate / best_rate)), 0.1)
+        return max(self.tuned(model, batch) - self.loss(batch, self.miss(batch, rate)), CHANCE)
+
+    def train(self, model: str, batch: int, rate: float, rng: Rng) -> float:
+        """The accuracy of one training."""
+        spread = self.noise(model, batch) * self.unrest(self.miss(batch, rate))
+        lost = rng.uniform(0.03, 0.1) if rng.random() < self.fails else 0.0
+        return self.accuracy(model, batch, rate) + spread * float(rng.standard_normal()) - lost
+
+    def best_of(self, model: str, batch: int) -> float:
+        """The highest accuracy of the space at that batch size."""
+        rates = np.geomspace(*self.rates, 2001)
+        return max(self.accuracy(model, batch, float(rate)) for rate in rates)
 
 
 def seconds_of(model: str, batch: int) -> float:
@@ -150,13 +168,88 @@ def _rough(rng: Rng, noise: float) -> Truth:
     return Truth(tuned=_lose_above(slope), noise=lambda *_: noise, loss=loss)
 
 
+def _valley(width: float) -> Callable[[int, float], float]:
+    # within ``width`` decades the rate hardly matters, beyond training learns nothing
+    return lambda _batch, miss: 0.02 * (miss / width) ** 2 + 0.9 / (1.0 + math.exp(-8.0 * (abs(miss) / width - 1.8)))
+
+
+def _wide_range(rng: Rng, noise: float) -> Truth:
+    # five decades, of which one or two are good
+    loss, center = float(rng.uniform(0.0, 0.006)), float(10 ** rng.uniform(-3.0, -0.5))
+    return Truth(
+        tuned=_lose_above(loss), noise=lambda *_: noise, power=float(rng.uniform(0.0, 1.0)), best_rate=center,
+        rates=(1e-4, 10.0), loss=_valley(float(rng.uniform(0.3, 0.8))),
+    )  # fmt: skip
+
+
+def _dead_center(rng: Rng, noise: float) -> Truth:
+    # the center of the range learns nothing
+    loss, low = float(rng.uniform(0.0, 0.006)), bool(rng.integers(2))
+    return Truth(
+        tuned=_lose_above(loss), noise=lambda *_: noise, best_rate=0.1 if low else 1000.0, rates=(1e-2, 1e4),
+        power=float(rng.uniform(0.0, 0.6)), loss=_valley(float(rng.uniform(0.3, 0.6))),
+    )  # fmt: skip
+
+
+def _two_optima(rng: Rng, noise: float) -> Truth:
+    # two valleys of rates, of which one is deeper
+    apart, lower = float(rng.uniform(1.2, 2.0)), float(rng.uniform(0.005, 0.04))
+    one = _valley(float(rng.uniform(0.25, 0.4)))
+    sign, loss = float(rng.choice([-1.0, 1.0])), float(rng.uniform(0.0, 0.006))
+    return Truth(
+        tuned=_lose_above(loss), noise=lambda *_: noise, power=float(rng.uniform(0.0, 0.8)), rates=(1e-4, 1.0),
+        loss=lambda batch, miss: min(one(batch, miss), lower + one(batch, miss - sign * apart)),
+    )  # fmt: skip
+
+
+def _dip(rng: Rng, noise: float) -> Truth:
+    # one batch size in the middle is worse than its neighbors
+    where, depth = int(rng.choice(BATCHES[1:-1])), float(rng.uniform(0.01, 0.04))
+    return Truth(
+        tuned=lambda _, batch: _BEST - depth * (batch == where), noise=lambda *_: noise, rates=(3e-4, 3e-1),
+        power=float(rng.uniform(0.0, 1.0)),
+    )  # fmt: skip
+
+
+def _own_heights(rng: Rng, noise: float) -> Truth:
+    # the accuracies of the batch sizes have nothing to do with each other
+    heights = dict(zip(BATCHES, rng.uniform(0.0, 0.04, len(BATCHES)).tolist(), strict=True))
+    return Truth(
+        tuned=lambda _, batch: _BEST - heights[batch], noise=lambda *_: noise, rates=(3e-4, 3e-1),
+        power=float(rng.uniform(0.0, 1.0)),
+    )  # fmt: skip
+
+
+def _heavy_tails(rng: Rng, noise: float) -> Truth:
+    loss = float(rng.uniform(0.0, 0.01))
+    return Truth(
+        tuned=_lose_above(loss), noise=lambda *_: noise / 2, fails=1 / 8, rates=(3e-4, 3e-1),
+        power=float(rng.uniform(0.3, 0.8)),
+    )  # fmt: skip
+
+
+def _unstable_rates(rng: Rng, noise: float) -> Truth:
+    # above the best rate trainings scatter ten times as much and lose
+    loss, fall = float(rng.uniform(0.0, 0.01)), float(rng.uniform(0.05, 0.3))
+    return Truth(
+        tuned=_lose_above(loss), noise=lambda *_: noise / 2, power=float(rng.uniform(0.3, 1.0)), rates=(1e-3, 1.0),
+        loss=lambda _batch, miss: 0.015 * min(miss, 0.0) ** 2 + fall * max(miss - 0.3, 0.0),
+        unrest=lambda miss: 1.0 + 9.0 / (1.0 + math.exp(-10.0 * (miss - 0.4))),
+    )  # fmt: skip
+
+
 Family = Callable[[Rng, float], Truth]
 FAMILIES: dict[str, Family] = {
     "flat": _flat, "cliff": _cliff, "trade_off": _trade_off, "moving_rate": _moving_rate,
-    "crossing_models": _crossing_models, "noisy_batches": _noisy_batches,
+    "crossing_models": _crossing_models, "noisy_batches": _noisy_batches, "rate_cliff": _rate_cliff,
+    "staircase": _staircase, "rough": _rough,
 }  # fmt: skip
-HELD_BACK: dict[str, Family] = {"rate_cliff": _rate_cliff, "staircase": _staircase, "rough": _rough}
-_ALL = FAMILIES | HELD_BACK
+# Truths that deceive a search or a statement.
+HARD: dict[str, Family] = {
+    "wide_range": _wide_range, "dead_center": _dead_center, "two_optima": _two_optima, "dip": _dip,
+    "own_heights": _own_heights, "heavy_tails": _heavy_tails, "unstable_rates": _unstable_rates,
+}  # fmt: skip
+_ALL = FAMILIES | HARD
 
 # ---------------------------------------------------------------------- a study on a truth
 
@@ -197,7 +290,7 @@ class MadeFrames:
 
 
 def make_spec(truth: Truth, num_trials: int, seed: int, **changes: Any) -> StudySpec:
-    space: dict[str, Any] = {"batch.micro": {"choice": list(BATCHES)}, "optimizer.lr": {"log": [1e-3, 1e-1]}}
+    space: dict[str, Any] = {"batch.micro": {"choice": list(BATCHES)}, "optimizer.lr": {"log": list(truth.rates)}}
     base: dict[str, Any] = {"data.name": "digits"}
     if len(truth.models) > 1:
         space["model.name"] = {"choice": list(truth.models)}
@@ -221,16 +314,25 @@ class MadeStudy:
         self.records: list[TrialRecord] = []
 
     def run(self) -> MadeFrames:
-        sampler = make_sampler(self._spec, [])
-        for index in range(self._spec.trials):
-            values = sampler.propose(index)
+        """As the product's loop does it: a search trial, or seeds where these tell more, or the search again."""
+        sampler, end, index = make_sampler(self._spec, []), SearchEnd(self._spec), 0
+        while True:
+            if index < self._spec.trials and end.is_due(self.records):
+                end.decide(self.frames)  # type: ignore[arg-type]
+            values = sampler.propose(index) if index < self._spec.trials and not end.reason else None
+            if values is None and (due := self._list_due()):
+                self._train(due[0], "confirm")
+                continue
+            if values is None and end.reason and index < self._spec.trials and not end.is_settled:
+                values = sampler.propose(index)
             if values is None:
-                break
+                return self.frames
             self._train(self._spec.config(values), "search")
             sampler.learn(self.records[-1])
-        while due := list_confirmations(self.frames, self.records, self._spec):  # type: ignore[arg-type]
-            self._train(due[0], "confirm")
-        return self.frames
+            index += 1
+
+    def _list_due(self) -> list[TrialConfig]:
+        return list_confirmations(self.frames, self.records, self._spec)  # type: ignore[arg-type]
 
     @property
     def frames(self) -> MadeFrames:
@@ -241,8 +343,7 @@ class MadeStudy:
 
     def _train(self, config: TrialConfig, phase: Any) -> None:
         number, model, batch = len(self.records), config.model.name, config.global_batch_size
-        accuracy = self.truth.accuracy(model, batch, config.optimizer.lr)
-        accuracy += self.truth.noise(model, batch) * self._rng.standard_normal()
+        accuracy = self.truth.train(model, batch, config.optimizer.lr, self._rng)
         self._correct[number] = correct = self._evaluate(config, float(np.clip(accuracy, 0.01, 0.999)))
         seconds = seconds_of(model, batch) * float(np.exp(_TIME_NOISE * self._rng.standard_normal()))
         measured: dict[str, float | int] = {
@@ -273,26 +374,29 @@ _COLUMNS = [
 
 # ---------------------------------------------------------------------- the judgment
 
-_NOISES, _IMAGES, _TRIALS = (0.002, 0.004, 0.007, 0.01), (200, 1000, 3000, 10_000), (30, 60)
-_FIRST = 20_000  # number of the first study: those with lower numbers were looked at before
-_FRESH, _SUBSET = 1_000_000, 20
+_NOISES, _IMAGES, _TRIALS = (0.002, 0.004, 0.007, 0.01), (200, 1000, 3000, 10_000), (6, 12, 30, 60)
+ARMS = ("cost_aware", "tpe", "gp", "nsga2", "qmc", "random")
+_FRESH = 30_000_000  # number of the first study: those with lower numbers were looked at
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFigures:
-    """One study. ``is_right`` and ``is_near`` are about the headline where it is settled: whether it is right among the
-    configurations that were tried, and whether its accuracy is within the tolerance of the best there could be."""
+    """One study. ``is_right`` and ``is_near`` are about the named configuration and the whole space: whether it is the
+    fastest of those that lose no more than the tolerance, and whether its accuracy is within the tolerance of the best;
+    ``regret`` is what it loses against that. Without a named one it is that of guessing, the mean of the space."""
 
+    arm: str
     family: str
     number: int
+    num_trials: int
     noise: float
     num_images: int
     seconds: float
-    budget: float
     is_settled: bool
     is_feasible: bool
     largest_settled: bool
     largest_right: bool
+    regret: float
     is_named: bool = False
     is_right: bool = False
     is_near: bool = False
@@ -301,71 +405,84 @@ class StudyFigures:
     num_seeds: int = 0
 
 
-def run_study(family: str, number: int) -> StudyFigures:
-    """Searches, confirms and answers one study, and judges the answer by the truth."""
-    rng = np.random.default_rng([number, *family.encode()])
-    noise, num_images = float(rng.choice(_NOISES)), int(rng.choice(_IMAGES))
-    truth = _ALL[family](rng, noise)
-    spec = make_spec(truth, int(rng.choice(_TRIALS)), number, answer={"tolerance": {"accuracy": 0.01}})
-    study = MadeStudy(truth, spec, num_images, int(rng.integers(2**31)))
-    answer = recommend(study.run()).batch_size  # type: ignore[arg-type]
-    assert answer is not None
-    search = sum(each.measurements["total_seconds"] for each in study.records if each.phase == "search")
-    tried = []
-    for record in (each for each in study.records if each.phase == "search"):
-        model, batch = record.config.model.name, record.config.global_batch_size
-        exact = truth.accuracy(model, batch, record.config.optimizer.lr)
-        tried.append(_Tried(record.number, batch, exact, seconds_of(model, batch), truth.noise(model, batch)))
-    budget = float(spec.confirm.share * search)
-    largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
-    return StudyFigures(
-        family=family, number=number, noise=noise, num_images=num_images,
-        seconds=float(sum(each.measurements["total_seconds"] for each in study.records)), budget=budget,
-        is_settled=answer.named.is_settled, is_feasible=_is_feasible(tried, spec, num_images, budget),
-        largest_settled=bool(largest and largest.is_settled),
-        largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tried, spec)),
-        **_judge_named(answer.named, tried, truth, spec),
-    )  # fmt: skip
+class _Tuned(NamedTuple):
+    """What a batch size of a model can reach."""
 
-
-class _Tried(NamedTuple):
-    number: int
     batch: int
     accuracy: float
     seconds: float
     noise: float
 
 
-def _judge_named(named: Any, tried: list[_Tried], truth: Truth, spec: StudySpec) -> dict[str, Any]:
+def run_study(family: str, number: int, num_trials: int = 30, arm: str = "cost_aware") -> StudyFigures:
+    """Searches, confirms and answers one study, and judges the answer by the truth of the whole space."""
+    rng = np.random.default_rng([number, *family.encode()])
+    noise, num_images = float(rng.choice(_NOISES)), int(rng.choice(_IMAGES))
+    truth = _ALL[family](rng, noise)
+    rules = {"tolerance": {"accuracy": 0.01}}
+    spec = make_spec(truth, num_trials, number, answer=rules, sampler=arm)
+    study = MadeStudy(truth, spec, num_images, int(rng.integers(2**31)))
+    frames = study.run()
+    answer = recommend(frames).batch_size  # type: ignore[arg-type]
+    assert answer is not None
+    from sweep.analysis.candidates import select_candidates, find_right_batches, Limits
+    from sweep.analysis.comparable import select_comparable
+    groups = find_right_batches(select_candidates(select_comparable(frames), Limits()))
+    chances = dict(zip(groups.names, groups.right.mean(axis=0)))
+    headline = answer.named.number is not None and chances[(answer.named.config["model.name"], answer.named.global_batch_size)] >= 0.95
+    tuned = [
+        _Tuned(batch, truth.best_of(model, batch), seconds_of(model, batch), truth.noise(model, batch))
+        for model in truth.models
+        for batch in BATCHES
+    ]
+    search = sum(each.measurements["total_seconds"] for each in study.records if each.phase == "search")
+    budget = float(spec.confirm.share * search)
+    largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
+    return StudyFigures(
+        arm=arm, family=family, number=number, num_trials=num_trials, noise=noise, num_images=num_images,
+        seconds=float(sum(each.measurements["total_seconds"] for each in study.records)),
+        is_settled=headline, is_feasible=_is_feasible(tuned, spec, num_images, budget),
+        largest_settled=bool(largest and largest.is_settled),
+        largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tuned, spec)),
+        **_judge_named(answer.named, tuned, truth, spec),
+    )  # fmt: skip
+
+
+def _judge_named(named: Any, tuned: list[_Tuned], truth: Truth, spec: StudySpec) -> dict[str, Any]:
+    optimum = max(each.accuracy for each in tuned)
     if named.number is None:
-        return {}
-    one = next(each for each in tried if each.number == named.number)
-    interval = named.values["val_accuracy"]
-    optimum = max(truth.tuned(model, batch) for model in truth.models for batch in BATCHES)
+        guesses = [
+            truth.accuracy(model, batch, float(rate))
+            for model in truth.models for batch in BATCHES for rate in np.geomspace(*truth.rates, 51)
+        ]  # fmt: skip
+        return {"regret": optimum - float(np.mean(guesses))}
+    model, interval = str(named.config["model.name"]), named.values["val_accuracy"]
+    accuracy = truth.accuracy(model, named.global_batch_size, float(named.config["optimizer.lr"]))
+    one = _Tuned(named.global_batch_size, accuracy, seconds_of(model, named.global_batch_size), 0.0)
     return {
-        "is_named": True, "is_right": _find_margin(one, tried, spec) >= 0,
-        "is_near": one.accuracy >= optimum - spec.answer.tolerance.accuracy,
-        "is_covered": interval.low <= one.accuracy <= interval.high, "width": interval.high - interval.low,
+        "is_named": True, "is_right": _find_margin(one, tuned, spec) >= 0, "regret": optimum - accuracy,
+        "is_near": accuracy >= optimum - spec.answer.tolerance.accuracy,
+        "is_covered": interval.low <= accuracy <= interval.high, "width": interval.high - interval.low,
         "num_seeds": interval.n,
     }  # fmt: skip
 
 
-def _find_margin(one: _Tried, tried: list[_Tried], spec: StudySpec) -> float:
+def _find_margin(one: _Tuned, tuned: list[_Tuned], spec: StudySpec) -> float:
     # accuracy by which the statement "use this one" is right; negative where it is wrong
-    tolerance, best = spec.answer.tolerance, max(each.accuracy for each in tried)
+    tolerance, best = spec.answer.tolerance, max(each.accuracy for each in tuned)
     limit, slower = best - tolerance.accuracy / 2, one.seconds / (1 + tolerance.time)
-    rivals = [limit - each.accuracy for each in tried if each.seconds < slower]
+    rivals = [limit - each.accuracy for each in tuned if each.seconds < slower]
     return min(one.accuracy - (best - tolerance.accuracy), *rivals, math.inf)
 
 
-def _is_feasible(tried: list[_Tried], spec: StudySpec, num_images: int, budget: float) -> bool:
+def _is_feasible(tuned: list[_Tuned], spec: StudySpec, num_images: int, budget: float) -> bool:
     """Whether half of ``budget`` suffices for one who knows the truth and trains the best named one and its closest
     rival alone."""
-    margins = [_find_margin(each, tried, spec) for each in tried]
-    margin, one = max(margins), tried[int(np.argmax(margins))]
+    margins = [_find_margin(each, tuned, spec) for each in tuned]
+    margin, one = max(margins), tuned[int(np.argmax(margins))]
     if margin <= 0:
         return False
-    best = max(tried, key=lambda each: each.accuracy)
+    best = max(tuned, key=lambda each: each.accuracy)
     # two configurations on the same images: what each gets right of its own, 0.3 of the variance, leaves an error
     image_variance = 2 * 0.3 * best.accuracy * (1 - best.accuracy) / num_images
     allowed = (margin / ndtri(spec.answer.confidence)) ** 2 - image_variance
@@ -375,9 +492,9 @@ def _is_feasible(tried: list[_Tried], spec: StudySpec, num_images: int, budget: 
     return bool(seeds * (one.seconds + best.seconds + 2.0) <= budget / 2)
 
 
-def _is_without_loss(batch: int, tried: list[_Tried], spec: StudySpec) -> bool:
-    best_here = max(each.accuracy for each in tried if each.batch == batch)
-    return best_here >= max(each.accuracy for each in tried) - spec.answer.tolerance.accuracy
+def _is_without_loss(batch: int, tuned: list[_Tuned], spec: StudySpec) -> bool:
+    best_here = max(each.accuracy for each in tuned if each.batch == batch)
+    return best_here >= max(each.accuracy for each in tuned) - spec.answer.tolerance.accuracy
 
 
 def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
@@ -385,41 +502,62 @@ def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
     named = [each for each in found if each.is_named]
     return {
         "num_studies": len(found),
-        "settled_right": share_of([each.is_right for each in settled]),
         "settled_near_optimum": share_of([each.is_near for each in settled]),
+        "settled_right": share_of([each.is_right for each in settled]),
         "largest_right": share_of([each.largest_right for each in found if each.largest_settled]),
         "named_covered": share_of([each.is_covered for each in named]),
         "median_width_points": 100 * float(np.median([each.width for each in named])) if named else None,
-        "named_with_enough_seeds": share_of([each.num_seeds >= FEWEST_SEEDS for each in named]),
+        "mean_regret_points": 100 * float(np.mean([each.regret for each in found])),
         "settled_where_feasible": share_of([each.is_settled for each in found if each.is_feasible]),
         "settled": share_of([each.is_settled for each in found]),
     }
 
 
-def _measure(family: str, number: int, folder: Path | None) -> StudyFigures:
-    if folder is None:
-        return run_study(family, number)
-    return StudyFigures(**keep(folder / f"{family}_{number}.json", lambda: asdict(run_study(family, number))))
+def _measure(family: str, number: int, num_trials: int, arm: str, folder: Path) -> StudyFigures:
+    path = folder / f"{arm}_{family}_{num_trials}_{number}.json"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # samplers of Optuna are experimental
+        return StudyFigures(**keep(path, lambda: asdict(run_study(family, number, num_trials, arm))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks answer_truth", description=__doc__)
-    parser.add_argument("--studies", type=int, default=200, help="of each family (200)")
+    parser.add_argument("--studies", type=int, default=25, help="of each family, number of trials and arm (25)")
     parser.add_argument("--families", nargs="*", default=list(_ALL), choices=list(_ALL))
-    parser.add_argument("--fresh-subset", action="store_true", help="other studies, without results on record")
+    parser.add_argument("--trials", nargs="*", type=int, default=list(_TRIALS), help="of the search (6 12 30 60)")
+    parser.add_argument("--arms", nargs="*", default=list(ARMS[:1]), choices=ARMS)
+    parser.add_argument("--first", type=int, default=_FRESH, help="number of the first study")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
-    count, first = (_SUBSET, _FRESH) if options.fresh_subset else (options.studies, _FIRST)
-    code = ("sweep/analysis", "sweep/search", "benchmarks/answer_truth.py")
-    folder = None if options.fresh_subset else Path("runs/answer_truth") / digest_files(*code)
-    tasks = [(family, first + number) for number in range(count) for family in options.families]
+    folder = Path("runs/answer_truth") / digest_files("sweep/analysis", "sweep/search", "benchmarks/answer_truth.py")
+    numbers = range(options.first, options.first + options.studies)
+    tasks = list(itertools.product(options.families, numbers, options.trials, options.arms))
     with ProcessPoolExecutor(options.workers) as pool:
         found = list(pool.map(partial(_measure, folder=folder), *zip(*tasks, strict=True)))
-    families = {name: summarize([each for each in found if each.family == name]) for name in options.families}
-    held_back = summarize([each for each in found if each.family in HELD_BACK])
-    result = {"all": summarize(found), "held_back": held_back, "families": families}
-    print(json.dumps({"all": result["all"], "families": families}, indent=1))
+    result = {}
+    for arm in options.arms:
+        own = [each for each in found if each.arm == arm]
+        families = {name: [each for each in own if each.family == name] for name in options.families}
+        result[arm] = {
+            "all": summarize(own),
+            "families": {name: summarize(each) for name, each in families.items()},
+            "trials": {num: summarize([each for each in own if each.num_trials == num]) for num in options.trials},
+        }
+    result["regret"] = _compare_regret(found)
+    print(json.dumps(result, indent=1))
     if options.save:
         save("answer_truth", result)
     return 0
+
+
+def _compare_regret(found: Sequence[StudyFigures]) -> dict[str, Any]:
+    # in points by family, number of trials and arm
+    table: dict[str, dict[str, float]] = {}
+    for each in found:
+        row = table.setdefault(f"{each.family}_{each.num_trials}", {})
+        row.setdefault(each.arm, 100 * float(np.mean([
+            other.regret for other in found
+            if (other.family, other.num_trials, other.arm) == (each.family, each.num_trials, each.arm)
+        ])))  # fmt: skip
+    return table

@@ -1,6 +1,7 @@
 """The configurations that could win a use: their estimates and draws of their plausible true values."""
 
 import math
+import warnings
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,7 +13,7 @@ from sweep.analysis.answer import ConfigurationEstimate, Limits, NextBest, Recom
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
 from sweep.analysis.costs import read_own
 from sweep.analysis.rate_powers import scaled_learning_rates
-from sweep.analysis.response import draw_response
+from sweep.analysis.response import Untried, draw_response
 from sweep.analysis.statistics import (
     LOG,
     Interval,
@@ -55,7 +56,9 @@ class Candidates:
     """``rows`` are the candidates among the configurations (shape ``[k]``); ``draws`` plausible true values of
     ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
     probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``;
-    ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``."""
+    ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``. ``untried`` is what else the space holds,
+    and ``rivals`` the draws of it, shape ``[draws, u, m]``: as fast and as small as the fastest and the smallest
+    candidate at its batch size, or, where there is none, of all."""
 
     records: ComparableTrials
     limits: Limits
@@ -65,6 +68,8 @@ class Candidates:
     estimates: Values
     num_seeds: Numbers
     p_front: Values
+    untried: Untried
+    rivals: Values
 
     @property
     def rules(self) -> AnswerRules:
@@ -135,7 +140,7 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
     generator, of_response = np.random.default_rng(_SEED), np.random.default_rng(_RESPONSE_SEED)
     with _find_threads().limit(limits=1):  # several wait for each other longer than one takes
         draws = np.stack([posterior.draw(rows, _NUM_DRAWS, generator) for posterior in posteriors], axis=2)
-        draws[..., accuracy], estimates[rows, accuracy] = draw_response(
+        draws[..., accuracy], estimates[rows, accuracy], untried = draw_response(
             records, rows, draws[..., accuracy], estimates[rows, accuracy], of_response
         )
     _round_draws(draws, names)
@@ -148,7 +153,24 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         estimates=estimates[rows],
         num_seeds=records.num_seeds[rows],
         p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
+        untried=untried,
+        rivals=_draw_rivals(records, rows, draws, names, untried),
     )
+
+
+def _draw_rivals(
+    records: ComparableTrials, rows: Numbers, draws: Values, names: tuple[str, ...], untried: Untried
+) -> Values:
+    models = read_text(records.frame, "config.model.name")[rows]
+    sizes = read_numbers(records.frame, "global_batch_size")[rows]
+    rivals = np.empty((len(draws), len(untried.batches), len(names)))
+    for place, (model, batch) in enumerate(zip(untried.models, untried.batches, strict=True)):
+        alike = (models == model) & (sizes == batch)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what was not measured
+            rivals[:, place] = np.nanmin(draws[:, alike if alike.any() else models == model], axis=1)
+    rivals[..., names.index(ACCURACY)] = untried.accuracies
+    return rivals
 
 
 @cache
@@ -283,23 +305,61 @@ USE_TABLE = {
 }
 
 
+@dataclass(frozen=True)
+class BatchGroups:
+    """The effective batch sizes of each model, by the candidates that have them and what was not tried: ``names``, and
+    in which draws each is ``right`` for the headline, shape ``[draws, g]``; ``of_candidates``, the group of each
+    candidate, and ``probabilities`` that it is right itself, shapes ``[k]``."""
+
+    names: tuple[tuple[str, int], ...]
+    right: Mask
+    of_candidates: Numbers
+    probabilities: Values
+
+
+def find_right_batches(candidates: Candidates) -> BatchGroups:
+    """Which batch sizes are the one to use, whatever the other settings: some configuration with it, tried or not, is
+    right."""
+    frame, untried = candidates.records.frame.iloc[candidates.rows], candidates.untried
+    sizes = np.nan_to_num(read_numbers(frame, "global_batch_size")).astype(np.int64)
+    pairs = [*zip(read_text(frame, "config.model.name"), sizes, strict=True), *zip(untried.models, untried.batches, strict=True)]
+    named = [(str(model), int(batch)) for model, batch in pairs]
+    names = tuple(dict.fromkeys(named))
+    members = np.array([names.index(each) for each in named], dtype=np.int64)
+    right = _find_right(candidates, BATCH_SIZE)
+    groups = np.stack([right[:, members == group].any(axis=1) for group in range(len(names))], axis=1)
+    k = len(candidates.rows)
+    return BatchGroups(names, groups, members[:k], right[:, :k].mean(axis=0))
+
+
 def find_right(candidates: Candidates, use: Use, table: Values) -> Mask:
-    """Which candidates the use may name when ``table`` (shape ``[..., k, m]``) is true; shape ``[..., k]``: those that
-    are eligible and within the tolerance of the best.
+    """Which candidates the use may name in each of the draws ``table`` (shape ``[draws, k, m]``); shape ``[draws, k]``:
+    those that are eligible and within the tolerance of the best of the space.
 
     A rival whose accuracy is only just enough does not make another one wrong: rivals must lose less by half the
     tolerance of accuracy (an indifference zone, without which a rival at the edge could never be decided about).
     """
-    own = _score(candidates, use, table)
-    rivals = _score(candidates, use, table, candidates.rules.tolerance.accuracy / 2)
-    best = rivals.min(axis=-1, keepdims=True)
+    return _find_right(candidates, use)[:, : len(candidates.rows)]
+
+
+def _find_right(candidates: Candidates, use: Use) -> Mask:
+    # with what was not tried; shape [draws, k + u]
+    own = _score_space(candidates, use)
+    best = _score_space(candidates, use, candidates.rules.tolerance.accuracy / 2).min(axis=1, keepdims=True)
     return np.asarray(np.isfinite(own) & (own <= _widen_best(candidates, use, best)))
 
 
-def _score(candidates: Candidates, use: Use, table: Values, stricter: float = 0.0) -> Values:
+def _score_space(candidates: Candidates, use: Use, stricter: float = 0.0) -> Values:
+    # the scores, in each draw, of the candidates and of what was not tried; shape [draws, k + u]
+    whole = np.concatenate([candidates.draws, candidates.rivals], axis=1)
+    takes_part = np.append(use.takes_part(candidates), np.full(candidates.rivals.shape[1], not use.requires))
+    return _score(candidates, use, whole, takes_part, stricter)
+
+
+def _score(candidates: Candidates, use: Use, table: Values, takes_part: Mask, stricter: float = 0.0) -> Values:
     # the use's scores when ``table`` (shape [..., k, m]) is true, infinite for those that may not win; shape [..., k];
     # the accuracy that is required is higher by ``stricter``
-    score, inside = use.score(candidates, table), candidates.within_limits(table) & use.takes_part(candidates)
+    score, inside = use.score(candidates, table), candidates.within_limits(table) & takes_part
     if use.metric != ACCURACY:
         margin = candidates.rules.tolerance.accuracy if use.margin is None else use.margin
         inside = _are_useful(candidates, table, inside, margin - min(stricter, margin / 2))
@@ -345,10 +405,12 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
     """The recommendation for ``use``, which is called ``name``: of the configurations with enough fresh seeds the one
     that is most probably right (:func:`pick_surest`)."""
     frame = candidates.records.frame
-    score = _score(candidates, use, candidates.estimates)
-    right = find_right(candidates, use, candidates.draws)
-    probabilities = right.mean(axis=0)
-    pick = pick_surest(candidates, use, probabilities, candidates.nameable)
+    score = _score(candidates, use, candidates.estimates, use.takes_part(candidates))
+    probabilities = find_right(candidates, use, candidates.draws).mean(axis=0)
+    if use is BATCH_SIZE:
+        pick, _ = pick_headline(candidates, candidates.nameable)
+    else:
+        pick = pick_surest(candidates, use, probabilities, candidates.nameable)
     if pick is None:
         return Recommendation(use=name, missing=_command_for_none(candidates, name, score))
     second = _pick_second(candidates, score, pick)
@@ -407,6 +469,32 @@ def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligibl
     return int(close[np.lexsort((-probabilities[close], -candidates.p_front[close]))[0]])
 
 
+def pick_of_batch(candidates: Candidates, groups: BatchGroups, group: int, eligible: Mask | None = None) -> int:
+    """The candidate that stands for a batch size: of those with enough fresh seeds where there are such, or of the
+    ``eligible`` (shape ``[k]``), the one that is most probably right, then the most accurate; -1 where there is none."""
+    own = groups.of_candidates == group
+    usable = own & (candidates.nameable if eligible is None else eligible)
+    usable = usable if usable.any() or eligible is not None else own
+    if not usable.any():
+        return -1
+    places = np.flatnonzero(usable)
+    return int(places[np.lexsort((candidates.values(ACCURACY)[places], groups.probabilities[places]))[-1]])
+
+
+def pick_headline(candidates: Candidates, eligible: Mask) -> tuple[int | None, Values]:
+    """The candidate among the ``eligible`` (shape ``[k]``) that the headline names, None where there is none, and the
+    probability of each candidate that its batch size is right, shape ``[k]``. Of batch sizes that are right with the
+    study's confidence the fastest."""
+    groups = find_right_batches(candidates)
+    probabilities = groups.right.mean(axis=0)
+    of_each = probabilities[groups.of_candidates]
+    rows = [pick_of_batch(candidates, groups, group, eligible) for group in range(len(groups.names))]
+    places = np.array([row for row in rows if row >= 0], dtype=np.int64)
+    usable = np.zeros(len(candidates.rows), dtype=np.bool_)
+    usable[places] = True
+    return pick_surest(candidates, BATCH_SIZE, of_each, usable), of_each
+
+
 def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None:
     others = np.where(np.arange(len(score)) == pick, np.inf, score)
     named = np.where(candidates.nameable, others, np.inf)
@@ -416,7 +504,7 @@ def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None
 
 
 def _expect_regret(candidates: Candidates, use: Use, pick: int) -> float:
-    scores = _score(candidates, use, candidates.draws)
+    scores = _score_space(candidates, use)
     known = scores[np.isfinite(scores[:, pick])]
     return float((known[:, pick] - known.min(axis=1)).mean()) if len(known) else 0.0
 

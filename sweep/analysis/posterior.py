@@ -19,6 +19,7 @@ from sweep.analysis.statistics import (
     Spread,
     Values,
     combine_degrees,
+    find_failed,
     half_width,
     median_errors,
     most_common,
@@ -246,6 +247,7 @@ class _Prior:
         """The posterior mean for each measured center, shape ``[n]``; interpolated between those of the grid's
         points, because it changes slowly."""
         means = centers.copy()
+        errors = _round_errors(errors)
         for error in np.unique(errors):
             has_error = errors == error
             at_grid = self.posterior(self.grid, np.full(len(self.grid), error), spread) @ self.grid
@@ -264,12 +266,18 @@ def _fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> 
     bins = np.rint((centers[known] - grid[0]) / step)
     inside = (bins >= 0) & (bins < len(grid))
     counted: list[tuple[Values, Values]] = []
+    errors = _round_errors(errors)
     for error in np.unique(errors[known][inside]):
         chosen = bins[inside & (errors[known] == error)].astype(np.int64)
         counts = np.bincount(chosen, minlength=len(grid)).astype(np.float64)
         counted.append((counts, _likelihood(grid, np.full(len(grid), error), grid, spread)))
     kernel = _likelihood(grid, np.full(len(grid), _SMOOTHING), grid, Spread(spread.sd, 0))
     return _Prior(grid, _maximize_expectation(counted, len(grid)) @ (kernel / kernel.sum(axis=1, keepdims=True)))
+
+
+def _round_errors(errors: Values) -> Values:
+    # few different ones, because each takes as long
+    return np.asarray(np.exp(np.round(np.log(np.where(errors > 0, errors, 1.0)) * 8.0) / 8.0))
 
 
 def _grid(centers: Values, sd: float, sign: float) -> Values:
@@ -301,7 +309,8 @@ def _maximize_expectation(counted: list[tuple[Values, Values]], size: int) -> Va
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
     """One metric of every configuration: ``centers`` on its scale, ``errors`` in standard deviations of the
-    ``spread``. Configurations with the same number in ``shared`` have one true value, the mean of ``num_pooled``
+    ``spread``. Where configurations scatter differently, ``ratios`` are their own spreads over that one, with
+    ``degrees`` of freedom. Configurations with the same number in ``shared`` have one true value, the mean of ``num_pooled``
     trials; None where each has its own. Arrays have shape ``[n]``.
 
     With ``images`` the true value is that on new images, without them that on the evaluated ones.
@@ -317,6 +326,8 @@ class Posterior:
     num_pooled: Numbers | None = None
     prior: _Prior | None = None
     images: _ImageErrors | None = None
+    ratios: Values | None = None
+    degrees: Values | None = None
 
     @cached_property
     def estimates(self) -> Values:
@@ -384,7 +395,8 @@ class Posterior:
         normal = generator.standard_normal((num_draws, len(names)))[:, position]
         factor = np.ones((num_draws, 1))
         if self.spread.degrees > 0:
-            factor = np.sqrt(self.spread.degrees / generator.chisquare(self.spread.degrees, (num_draws, 1)))
+            degrees = np.array([self.spread.degrees]) if self.degrees is None else self.degrees[rows]
+            factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, len(degrees))))
         of_seeds = self.spread.sd * self.errors[rows] * normal
         of_images, shift = self._draw_image_errors(rows, num_draws, generator)
         drawn = self.centers[rows] + factor * of_seeds + of_images
@@ -451,9 +463,13 @@ def fit_posterior(
             counts = np.bincount(costs[np.isfinite(values)], minlength=len(means))
             return replace(posterior, centers=means[shared], errors=mean_errors[shared], num_pooled=counts[shared])
         values = scale_of(name).forward(read_own(name, done, grouping))
+    if image_covariance is not None:
+        values = np.where(find_failed(values, grouping), np.nan, values)
     centers, counts = grouping.medians(values)
-    own = np.arange(grouping.size)
-    posterior = _posterior(name, centers, median_errors(counts), grouping.seed_spread(values), own)
+    spread, (deviations, degrees) = grouping.seed_spread(values), grouping.moderate_spread(values)
+    ratios = deviations / spread.sd if spread.degrees and spread.sd > 0 else np.ones(grouping.size)
+    posterior = _posterior(name, centers, median_errors(counts) * ratios, spread, np.arange(grouping.size))
+    posterior = replace(posterior, ratios=ratios, degrees=degrees)
     if image_covariance is not None:
         posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
     errors, spread = posterior.order_errors

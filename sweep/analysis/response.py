@@ -13,8 +13,9 @@ Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, product
 from typing import final
 
 import numpy as np
@@ -24,7 +25,22 @@ from scipy.special import chdtr
 
 from sweep.analysis.comparable import ACCURACY, ComparableTrials
 from sweep.analysis.posterior import Posterior, draw_normal, drop_negative
-from sweep.analysis.statistics import Numbers, Spread, Values, read_numbers, read_text, scale_of
+from sweep.analysis.statistics import (
+    Mask,
+    Numbers,
+    Spread,
+    Texts,
+    Values,
+    find_failed,
+    plain_value,
+    read_numbers,
+    read_text,
+    scale_of,
+)
+from sweep.config.errors import InputError
+from sweep.config.space import Parameter
+from sweep.config.study import StudySpec, is_batch_key
+from sweep.config.trial import Scalar
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,11 +55,18 @@ _FEWEST = 6  # configurations of a model from which on its response is fitted
 _REACH = 0.15  # accuracies so far below the best are no part of the response: what diverged tells nothing about the top
 _WIDE = 8.0  # ratio of the largest to the smallest value from which on a setting counts by its logarithm
 _NEIGHBORHOOD = 0.1  # of a setting's range: what deviates from the smooth response is shared by so close neighbors
-_REGION, _PRIOR_DEGREES = 0.2, 6.0  # of a setting's range: where the spread between seeds is about the same
 # The coefficients of the square part and the deviation from the smooth response, in units of the seeds' spread, before
 # anything is known, and the doubt of the latter.
 _USUAL_SQUARE, _USUAL_ROUGH, _DOUBT = 5.0, 0.2, 0.7
 _IMPLAUSIBLE = 0.05  # probability
+_DECADES = 2.0  # of a setting that counts by its logarithm are as much as the range of another
+_SAME = 1e-9
+_NUM_POINTS, _MAX_MOVED = 32, 8  # settings that are looked at for each batch size: of the space, and of others
+_MOST_POINTS = 1024  # of the space that are looked at for its batch sizes
+_NUM_ROUNDS, _SOFT = 5, 0.2
+_LEAST_DEGREES = 3.0
+_OUTLIER = 3.0
+_UNKNOWN = 0.1  # accuracy
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
 
 
@@ -52,6 +75,11 @@ def encode_number(value: float, low: float, high: float) -> float:
     if low > 0 and high / low >= _WIDE:
         value, low, high = math.log(value), math.log(low), math.log(high)
     return (value - low) / (high - low if high > low else 1.0)
+
+
+def encode_decades(value: float) -> float:
+    """The logarithm of ``value``, in units of two decades: whatever the range, as much as the range of others."""
+    return math.log10(value) / _DECADES
 
 
 def encode_name(name: Hashable, names: Sequence[Hashable]) -> list[float]:
@@ -196,52 +224,111 @@ def _matern(one: Floats, other: Floats, parameters: Floats, with_slopes: bool = 
     return kernel, [common * np.subtract.outer(left[:, i], right[:, i]) ** 2 for i in range(width)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Untried:
+    """What tuning would still give, by model and effective batch size (all of shape ``[u]``): ``accuracies``, shape
+    ``[draws, u]``, are those of the best settings that were not tried. Where all were tried there is no entry."""
+
+    models: Texts
+    batches: Numbers
+    accuracies: Values
+
+    def pick(self, places: Sequence[int]) -> "Untried":
+        """Those at ``places``."""
+        chosen = np.array(places, dtype=np.int64)
+        return Untried(models=self.models[chosen], batches=self.batches[chosen], accuracies=self.accuracies[:, chosen])
+
+
 def draw_response(
     records: ComparableTrials, rows: Numbers, draws: Values, estimates: Values, generator: np.random.Generator
-) -> tuple[Values, Values]:
+) -> tuple[Values, Values, Untried]:
     """``draws`` (shape ``[draws, k]``) of the accuracies of the configurations ``rows`` on new images, and their
-    ``estimates`` (shape ``[k]``), with those of the response of each model in their place, where it can be fitted."""
+    ``estimates`` (shape ``[k]``), with those of the response of each model in their place, where it can be fitted; and
+    what was not tried."""
     draws, estimates = draws.copy(), estimates.copy()
-    names = read_text(records.frame, "config.model.name")[rows]
-    for name in dict.fromkeys(names.tolist()):
-        near = (names == name) & (estimates >= np.nanmax(estimates) - _REACH)
-        if near.sum() >= _FEWEST and records.posterior(ACCURACY).spread.sd > 0:
-            response = _fit_response(records, rows[near], len(draws), generator)
-            if response is not None:
-                draws[:, near], estimates[near] = response
-    return draws, estimates
+    models = read_text(records.frame, "config.model.name")[rows]
+    found: list[tuple[str, int, Values]] = []
+    for name in dict.fromkeys(models.tolist()):
+        of_model = np.flatnonzero(models == name)
+        of_model = of_model[np.argsort(-estimates[of_model], kind="stable")]
+        settings = _Settings(records, rows[of_model], str(name))
+        response = _fit_response(records, settings, estimates[of_model], len(draws), generator)
+        if response is None:
+            best = float(estimates[of_model[0]])
+            unknown = best + _UNKNOWN * generator.standard_normal((len(settings.untried), len(draws)))
+            found += [(str(name), batch, each) for batch, each in zip(settings.untried, unknown, strict=True)]
+            continue
+        kept, drawn, middle, of_untried = response
+        if kept.sum() >= _FEWEST:
+            where = of_model[kept]
+            draws[:, where], estimates[where] = drawn, middle
+        found += [(str(name), batch, values) for batch, values in of_untried.items()]
+    return draws, estimates, Untried(
+        models=np.array([name for name, _, _ in found], dtype=object),
+        batches=np.array([batch for _, batch, _ in found], dtype=np.int64),
+        accuracies=np.stack([values for _, _, values in found], axis=1) if found else np.empty((len(draws), 0)),
+    )
 
 
 def _fit_response(
-    records: ComparableTrials, rows: Numbers, num_draws: int, generator: np.random.Generator
-) -> tuple[Values, Values] | None:
-    # joint draws and posterior means; None where the accuracies have no smooth response
+    records: ComparableTrials, settings: "_Settings", estimates: Values, num_draws: int, generator: np.random.Generator
+) -> tuple[Mask, Values, Values, dict[int, Values]] | None:
+    # Which of the settings' rows are part of the response, their joint draws and posterior means, and the draws of the
+    # best that was not tried at each batch size. None where the accuracies have no smooth response.
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
-    means, counts, squares = _summarize_trainings(records, rows)
-    features = _encode_settings(records, rows)
-    variances = _estimate_variances(counts, squares / posterior.spread.sd**2, features)
+    is_top = estimates >= np.nanmax(estimates) - _REACH
+    if is_top.sum() < 3 or not posterior.spread.sd > 0:
+        return None
+    rows = settings.rows[is_top]
+    means, variances, single = _summarize_trainings(records, rows)
+    features, low = settings.features[is_top], settings.features[~is_top]
     of_images = posterior.covariance(rows) - np.diag((posterior.spread.sd * posterior.errors[rows]) ** 2)
     k = len(rows)
     # what all configurations share changes no order
     common = max(float((of_images.sum() - np.trace(of_images)) / (k * (k - 1))), 0.0)
     apart = drop_negative(of_images - common)
-    parts = _expect_deviations(posterior, features, variances)
-    process = GaussianProcess(
-        features, means, errors=np.sqrt(apart.diagonal()), deviations=parts, usual_signal=posterior.spread.sd
-    )
+    # What is far below tells no more than that it is: it holds the response down where that would be above.
+    floor = float(scale.forward(np.array([np.nanmax(estimates) - _REACH]))[0])
+    active = np.zeros(len(low), dtype=np.bool_)
+    doubt = np.zeros(k)
+    for _ in range(_NUM_ROUNDS):
+        n = k + int(active.sum())
+        places = np.concatenate([features, low[active]])
+        values = np.append(means, np.full(n - k, floor))
+        noise = np.pad(apart, (0, n - k)) + np.diag(np.append(doubt, np.full(n - k, (_SOFT * _REACH) ** 2)))
+        parts = _expect_deviations(posterior, places, np.append(variances, np.zeros(n - k)))
+        process = GaussianProcess(
+            places, values, errors=np.sqrt(noise.diagonal()), deviations=parts, usual_signal=posterior.spread.sd
+        )
+        square, rough, seeds = (size**2 for size in process.deviations)
+        of_seeds = seeds * parts[-1].shape
+        others = np.concatenate([low, settings.points])
+        everywhere = np.concatenate([places, others])
+        prior = process.covariance(everywhere) + square * _expand_squares(everywhere)
+        prior[:n, :n] += rough * parts[1].shape
+        inverse = np.linalg.inv(prior[:n, :n] + of_seeds + noise)
+        gain = prior[:, :n] @ inverse
+        middle = process.mean + gain @ (values - process.mean)
+        above = middle[n : n + len(low)] > floor
+        # from what the others predict (Rasmussen and Williams, section 5.4.2): a training that failed
+        missed = (inverse @ (values - process.mean) / inverse.diagonal())[:k]
+        failed = (doubt == 0) & (single > 0.5) & (missed * np.sqrt(inverse.diagonal()[:k]) < -_OUTLIER)
+        if not (above & ~active).any() and not failed.any():
+            break
+        active |= above
+        doubt[failed] = missed[failed] ** 2
     if _is_contradicted(posterior.spread, process.deviations[-1], float(means.std())):
         return None
-    square, rough, seeds = (size**2 * part.shape for size, part in zip(process.deviations, parts, strict=True))
-    noise = seeds + apart
-    prior = process.covariance(features) + square + rough
-    gain = np.linalg.solve(prior + noise, prior).T
-    middle = process.mean + gain @ (means - process.mean)
+    chosen = np.concatenate([np.arange(k), np.arange(n + len(low), len(everywhere))])
+    covariance = prior[np.ix_(chosen, chosen)] - gain[chosen] @ prior[:n, chosen]
     # the seeds' spread is known from few repeats, and so are the sizes of the parts, which are taken for known
     degrees = max(posterior.spread.degrees, _FEWEST_DEGREES)
     factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
-    away = draw_normal(prior - gain @ prior, num_draws, generator)
+    away = draw_normal(covariance, num_draws, generator)
     shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))
-    return scale.backward(middle + factor * away + shift), scale.backward(middle)
+    drawn = scale.backward(middle[chosen] + factor * away + shift)
+    best = {batch: drawn[:, k:][:, settings.point_batches == batch].max(axis=1) for batch in settings.untried}
+    return is_top, drawn[:, :k], scale.backward(middle[:k]), best
 
 
 def _is_contradicted(spread: Spread, fitted: float, whole: float) -> bool:
@@ -265,7 +352,7 @@ def _expect_deviations(posterior: Posterior, features: Values, variances: Values
 
 def _expand_squares(features: Values) -> Values:
     # the covariance of a polynomial of the second degree with random coefficients: near its top a response is one
-    centered = 2.0 * features - 1.0
+    centered = 2.0 * features
     width = centered.shape[1]
     squares = [centered[:, i] * centered[:, j] for i in range(width) for j in range(i, width)]
     terms = np.stack([np.ones(len(centered)), *centered.T, *squares], axis=1)
@@ -278,43 +365,97 @@ def _correlate_neighbors(features: Values) -> Values:
     return np.asarray(np.exp(-distances / _NEIGHBORHOOD))
 
 
-def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Values, Values, Values]:
-    # the mean accuracy on its scale, the number of trainings, and the sum of their squared deviations from the mean; of
-    # all trainings, those of the search too: that they were looked at is part of the joint distribution
+def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Values, Values, Mask]:
+    # The mean accuracy on its scale, and its variance where the spread between seeds is 1. Of all trainings that did
+    # not fail, those of the search too: that they were looked at is part of the joint distribution.
+    grouping, posterior = records.grouping, records.posterior(ACCURACY)
     values = scale_of(ACCURACY).forward(read_numbers(records.done, ACCURACY))
-    known, size = np.isfinite(values), records.grouping.size
-    members, values = records.grouping.members[known], values[known]
-    counts = np.bincount(members, minlength=size).astype(np.float64)
-    means = np.bincount(members, values, minlength=size) / np.maximum(counts, 1.0)
-    squares = np.bincount(members, (values - means[members]) ** 2, minlength=size).astype(np.float64)
-    return means[rows], counts[rows], squares[rows]
+    known = np.isfinite(values) & ~find_failed(values, grouping)
+    members, values, size = grouping.members[known], values[known], grouping.size
+    counts = np.maximum(np.bincount(members, minlength=size).astype(np.float64), 1.0)
+    means = np.bincount(members, values, minlength=size) / counts
+    if posterior.ratios is None or posterior.degrees is None:
+        return means[rows], 1.0 / counts[rows], counts[rows] < 2
+    degrees = posterior.degrees[rows]  # the variance of Student's t
+    expected = np.where(degrees > _LEAST_DEGREES, degrees / np.maximum(degrees - 2.0, 1.0), _LEAST_DEGREES)
+    return means[rows], posterior.ratios[rows] ** 2 * expected / counts[rows], counts[rows] < 2
 
 
-def _estimate_variances(counts: Values, squares: Values, features: Values) -> Values:
-    """The variance of each mean of ``counts`` trainings, shape ``[k]``, where the pooled spread between seeds is 1. The
-    spread of a region is measured by the repeats there, drawn toward the pooled one as if by ``_PRIOR_DEGREES``
-    repeats, and at least the pooled one, because a few repeats of a region are too few to tell that it is smaller."""
-    distances = np.linalg.norm(features[:, None] - features[None, :], axis=-1)
-    weights = np.exp(-0.5 * (distances / _REGION) ** 2)
-    degrees = weights @ np.maximum(counts - 1.0, 0.0)
-    ratios = np.maximum((_PRIOR_DEGREES + weights @ squares) / (_PRIOR_DEGREES + degrees), 1.0)
-    return np.asarray(ratios / counts)
+class _Settings:
+    """The settings of the configurations ``rows``, the best first, of one ``model`` as numbers, ``features`` of shape ``[k, d]``: the
+    effective batch size, then what was swept beside ``batch.*`` and the model. A logarithm counts two decades as 1,
+    whatever the range, any other number its range; names are corners of a simplex with sides of 1. ``points``, shape
+    ``[p, d]``, are settings of the space that were not tried, ``point_batches`` their batch sizes."""
+
+    def __init__(self, records: ComparableTrials, rows: Numbers, model: str) -> None:
+        self.rows, frame, spec = rows, records.frame, records.spec
+        keys = [key for key in records.swept if not is_batch_key(key) and key not in ("model.name", "distributed.world_size")]
+        keys = [key for key in keys if f"config.{key}" in frame]
+        sizes = read_numbers(frame, "global_batch_size")[rows]
+        columns: list[list[Scalar]] = [[plain_value(each) for each in frame[f"config.{key}"].iloc[rows]] for key in keys]
+        tried = list(zip(*columns, strict=True)) if keys else [()] * len(rows)
+        parameters = [spec.space.get(key) if spec else None for key in keys]
+        untried = _spread_points(parameters) if spec and all(parameters) else []
+        others = list(dict.fromkeys([*tried[:_MAX_MOVED], *untried]))
+        planned = list_batches(spec, model) if spec else []
+        batches = sorted({*planned, *sizes[np.isfinite(sizes)].astype(int).tolist()})
+        encoders = [_find_encoder([*column, *(point[i] for point in others)]) for i, column in enumerate(columns)]
+
+        def encode(size: float, point: tuple[Scalar, ...]) -> list[float]:
+            pairs = zip(encoders, point, strict=True)
+            return [encode_decades(size), *(number for code, value in pairs for number in code(value))]
+
+        self.features = np.array([encode(size, point) for size, point in zip(sizes, tried, strict=True)])
+        places = [(batch, encode(batch, point)) for batch in batches for point in others]
+        points = np.array([place for _, place in places]).reshape(len(places), self.features.shape[1])
+        away = np.abs(points[:, None] - self.features[None]).max(axis=-1) if len(points) else np.empty((0, 1))
+        is_new = away.min(axis=1) > _SAME
+        center = self.features.mean(axis=0)
+        self.features, self.points = self.features - center, points[is_new] - center
+        self.point_batches = np.array([batch for batch, _ in places], dtype=np.int64)[is_new]
+        self.untried = sorted(set(self.point_batches.tolist()))
 
 
-def _encode_settings(records: ComparableTrials, rows: Numbers) -> Values:
-    """The settings of the configurations ``rows`` as numbers from 0 to 1, shape ``[k, d]``: the effective batch size,
-    then what was swept beside ``batch.*`` and the model; names are corners of a simplex with sides of 1."""
-    frame = records.frame
-    keys = [key for key in records.swept if not key.startswith("batch.") and key != "model.name"]
-    features = []
-    for column in ("global_batch_size", *(f"config.{key}" for key in keys if f"config.{key}" in frame)):
-        numbers = read_numbers(frame, column)[rows]
-        if np.isfinite(numbers).all():
-            low, high = float(numbers.min()), float(numbers.max())
-            features.append(np.array([[encode_number(value, low, high)] for value in numbers.tolist()]))
-        else:
-            names = read_text(frame, column)[rows].tolist()
-            features.append(np.array([encode_name(name, list(dict.fromkeys(names))) for name in names]))
-    table = np.concatenate(features, axis=1)
-    varied = np.ptp(table, axis=0) > 0
-    return table[:, varied] if varied.any() else np.zeros((len(rows), 1))
+def _spread_points(parameters: Sequence[Parameter | None]) -> list[tuple[Scalar, ...]]:
+    # over the whole space: all of a small grid, otherwise evenly
+    known = [parameter for parameter in parameters if parameter is not None]
+    grids = [parameter.grid_values for parameter in known]
+    if None not in grids and math.prod(map(len, filter(None, grids))) <= _NUM_POINTS:
+        return list(product(*filter(None, grids)))
+    # the sequence of Roberts 2018 ("The unreasonable effectiveness of quasirandom sequences")
+    ratio = 2.0
+    for _ in range(30):
+        ratio = (1.0 + ratio) ** (1.0 / (len(known) + 1.0))
+    steps = ratio ** -np.arange(1.0, len(known) + 1.0)
+    shares = (0.5 + np.arange(1, _NUM_POINTS + 1)[:, None] * steps) % 1.0
+    return [tuple(item.at(float(u)) for item, u in zip(known, row, strict=True)) for row in shares]
+
+
+def _find_encoder(values: Sequence[Scalar]) -> Callable[[Scalar], list[float]]:
+    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    if len(numbers) < len(values):
+        names = list(dict.fromkeys(values))
+        return lambda name: encode_name(name, names)
+    low, high = min(numbers), max(numbers)
+    if low > 0 and high / low >= _WIDE:
+        return lambda value: [encode_decades(float(value or 0.0))]
+    return lambda value: [encode_number(float(value or 0.0), low, high)]
+
+
+def list_batches(spec: StudySpec, model: str) -> list[int]:
+    """The effective batch sizes of the space of ``spec`` with ``model``, in ascending order; empty where they cannot be
+    listed, because a key is continuous or chosen by the machine."""
+    swept = {path: each for path, each in spec.space.items() if is_batch_key(path) or path == "distributed.world_size"}
+    ranges = [parameter.grid_values for parameter in swept.values()]
+    if not ranges or any(values is None for values in ranges):
+        return []
+    fixed = {path: parameter.at(0.0) for path, parameter in spec.space.items() if path not in swept}
+    if "model.name" in spec.space:
+        fixed["model.name"] = model
+    sizes: set[int] = set()
+    for values in islice(product(*(values or () for values in ranges)), _MOST_POINTS):
+        try:
+            sizes.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
+        except InputError:  # a combination that the study refuses is not one of its batch sizes
+            continue
+    return sorted(sizes)

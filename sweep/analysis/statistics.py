@@ -12,7 +12,7 @@ import moocore
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import gammaln, nctdtr, ndtri, stdtr, stdtrit  # scipy.stats takes half a second to import
+from scipy.special import digamma, gammaln, nctdtr, ndtri, polygamma, stdtr, stdtrit  # scipy.stats takes half a second to import
 
 from sweep.config.metrics import METRICS, NoiseScale
 from sweep.config.trial import Scalar
@@ -32,6 +32,11 @@ Verdict = Literal["supported", "contradicted", "undecided", "not tested", "not m
 SIGNIFICANT = 1 - CONFIDENCE
 POWER = 0.8  # probability that a planned study finds an effect of the size that matters
 _MOST_REPETITIONS = 1000
+# Spreads between seeds: so many are compared, each is at least such a share of the pooled variance (few equal values
+# are luck), and their prior has at least such degrees of freedom.
+_FEWEST_SPREADS, _LEAST_SHARE, _LEAST_DEGREES = 4, 0.01, 3.0
+# Seeds with which a failed one can be told; the median deviation from the median of three, over the standard deviation.
+_FEWEST_TO_FAIL, _USUAL_DEVIATION, _FAR = 3, 0.7, 5.0
 
 
 def non_dominated(values: Values, signs: npt.ArrayLike | None = None) -> Mask:
@@ -310,6 +315,32 @@ class Grouping:
         """The spread of ``values`` (shape ``[trials]``) between confirming seeds, pooled over the configurations."""
         return pooled_spread(np.where(self.is_confirm, values, np.nan), self.members)
 
+    def moderate_spread(self, values: Values) -> tuple[Values, Values]:
+        """The standard deviation of ``values`` (shape ``[trials]``) between the confirming seeds of each configuration,
+        drawn toward those of the others as far as these are alike, and its degrees of freedom; shapes ``[size]``. NaN
+        without a repeated value. The prior is that of Smyth 2004 (Statistical Applications in Genetics and Molecular
+        Biology 3, article 3, section 6.2), the degrees that of equal spreads where they differ no more than by chance.
+        """
+        known = self.is_confirm & np.isfinite(values)
+        counts = np.bincount(self.members[known], minlength=self.size)
+        means = np.bincount(self.members[known], values[known], minlength=self.size) / np.maximum(counts, 1)
+        away = (values[known] - means[self.members[known]]) ** 2
+        squares, degrees = np.bincount(self.members[known], away, minlength=self.size), np.maximum(counts - 1.0, 0.0)
+        total = float(degrees.sum())
+        if not squares.sum() > 0:
+            return np.full(self.size, 0.0 if total else np.nan), np.full(self.size, total)
+        pooled = float(squares.sum() / total)
+        repeated = degrees > 0
+        own, half = np.maximum(squares[repeated] / degrees[repeated], _LEAST_SHARE * pooled), degrees[repeated] / 2
+        logs = np.log(own) - digamma(half) + np.log(half)
+        excess = float(logs.var(ddof=1) - polygamma(1, half).mean()) if repeated.sum() >= _FEWEST_SPREADS else 0.0
+        if excess <= 0:  # no more different than by chance
+            return np.full(self.size, math.sqrt(pooled)), np.full(self.size, total)
+        prior_half = max(_invert_trigamma(excess), _LEAST_DEGREES / 2)
+        prior = math.exp(float(logs.mean()) + float(digamma(prior_half)) - math.log(prior_half))
+        both = 2 * prior_half + degrees
+        return np.sqrt((2 * prior_half * prior + squares) / both), both
+
     def basis_of(self, configuration: int) -> Numbers:
         """The rows of the trials that a configuration's values rest on; shape ``[seeds]``."""
         return np.flatnonzero(self.is_basis & (self.members == configuration))
@@ -321,6 +352,35 @@ class Grouping:
         ends = np.cumsum(np.bincount(self.members[rows], minlength=self.size)).tolist()
         every = values[rows].tolist()
         return [tuple(every[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _invert_trigamma(value: float) -> float:
+    # Newton's method on 1 / trigamma, which is convex (Smyth 2004, appendix)
+    x = 0.5 + 1.0 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, x))
+        x += trigamma * (1.0 - trigamma / value) / float(polygamma(2, x))
+    return x
+
+
+def find_failed(values: Values, grouping: Grouping) -> Mask:
+    """Which confirming trials failed: their ``values`` (shape ``[trials]``, larger is better) are far below those of
+    the other seeds of their configuration, of three or more, and these are close together. Shape ``[trials]``.
+
+    Far is five times the larger of the usual deviation from the median and of the best seed's.
+    """
+    known = grouping.is_confirm & np.isfinite(values)
+    members, counts = grouping.members, np.bincount(grouping.members[known], minlength=grouping.size)
+    medians = np.full(grouping.size, np.nan)
+    best = np.full(grouping.size, -np.inf)
+    for configuration in np.flatnonzero(counts >= _FEWEST_TO_FAIL):
+        own = values[known & (members == configuration)]
+        medians[configuration], best[configuration] = np.median(own), own.max()
+    away = np.abs(values - medians[members])[known & np.isfinite(medians[members])]
+    away = away[away > 0]
+    usual = float(np.median(away)) / _USUAL_DEVIATION if len(away) else 0.0
+    limit = medians - _FAR * np.maximum(usual, best - medians)
+    return np.asarray(known & (values < limit[members]))
 
 
 def group_configurations(done: pd.DataFrame, groups: Numbers) -> Grouping:

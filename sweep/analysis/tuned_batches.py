@@ -8,7 +8,6 @@ The answer draws the curve of a model's candidates (:func:`draw_batches`), claim
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -18,6 +17,7 @@ from sweep.analysis.answer import TunedBatch, TunedModel
 from sweep.analysis.candidates import Candidates, describe_draws, estimate_value
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, ComparableTrials
 from sweep.analysis.rate_powers import measure_rate_power, scaled_learning_rates
+from sweep.analysis.response import list_batches
 from sweep.analysis.statistics import (
     Interval,
     Mask,
@@ -29,16 +29,12 @@ from sweep.analysis.statistics import (
     read_text,
     seed_interval,
 )
-from sweep.config.errors import InputError
-from sweep.config.study import StudySpec, is_batch_key
 
 _UNKNOWN = Interval(np.nan, np.nan, np.nan, 0)
 _SHARE_REACHED = 0.75  # of a model's batches reach the common target by their tuned accuracy
 RATE = "optimizer.lr"
 _FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
 _EDGE = 0.05  # share of a range that is its edge
-_MODEL = "model.name"
-_MOST_POINTS = 1024  # of the space that are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +198,15 @@ def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
     is_of_model = read_text(frame, "config.model.name")[candidates.rows] == model
     sizes = read_numbers(frame, "global_batch_size")[candidates.rows]
     usable = is_of_model & np.isfinite(sizes) & np.isfinite(drawn).all(axis=0)
-    groups = _group_by_batch(sizes, usable)
-    tuned = [drawn[:, rows].max(axis=1) for rows in groups.values()]
+    groups, untried = _group_by_batch(sizes, usable), candidates.untried
+    of_untried = {
+        int(batch): untried.accuracies[:, place]
+        for place, (name, batch) in enumerate(zip(untried.models, untried.batches, strict=True))
+        if name == model
+    }
+    tuned = [
+        np.maximum(drawn[:, rows].max(axis=1), of_untried.get(batch, -np.inf)) for batch, rows in groups.items()
+    ]
     return BatchDraws(
         model=model,
         batches=np.array(list(groups), dtype=np.int64),
@@ -330,7 +333,7 @@ def find_thin_batches(candidates: Candidates, draws: BatchDraws) -> dict[int, in
     the batch size tuned, each with the number of those that have learned something; in ascending order."""
     counts = {int(batch): _count_configurations(candidates, draws.model, int(batch))[1] for batch in draws.batches}
     spec = candidates.records.spec
-    planned = _list_batches(spec, draws.model) if spec else []
+    planned = list_batches(spec, draws.model) if spec else []
     counts = dict.fromkeys(planned, 0) | counts
     return {batch: counts[batch] for batch in sorted(counts) if counts[batch] < _FEWEST_CONFIGURATIONS}
 
@@ -348,25 +351,6 @@ def describe_thin_batches(thin: Mapping[int, int]) -> str:
     ]
     parts += [f"{absent} with no complete training"] * bool(absent)
     return f"Not tuned enough to tell: {'; '.join(parts)}." if parts else ""
-
-
-def _list_batches(spec: StudySpec, model: str) -> list[int]:
-    """The effective batch sizes of the space of ``spec`` with ``model``, in ascending order; empty where they cannot be
-    listed, because a key is continuous or chosen by the machine."""
-    swept = {path: each for path, each in spec.space.items() if is_batch_key(path) or path == "distributed.world_size"}
-    ranges = [parameter.grid_values for parameter in swept.values()]
-    if not ranges or any(values is None for values in ranges):
-        return []
-    fixed = {path: parameter.at(0.0) for path, parameter in spec.space.items() if path not in swept}
-    if _MODEL in spec.space:
-        fixed[_MODEL] = model
-    sizes: set[int] = set()
-    for values in islice(product(*(values or () for values in ranges)), _MOST_POINTS):
-        try:
-            sizes.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
-        except InputError:  # a combination that the study refuses is not one of its batch sizes
-            continue
-    return sorted(sizes)
 
 
 def fix_batch(candidates: Candidates, given: int) -> dict[str, object]:

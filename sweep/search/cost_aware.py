@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.comparable import ACCURACY
-from sweep.analysis.response import Floats, GaussianProcess, encode_name, encode_number
+from sweep.analysis.response import Floats, GaussianProcess, encode_decades, encode_name, encode_number
 from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
@@ -54,9 +54,11 @@ _GROWTH = 1.15  # hyperparameters are fitted again when the number of points has
 _FIRST_FIT = 6
 WINDOW = 300  # trials that the models are fitted on: the cost grows with the cube
 _SLACK = 50
-_NUM_FIRST = 3  # proposals before the models are used
+_LEAST_FIRST = 3  # proposals before the models are used
+_BREAKDOWN = 0.3  # of the angle of the accuracy
+_APART = 0.05  # of two decades of a rate: closer points have the same accuracy
 _MAX_SHAPES = 100  # whose cost is predicted from probes
-_CHOICE = 16  # quasi-random points among which a first proposal is the one nearest to the center
+_CHOICE = 32  # quasi-random points among which a first proposal is the one farthest from the others
 _LEAST_CHANCE = 1e-9  # of being feasible
 _CURIOSITY = 1e-9  # weight of uncertainty, as a share of the hypervolume: below any other improvement
 
@@ -79,7 +81,6 @@ class Encoding:
             if self._is_until_target or path not in NO_SHAPE or path.startswith("budget.")
         ]
         if has_batch:
-            self._sizes = _log_range(spec)
             self._of_accuracy.append(self._accuracy_batch)
             self._of_cost.append(self._cost_batch)
 
@@ -102,11 +103,11 @@ class Encoding:
 
     def _accuracy_batch(self, values: Values) -> list[float]:
         micro, whole = self._batch(values)
-        return [self._scaled(whole), self._scaled(micro) if self._depends_on_micro(values) else 0.0]
+        return [encode_decades(whole), encode_decades(micro) if self._depends_on_micro(values) else 0.0]
 
     def _cost_batch(self, values: Values) -> list[float]:
         micro, whole = self._batch(values)
-        return [self._scaled(micro), self._scaled(whole), float(whole > micro)]
+        return [encode_decades(micro), encode_decades(whole), float(whole > micro)]
 
     def _batch(self, values: Values) -> tuple[float, float]:
         micro, split, whole = (values.get(path, self._base[path]) for path in _BATCH)
@@ -121,17 +122,6 @@ class Encoding:
         norm = str(values.get("model.norm", self._base["model.norm"]))
         return has_batch_statistics(name, norm) is not False  # None: the model does not declare it
 
-    def _scaled(self, size: float) -> float:
-        low, high = self._sizes
-        return (math.log(size) - low) / (high - low)
-
-
-def _log_range(spec: StudySpec) -> tuple[float, float]:
-    configs = list(spec.corners.of("batch"))
-    whole = [config.global_batch_size for config in configs]
-    low = min(config.batch.micro if isinstance(config.batch.micro, int) else 1 for config in configs)
-    return math.log(low), max(math.log(max(whole)), math.log(low) + 1.0)
-
 
 def _table(points: Sequence[Values], features: list[_Feature]) -> Floats:
     rows = [[number for feature in features for number in feature(point)] or [0.0] for point in points]
@@ -143,6 +133,8 @@ def _switch(path: str) -> _Feature:
 
 
 def _feature(path: str, parameter: Parameter) -> _Feature:
+    if parameter.log is not None:
+        return lambda values: [encode_decades(values[path])]
     if parameter.choice is None:
         return lambda values: [parameter.share(values[path])]
     numbers = [value for value in parameter.choice if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -250,6 +242,8 @@ class Surrogate:
             if not points:
                 self._model = None
                 return False
+            if self._name == ACCURACY:  # that it broke down is all that a bad one tells
+                costs = np.minimum(costs, costs.min() + _BREAKDOWN)
             errors = self._axis_errors(usable)  # predictions count as exact
             self.fit_to(points, costs, np.append(errors, np.zeros(len(points) - len(errors))))
         return self._model is not None
@@ -342,6 +336,16 @@ def find_curve_gains(
     return np.asarray(np.maximum(deviations * (distances * ndtr(distances) + density), 0.0))
 
 
+import os
+HV=int(os.environ.get("HV","0"))
+_LEARNED, _MOST_GROUPS = 0.05, 128
+
+
+def _find_distances(points: Floats, others: Floats) -> Floats:
+    # of each of ``points`` from the closest of ``others``, shape [n]
+    return np.asarray(np.linalg.norm(points[:, None] - others[None], axis=-1).min(axis=1))
+
+
 @final
 class CostAwareSampler(Sampler):
     """The first proposals are near the center of the space, later ones follow the models. ``predict`` gives seconds and
@@ -353,6 +357,8 @@ class CostAwareSampler(Sampler):
         self._names = {path for path, item in spec.space.items() if any(isinstance(v, str) for v in item.choice or ())}
         self._threads = ThreadpoolController()
         self._seen: set[str] = set()
+        groups = {self._encoding.group(self._quasi_random(index)) for index in range(_MOST_GROUPS)}
+        self._num_first = max(min(len(groups), spec.trials // 2), _LEAST_FIRST)
         self._records: list[TrialRecord] = []
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
         self._learners = {name: Surrogate(name, self._encoding) for name in names}
@@ -400,38 +406,39 @@ class CostAwareSampler(Sampler):
     # ------------------------------------------------------------------ before the models are used
 
     def _first(self, index: int) -> Point | None:
-        if index >= _NUM_FIRST:
+        """A point of the batch size and the names that were tried least, far from all others; None once every batch
+        size had its turn, or half of the trials are over, and something has learned more than the rest."""
+        if index >= self._num_first and self._has_learned():
             return None
         numbers = range(index * _CHOICE, (index + 1) * _CHOICE)
         points = [point for point in map(self._quasi_random, numbers) if make_point_key(point) not in self._seen]
         if not points:
             return None
-        # Near the center, because the extremes of a space are seldom good.
-        order = np.lexsort((self._distances(points), self._prices_of_names(points), self._turns(points)))
-        return points[int(order[0])]
-
-    def _prices_of_names(self, points: Sequence[Point]) -> Floats:
-        """The median cost of the ``points`` that choose the same names, shape ``[n]``: an expensive model is not
-        tried twice without a reason."""
-        prices: dict[str, list[float]] = defaultdict(list)
-        names = [make_point_key({path: point[path] for path in self._names}) for point in points]
-        for name, price in zip(names, self._prices(points), strict=True):
-            prices[name].append(price)
-        return np.array([median(prices[name]) for name in names])
-
-    def _distances(self, points: Sequence[Point]) -> Floats:
-        """The distance of each point from the center over the numeric parameters, shape ``[n]``."""
-        numbers = {path: item for path, item in self._spec.space.items() if path not in self._names}
-        away = [[item.share(point[path]) - 0.5 for path, item in numbers.items()] for point in points]
-        return np.asarray(np.linalg.norm(np.array(away).reshape(len(points), len(numbers)), axis=1), dtype=np.float64)
-
-    def _turns(self, points: Sequence[Point]) -> npt.NDArray[np.int64]:
-        """How often the names that a point chooses were tried, shape ``[n]``. Each name is tried in turn, because the
-        models do not generalize from one name to another."""
         tried = [self._point(record) for record in self._records]
-        return np.array(
-            [sum(other[path] == point[path] for other in tried for path in self._names) for point in points]
+        turns = np.array([self._turns(point, tried) for point in points])
+        distances = self._distances(points, tried)
+        return points[int(np.lexsort((-distances, turns))[0])]
+
+    def _has_learned(self) -> bool:
+        values = [float(r.measurements[ACCURACY]) for r in self._records if ACCURACY in r.measurements]
+        return ACCURACY not in self._spec.objectives or (len(values) > 1 and max(values) > min(values) + _LEARNED)
+
+    def _turns(self, point: Point, tried: Sequence[Point]) -> int:
+        """How often the batch size of a point was tried, and the names that it chooses: the models do not generalize
+        from one name to another."""
+        group = self._encoding.group(point)
+        return sum(
+            (self._encoding.group(other) == group) + sum(other[path] == point[path] for path in self._names)
+            for other in tried
         )
+
+    def _distances(self, points: Sequence[Point], tried: Sequence[Point]) -> Floats:
+        """The distance of each point from the closest one that was tried, shape ``[n]``; without any, from the center
+        of the space, whose extremes are seldom good."""
+        if not tried:
+            away = [[item.share(point[path]) - 0.5 for path, item in self._spec.space.items()] for point in points]
+            return -np.linalg.norm(np.array(away), axis=1)
+        return _find_distances(self._encoding.accuracy(points), self._encoding.accuracy(tried))
 
     # ------------------------------------------------------------------ by the models
 
@@ -441,6 +448,10 @@ class CostAwareSampler(Sampler):
         points = self._candidates.at(index, front, self._seen)
         if not points:
             return None
+        tried = [self._point(record) for record in self._records if record.outcome not in INFEASIBLE]
+        if tried:
+            apart = _find_distances(self._encoding.accuracy(points), self._encoding.accuracy(tried)) >= _APART
+            points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
         utilities = self._gains(points, complete, costs, index) * self._chances(points) / self._prices(points)
         return points[int(np.argmax(utilities))]
 
@@ -461,10 +472,12 @@ class CostAwareSampler(Sampler):
         for name in self._spec.objectives:
             self._learners[name].fit(self._records)
             predictions.append(self._learners[name].predict(points))
-        gains = find_front_gains(costs, predictions, self._spec.seed + index)
         if ACCURACY in self._spec.objectives:
             column = self._spec.objectives.index(ACCURACY)
-            gains = gains + self._curve_gains(points, complete, costs[:, column], predictions[column])
+            gains = self._curve_gains(points, complete, costs[:, column], predictions[column])
+            if HV: gains = gains + find_front_gains(costs, predictions, self._spec.seed + index)
+        else:
+            gains = find_front_gains(costs, predictions, self._spec.seed + index)
         # If hardly any improvement is left, the most uncertain point comes first.
         unknown = predictions[0].deviation
         return np.asarray(gains + _CURIOSITY * unknown / unknown.max())

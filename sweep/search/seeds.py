@@ -18,12 +18,24 @@ import numpy as np
 from scipy.special import ndtri
 
 from sweep.analysis.answer import Limits
-from sweep.analysis.candidates import BATCH_SIZE, USE_TABLE, Candidates, Use, find_right, pick_surest, select_candidates
+from sweep.analysis.candidates import (
+    BATCH_SIZE,
+    USE_TABLE,
+    Candidates,
+    Use,
+    find_right,
+    find_right_batches,
+    pick_headline,
+    pick_of_batch,
+    pick_surest,
+    select_candidates,
+)
 from sweep.analysis.comparable import ACCURACY, select_comparable
 from sweep.analysis.statements import split_batches
 from sweep.analysis.statistics import Mask, Numbers, Values, non_dominated
-from sweep.analysis.tuned_batches import BatchDraws, draw_batches, list_models
+from sweep.analysis.tuned_batches import BatchDraws, draw_batches, find_thin_batches, list_models
 from sweep.config.metrics import METRICS
+from sweep.config.space import count_grid_points
 from sweep.config.study import FEWEST_SEEDS, TRIAL_SECONDS, ConfirmTime, StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.records.frames import Frames
@@ -35,11 +47,11 @@ _SEED = 20_260_101
 _HEADLINE_WEIGHT = 3.0  # which batch size to use is the question; each other use counts as 1
 _LEAST_SHARE = 0.5  # of the planned search trials
 _STEPS = 10  # between them and all how often it is looked at
-_LEAST_GAIN = 0.25  # of the tolerance of accuracy: what one more trial must be expected to gain
+_LEAST_PART = 0.5  # of the doubt about the batch size that what was not tried must have for another search trial
 _USES = (BATCH_SIZE, *USE_TABLE.values())
 # Shares of the time for confirming: the batch size has the first alone until it is settled; the first seeds of another
 # use do not wait if they take no more than the second.
-_HEADLINE_SHARE, _LITTLE = 0.5, 0.1
+_HEADLINE_SHARE, _LITTLE = 0.8, 0.1
 _ALIKE = 0.02  # probabilities that differ by less are equal for the choice of the first seeds
 _FACTORS = (1, 3, 9)  # numbers of seeds that are considered at once, times the fewest
 _LEAST_WORTH = 0.001  # of a squared probability
@@ -63,13 +75,27 @@ def _list_decisions(candidates: Candidates, uses: Sequence[Use], batches: BatchD
 
 
 def _decide_use(candidates: Candidates, use: Use) -> _Decision | None:
+    if use is BATCH_SIZE:
+        return _decide_headline(candidates)
     right = find_right(candidates, use, candidates.draws)
     probabilities = right.mean(axis=0)
     named = probabilities[candidates.nameable]
     if not (probabilities > 0).any() or (len(named) and named.max() >= candidates.rules.confidence):
         return None
     rows = np.argsort(-probabilities, kind="stable")[:_MOST_ACTIONS]
-    return _Decision(right[:, rows], rows.astype(np.int64), _HEADLINE_WEIGHT if use is BATCH_SIZE else 1.0)
+    return _Decision(right[:, rows], rows.astype(np.int64), 1.0)
+
+
+def _decide_headline(candidates: Candidates) -> _Decision | None:
+    groups = find_right_batches(candidates)
+    probabilities = groups.right.mean(axis=0)
+    rows = [pick_of_batch(candidates, groups, group) for group in range(len(groups.names))]
+    is_open = np.array([row >= 0 for row in rows])
+    named = probabilities[is_open & candidates.nameable[np.maximum(rows, 0)]]
+    if not probabilities[is_open].any() or (len(named) and named.max() >= candidates.rules.confidence):
+        return None
+    chosen = np.flatnonzero(is_open)
+    return _Decision(groups.right[:, chosen], np.array(rows, dtype=np.int64)[chosen], _HEADLINE_WEIGHT)
 
 
 def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[_Decision]:
@@ -126,43 +152,54 @@ def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
 
 @final
 class SearchEnd:
-    """Decides it from the records, so that a resumed study decides the same. ``reason`` tells why the search of a study
-    has ended early; empty while it has not."""
+    """Decides between the next search trial and seeds, which have one budget. From the records, so that a resumed study
+    decides the same. ``reason`` tells why the search of a study has ended early; empty while it has not."""
 
     def __init__(self, spec: StudySpec) -> None:
         self._spec = spec
         self._looked_at: tuple[int, int] | None = None
         self.reason = ""
+        self.is_settled = False
 
     def is_due(self, records: Sequence[TrialRecord]) -> bool:
         """Whether it is to be decided anew (:meth:`decide`): with each confirming trial, and with each tenth of the
-        search from its half on, because reading the frames after each trial would take time from short ones."""
+        search from its half on, because reading the frames after each trial would take time from short ones. A sampler
+        that does not learn from the answer ends as it was planned."""
         phases = Counter(record.phase for record in records if record.outcome)
         step = max(self._spec.trials // _STEPS, 1)
         state = (phases["search"] // step, phases["confirm"])
-        if phases["search"] < _LEAST_SHARE * self._spec.trials or state == self._looked_at:
+        is_early = phases["search"] < _LEAST_SHARE * self._spec.trials
+        if is_early or state == self._looked_at or self._spec.sampler != "cost_aware":
             return False
         self._looked_at = state
         return True
 
-    def decide(self, frames: Frames, expected_gain: float) -> None:
-        """Sets :attr:`reason`; the sampler gives the ``expected_gain`` (:meth:`Sampler.estimate_gain`)."""
-        self.reason = ""
-        if expected_gain > _LEAST_GAIN * self._spec.answer.tolerance.accuracy:
-            return
+    def decide(self, frames: Frames) -> None:
+        """Sets :attr:`reason`: every batch size is tuned or known to be worse, and what was not tried changes the
+        answer less than the luck of seeds does."""
+        self.reason, self.is_settled = "", False
         candidates = select_candidates(select_comparable(frames), Limits())
-        if candidates is not None and _is_settled(candidates):
-            self.reason = (
-                "every statement about the configurations that were tried is settled, and one more trial is expected "
-                f"to raise a tuned accuracy by at most {100 * max(expected_gain, 0.0):.2f} points"
-            )
+        if candidates is None or not _covers_space(candidates):
+            return
+        # As if all had enough fresh seeds: the confirming provides them.
+        enough = replace(candidates, num_seeds=np.full(len(candidates.rows), FEWEST_SEEDS))
+        tried = replace(enough, rivals=enough.rivals[:, :0], untried=enough.untried.pick([]))
+        whole, of_tried = (float(find_right_batches(each).right.mean(axis=0).max()) for each in (enough, tried))
+        if whole >= enough.rules.confidence and not _list_decisions(enough, _USES, draw_batches(enough, list_models(enough)[0])):
+            self.is_settled = True
+            self.reason = "every statement is settled, that about settings that were not tried too"
+        elif of_tried - whole <= _LEAST_PART * (1.0 - whole):
+            self.reason = "fresh seeds tell more about the batch size to use than further trials"
 
 
-def _is_settled(candidates: Candidates) -> bool:
-    # As if all had enough fresh seeds: the confirming provides them.
-    enough = replace(candidates, num_seeds=np.full(len(candidates.rows), FEWEST_SEEDS))
-    batches = draw_batches(enough, list_models(enough)[0])
-    return not _list_decisions(enough, _USES, batches)
+def _covers_space(candidates: Candidates) -> bool:
+    # whether every batch size is tuned, or known to be worse
+    for model in list_models(candidates):
+        batches = draw_batches(candidates, model)
+        known = set(batches.batches[split_batches(candidates, batches).outside].tolist())
+        if find_thin_batches(candidates, batches).keys() - known:
+            return False
+    return True
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -260,8 +297,16 @@ def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: St
 
 
 def measure_confirm_time(records: Sequence[TrialRecord], spec: StudySpec) -> ConfirmTime:
-    """The time for confirming trials after the trials of ``records``."""
-    return spec.confirm.measure_time([(each.phase, _point_of(each, spec), _price(each)) for each in records])
+    """The time for confirming trials after the trials of ``records``; what a search that ended early has left over is
+    part of it."""
+    time = spec.confirm.measure_time([(each.phase, _point_of(each, spec), _price(each)) for each in records])
+    num_searched = sum(each.phase == "search" and each.outcome is not None for each in records)
+    planned = min(spec.trials, count_grid_points(spec.space) or spec.trials)
+    if spec.search_timeout or not 0 < num_searched < planned:
+        return time
+    left = planned / num_searched - 1.0
+    searched = time.in_all / spec.confirm.share
+    return time._replace(in_all=time.in_all * (1.0 + left) + searched * left)
 
 
 def _price(record: TrialRecord) -> float:
@@ -288,8 +333,12 @@ def _list_named(state: _State) -> list[int]:
     """The candidates that the uses would name if every one had enough seeds."""
     named: list[int] = []
     for use in _USES:
-        probabilities = find_right(state.candidates, use, state.candidates.draws).mean(axis=0)
-        row = pick_surest(state.candidates, use, probabilities, np.ones(len(probabilities), dtype=np.bool_))
+        everyone = np.ones(len(state.candidates.rows), dtype=np.bool_)
+        if use is BATCH_SIZE:
+            row, probabilities = pick_headline(state.candidates, everyone)
+        else:
+            probabilities = find_right(state.candidates, use, state.candidates.draws).mean(axis=0)
+            row = pick_surest(state.candidates, use, probabilities, everyone)
         if row is not None:
             # Of candidates that are as probably right, one with seeds already, so that a seed does not begin another.
             alike = np.flatnonzero(probabilities >= probabilities[row] - _ALIKE)

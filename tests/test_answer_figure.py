@@ -128,9 +128,23 @@ def _make_random_table(seed: int) -> MadeFrames:
     return frames_of(make_spec(), rows)
 
 
+def _make_equal_table(count: int, accuracy: float, growth: float = 1.0) -> MadeFrames:
+    """Trials of equal accuracy at up to 3 batch sizes; each size takes ``growth`` times as long as the one before."""
+    rows = [
+        {"number": n, "config.model.name": "m", "global_batch_size": 64 * 2 ** (n % 3), "val_accuracy": accuracy,
+         "config.optimizer.lr": 0.01 * (1 + n), "train_seconds": 12.0 * growth ** (n % 3)}
+        for n in range(count)
+    ]  # fmt: skip
+    return frames_of(make_spec(), rows)
+
+
 _GALLERY = Path(__file__).parents[1] / "docs/gallery/quickstart"
 TABLES: dict[str, Callable[[Path], Any]] = {
     **{f"random {seed}": lambda _, seed=seed: _make_random_table(seed) for seed in range(10)},
+    "one trial": lambda _: _make_equal_table(1, 0.9),
+    "equal trials": lambda _: _make_equal_table(6, 0.95),
+    "without an error": lambda _: _make_equal_table(6, 1.0),
+    "slower with the batch": lambda _: _make_equal_table(6, 0.9, growth=2.0),
     "made": lambda _: make_frames(40, confirm=4),
     "quickstart": lambda _: load_frames(_GALLERY, evaluations=True),
     **{name: lambda folder, name=name: load_wild_study(name, folder / name) for name in STUDIES},
@@ -162,6 +176,8 @@ def test_the_axes_show_every_mark_with_its_interval(pictured: tuple[AnswerMarks,
     canvas = make_canvas(made)
     for area, panel in zip(canvas.axes, made.panels, strict=True):
         shown = show_panel(panel)
+        assert shown.x.ticks, panel.x.label
+        assert shown.y.ticks, panel.y.label
         for ends, values in zip((area.get_xlim(), area.get_ylim()), _list_bounds(shown.layers), strict=True):
             assert min(ends) < min(values), panel.y.label
             assert max(values) < max(ends), panel.y.label
@@ -177,7 +193,7 @@ def test_every_batch_is_at_its_height_and_what_lies_below_the_axis_is_counted(
     below = {each.trials[0]: each for each in panel.layers if each.role == "beyond"}
     assert set(heights) | set(below) == {mark.number for mark in drawn.marks}
     for mark in drawn.marks:
-        error = max(1.0 - mark.accuracy.median, 1e-5)
+        error = max(1.0 - mark.accuracy.median, 1e-4)
         is_best = mark.accuracy.median == max(
             each.accuracy.median for each in drawn.marks if (each.model, each.batch) == (mark.model, mark.batch)
         )
@@ -205,7 +221,7 @@ def test_every_entry_of_the_legend_is_drawn(pictured: tuple[AnswerMarks, Figure]
         for layer in (layer for layer in show_panel(panel).layers if layer.name):
             if isinstance(layer, Lines):
                 paths = [area.transData.transform(np.stack(segment, axis=1)) for segment in layer.segments]
-                assert max(np.ptp(path, axis=0).max() for path in paths) >= 5.0, layer.name  # pixels
+                assert max(np.ptp(path, axis=0).max() for path in paths) >= 1.0, layer.name  # pixels
             elif not isinstance(layer, Rule):
                 assert layer.y, layer.name
 

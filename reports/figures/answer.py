@@ -22,7 +22,7 @@ from sweep.analysis.statistics import Interval, non_dominated, read_numbers
 from sweep.config.metrics import format_count, format_points
 
 _TITLE = "Picture of the answer"
-_LEAST_ERROR = 1e-5  # an accuracy of 100 % has no place on an error scale
+_LEAST_ERROR = 1e-4  # an accuracy of 100 % has no place on an error scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class AnswerMarks:
         main += [*(mark.accuracy for mark in best), *(point.accuracy for point in self.curve)]
         cut = min(self.floor, *(_bounds(value)[0] for value in main))
         for mark in ordered:
-            if _error(mark.accuracy.median) <= _find_ends(self.least, cut, has_edge=True)[2]:
+            if _error(mark.accuracy.median) <= _find_ends(self.least, cut, has_edge=True)[3]:
                 cut = min(cut, mark.accuracy.median)
         return cut
 
@@ -168,11 +168,11 @@ def _draw_tradeoff(drawn: AnswerMarks) -> Panel:
         for mark in below
     ]  # fmt: skip
     front = sorted((mark for mark in shown if mark.is_front), key=lambda mark: mark.seconds.median)
-    if len(front) > 1:
-        path = marks.make_steps(
-            np.array([mark.seconds.median for mark in front]),
-            np.array([_error(mark.accuracy.median) for mark in front]),
-        )
+    path = marks.make_steps(
+        np.array([mark.seconds.median for mark in front]),
+        np.array([_error(mark.accuracy.median) for mark in front]),
+    )
+    if front and max(max(values) / min(values) for values in path) > 1.01:  # else it lies under a mark
         layers.append(Lines(name="Pareto front of accuracy and time", role="best", segments=(path,)))
     for mark in sorted(shown, key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front, mark.number)):
         label = f"batch {mark.batch}" if mark.is_named else str(mark.batch) if mark.is_tuned or mark.is_front else ""
@@ -182,7 +182,8 @@ def _draw_tradeoff(drawn: AnswerMarks) -> Panel:
         layers.append(_make_mark(drawn, mark, seconds, errors, mark.text, label))
         if mark.is_named:
             layers.append(Points(name="recommended", role="ring", x=(seconds.median,), y=(errors.median,)))
-    time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
+    times = [mark.seconds if mark.num_seeds else _fix(mark.seconds.median) for mark in drawn.marks]
+    time = _make_time_axis([second for each in times for second in _bounds(each)])
     return Panel(x=time, y=axis, layers=tuple(layers), title="Accuracy on an error scale")
 
 
@@ -204,13 +205,13 @@ def _draw_accuracies(drawn: AnswerMarks) -> Panel:
 
 def _draw_times(drawn: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
     layers: list[Layer] = []
+    bounds = [(*_bounds(point.seconds), point.seconds_to_target.median) for point in drawn.curve]
+    times = [second for seconds in bounds for second in seconds if second > 0]  # NaN is not
     first = next(points for _, points in _by_model(drawn.curve))
     sizes = {point.batch for point in drawn.curve}
     if len(sizes) > 1:  # from the smallest batch of the first model, within what is drawn
-        shown = [second for point in drawn.curve for second in (point.seconds.low, point.seconds_to_target.median)]
-        least = min((second for second in shown if second > 0), default=first[0].seconds.median)
         start, seconds = float(first[0].batch), first[0].seconds.median
-        end = min(float(max(sizes)), start * seconds / least)
+        end = min(float(max(sizes)), start * seconds / min(times))
         ideal = (start, end), (seconds, seconds * start / end)
         if end > start * (max(sizes) / start) ** 0.1:  # else too short to be seen
             layers.append(Lines(name="ideal: time falls as 1 / batch", role="faint", segments=(ideal,), dashed=True))
@@ -222,8 +223,7 @@ def _draw_times(drawn: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
             text = _describe_point(point, "train_seconds", point.seconds)
             layers.append(_make_mark(drawn, point, _fix(point.batch), point.seconds, text))
     layers += _draw_times_to_target(drawn.curve, {model.model: model.target_accuracy for model in models})
-    time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
-    return Panel(x=_make_batch_axis(drawn), y=time, layers=tuple(layers))
+    return Panel(x=_make_batch_axis(drawn), y=_make_time_axis(times), layers=tuple(layers))
 
 
 def _draw_times_to_target(curve: Sequence[TunedBatch], targets: Mapping[str, float]) -> list[Layer]:
@@ -254,17 +254,27 @@ def _make_mark(
 
 def _make_error_axis(drawn: AnswerMarks, label: str, *, has_edge: bool) -> tuple[Axis, float]:
     """The axis of accuracies, and the height at its lower end for those below the cut."""
-    most, edge, end = _find_ends(drawn.least, drawn.cut, has_edge=has_edge)
-    ticks = tuple((tick, f"{round(100 * (1 - tick), 6):g}") for tick in log_ticks(drawn.least, most))
-    return Axis(label=label, scale="log", ticks=ticks, bounds=(end, 0.9 * drawn.least)), edge
+    top, most, edge, end = _find_ends(drawn.least, drawn.cut, has_edge=has_edge)
+    at_least = {_LEAST_ERROR: "\u2265 "}
+    ticks = tuple(
+        (tick, f"{at_least.get(tick, '')}{round(100 * (1 - tick), 6):g}") for tick in log_ticks(drawn.least, most)
+    )
+    return Axis(label=label, scale="log", ticks=ticks, bounds=(end, top)), edge
 
 
-def _find_ends(least: float, cut: float, *, has_edge: bool) -> tuple[float, float, float]:
-    """The errors at which the ticks, the marks and an axis from the error ``least`` end."""
+def _find_ends(least: float, cut: float, *, has_edge: bool) -> tuple[float, float, float, float]:
+    """Errors on an axis for errors from ``least``: its first end, the last tick, the marks below the cut, its end."""
     most = max(_error(cut), 1.3 * least)
     room = (most / least) ** 0.1
     edge = most * room if has_edge else most
-    return most, edge, max(edge * room**0.6, 1.12 * edge)
+    return least / max(room**0.5, 1.11), most, edge, max(edge * room**0.6, 1.12 * edge)
+
+
+def _make_time_axis(times: Sequence[float]) -> Axis:
+    low, high = min(times), max(times)
+    room = max((high / low) ** 0.05, 1.1)  # matplotlib shows a decade around a single time
+    bounds = (low / room, high * room)
+    return Axis(label=metric_label("train_seconds"), unit="seconds", scale="log", bounds=bounds)
 
 
 def _make_batch_axis(drawn: AnswerMarks) -> Axis:

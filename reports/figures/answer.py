@@ -79,7 +79,7 @@ class AnswerMarks:
         cut = min(self.floor, *(_bounds(value)[0] for value in main))
         for mark in ordered:
             if _error(mark.accuracy.median) <= _find_ends(self.least, cut, has_edge=True)[3]:
-                cut = min(cut, mark.accuracy.median)
+                cut = min(cut, _bounds(mark.accuracy)[0])
         return cut
 
     def shade(self, batch: float) -> float:
@@ -255,11 +255,9 @@ def _make_mark(
 def _make_error_axis(drawn: AnswerMarks, label: str, *, has_edge: bool) -> tuple[Axis, float]:
     """The axis of accuracies, and the height at its lower end for those below the cut."""
     top, most, edge, end = _find_ends(drawn.least, drawn.cut, has_edge=has_edge)
-    at_least = {_LEAST_ERROR: "\u2265 "}
-    ticks = tuple(
-        (tick, f"{at_least.get(tick, '')}{round(100 * (1 - tick), 6):g}") for tick in log_ticks(drawn.least, most)
-    )
-    return Axis(label=label, scale="log", ticks=ticks, bounds=(end, top)), edge
+    ticks = [(tick, f"{round(100 * (1 - tick), 6):g}") for tick in log_ticks(drawn.least, most)]
+    ticks = [(tick, text if tick > _LEAST_ERROR else f"\u2265 {text}") for tick, text in ticks]
+    return Axis(label=label, scale="log", ticks=tuple(ticks), bounds=(end, top)), edge
 
 
 def _find_ends(least: float, cut: float, *, has_edge: bool) -> tuple[float, float, float, float]:
@@ -273,8 +271,7 @@ def _find_ends(least: float, cut: float, *, has_edge: bool) -> tuple[float, floa
 def _make_time_axis(times: Sequence[float]) -> Axis:
     low, high = min(times), max(times)
     room = max((high / low) ** 0.05, 1.1)  # matplotlib shows a decade around a single time
-    bounds = (low / room, high * room)
-    return Axis(label=metric_label("train_seconds"), unit="seconds", scale="log", bounds=bounds)
+    return Axis(label=metric_label("train_seconds"), unit="seconds", scale="log", bounds=(low / room, high * room))
 
 
 def _make_batch_axis(drawn: AnswerMarks) -> Axis:

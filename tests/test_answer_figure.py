@@ -299,6 +299,19 @@ def test_an_axis_with_bounds_ends_there_and_may_fall() -> None:
     assert canvas.axes[0].get_ylim() == pytest.approx((0.2, 0.005))
 
 
+@pytest.mark.parametrize(("at", "side"), [(1.0, "right"), (9.0, "left")])
+def test_the_text_of_a_line_is_at_the_end_with_fewer_marks(at: float, side: str) -> None:
+    marked = Points(name="", role="search", x=(at, 0.0, 10.0), y=(5.2, 0.0, 10.0), labels=("1",))
+    panel = Panel(x=Axis(label="x"), y=Axis(label="y"), layers=(marked, Rule(axis="y", value=5.0, text="a long text")))
+    canvas = make_canvas(Figure(name="made", title="", caption="", panels=(panel,)), Paper("column", has_title=False))
+    (text,) = (each for each in canvas.axes[0].texts if each.get_text() == "a long text")
+    assert text.get_horizontalalignment() == side
+
+
+def test_a_logarithmic_axis_of_one_value_has_it_as_tick() -> None:
+    assert log_ticks(11.916, 11.916) == [11.9]
+
+
 @pytest.mark.parametrize(("low", "high"), [(0.9, 3.1), (2.0, 900.0), (0.1067, 0.1093), (0.003, 0.4), (183.0, 190.0)])
 def test_a_logarithmic_axis_has_round_ticks_within_it(low: float, high: float) -> None:
     ticks = log_ticks(low, high)

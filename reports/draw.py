@@ -368,8 +368,15 @@ def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
     """Writes the labels of marks: each takes the position with the least overlap with marks, intervals and texts. A
     label that would leave the panel or touch an earlier label everywhere is left out. ``pixels`` are those of a point.
     """
-    boxes = [np.array([text.get_window_extent().extents for text in area.texts]).reshape(-1, 4)]
-    boxes += [covered for layer in panel.layers for covered in _list_boxes(area, layer, pixels)]
+    boxes = [np.empty((0, 4)), *(each for layer in panel.layers for each in _list_boxes(area, layer, pixels))]
+    for text in area.texts:  # of lines across the panel: at the end with less below it
+        ends = np.stack([text.get_window_extent().extents] * 2)
+        ends[1, [0, 2]] -= ends[1, 0] - area.bbox.x0 - 0.01 * area.bbox.width
+        right, left = _overlap(ends, np.concatenate(boxes)).sum(axis=1)
+        is_left = left < right and not text.get_rotation()
+        if is_left:
+            text.set(x=0.01, ha="left")
+        boxes.append(ends[[int(is_left)]])
     obstacles, written = np.concatenate(boxes), np.empty((0, 4))
     low, high = area.get_window_extent().get_points()
     for layer in (layer for layer in panel.layers if isinstance(layer, Points | Intervals)):

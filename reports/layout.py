@@ -144,7 +144,7 @@ def show_panel(panel: Panel) -> Panel:
 
     def show_axis(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> Axis:
         ticks = tuple((position * shown.factor, text) for position, text in axis.ticks)
-        positive = [value * shown.factor for value in values if value > 0]
+        positive = [value * shown.factor for value in axis.bounds or values if value > 0]
         if not ticks and axis.scale == "log" and positive:
             ticks = tuple((tick, f"{tick:.6g}") for tick in log_ticks(min(positive), max(positive)))
         label = f"{axis.label} ({shown.suffix})" if shown.suffix else axis.label
@@ -155,7 +155,8 @@ def show_panel(panel: Panel) -> Panel:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round values from ``low`` to ``high``, three or more where there are so many, by powers of ten or even steps."""
+    """Round values from ``low`` to ``high``, three or more where there are so many, by powers of ten or even steps; one
+    at least."""
     # both renderers' own labels of a logarithmic axis are hard to read: bare digits, SI prefixes, powers as markup
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
@@ -169,7 +170,7 @@ def log_ticks(low: float, high: float) -> list[float]:
         even = [round(number * step, 12) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
         if len(even) >= 3:
             return even
-    return ticks
+    return ticks or [float(f"{low:.3g}")]
 
 
 def category_range(panel: Panel) -> tuple[float, float] | None:

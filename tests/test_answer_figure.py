@@ -2,6 +2,7 @@
 read, and a picture fits a journal."""
 
 import struct
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,23 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-from frames_factory import frames_of, make_frames, make_spec
+from frames_factory import MadeFrames, frames_of, make_frames, make_spec
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
+from wild_studies import STUDIES, load_wild_study
 
 from reports.draw import _STYLE, draw_inline, draw_picture, make_canvas
 from reports.evidence import Evidence, gather_evidence
-from reports.figure import Absent, Axis, Figure, Intervals, Panel, Paper, Points, Rule, check_width
+from reports.figure import Absent, Axis, Figure, Intervals, Layer, Lines, Panel, Paper, Points, Rule, check_width
 from reports.figures.all_figures import make_figures
 from reports.figures.answer import AnswerMarks, collect_marks, make_answer
 from reports.labels import format_estimate, format_probability
-from reports.layout import log_ticks
+from reports.layout import log_ticks, show_panel
 from reports.texts import describe_first
 from reports.writing import write_report
 from sweep.analysis.recommendation import as_document
 from sweep.config.errors import InputError
+from sweep.records.loading import load_frames
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 
@@ -113,18 +116,114 @@ def test_shade_shape_filling_ring_and_label_say_what_a_mark_is(figure: Figure, f
     assert found.shade(min(mark.batch for mark in found.marks)) == 0.0
 
 
-def test_what_lies_below_the_cut_is_counted_and_at_the_edge(figure: Figure, found: AnswerMarks) -> None:
-    below = [mark for mark in found.marks if mark.accuracy.median < found.cut]
-    assert below
-    panel = figure.panels[0]
-    edge = [layer for layer in panel.layers if isinstance(layer, Points) and layer.role == "beyond"]
-    assert len(edge) == len(below)
-    last, first = panel.y.bounds
-    for layer in edge:
-        assert first < max(1 - mark.accuracy.median for mark in found.marks if mark not in below) < layer.y[0] < last
-    (text,) = (layer.text for layer in panel.layers if isinstance(layer, Rule) and "below" in layer.text)
-    assert text.startswith(f"{len(below)} configuration")
-    assert found.cut <= found.floor
+def _make_random_table(seed: int) -> MadeFrames:
+    """Trials with errors from 0.1 to 90 % and times that differ a hundredfold, at up to 6 batch sizes."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        {"number": n, "config.model.name": f"m{n % (1 + seed % 2)}", "global_batch_size": int(2 ** rng.integers(4, 10)),
+         "config.optimizer.lr": 0.01 * (1 + n), "val_accuracy": 1.0 - 10 ** rng.uniform(-3.0, -0.05),
+         "train_seconds": 10 ** rng.uniform(0.0, 2.0)}
+        for n in range(1 + 4 * seed)
+    ]  # fmt: skip
+    return frames_of(make_spec(), rows)
+
+
+def _make_equal_table(count: int, accuracy: float, growth: float = 1.0) -> MadeFrames:
+    """Trials of equal accuracy at up to 3 batch sizes; each size takes ``growth`` times as long as the one before."""
+    rows = [
+        {"number": n, "config.model.name": "m", "global_batch_size": 64 * 2 ** (n % 3), "val_accuracy": accuracy,
+         "config.optimizer.lr": 0.01 * (1 + n), "train_seconds": 12.0 * growth ** (n % 3)}
+        for n in range(count)
+    ]  # fmt: skip
+    return frames_of(make_spec(), rows)
+
+
+_GALLERY = Path(__file__).parents[1] / "docs/gallery/quickstart"
+TABLES: dict[str, Callable[[Path], Any]] = {
+    **{f"random {seed}": lambda _, seed=seed: _make_random_table(seed) for seed in range(10)},
+    "one trial": lambda _: _make_equal_table(1, 0.9),
+    "equal trials": lambda _: _make_equal_table(6, 0.95),
+    "without an error": lambda _: _make_equal_table(6, 1.0),
+    "slower with the batch": lambda _: _make_equal_table(6, 0.9, growth=2.0),
+    "made": lambda _: make_frames(40, confirm=4),
+    "quickstart": lambda _: load_frames(_GALLERY, evaluations=True),
+    **{name: lambda folder, name=name: load_wild_study(name, folder / name) for name in STUDIES},
+}
+
+
+@pytest.fixture(scope="module", params=TABLES)
+def pictured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[AnswerMarks, Figure]:
+    """What there is to draw of a table of records, and its picture."""
+    evidence = gather_evidence(TABLES[request.param](tmp_path_factory.mktemp("records")))
+    drawn, made = collect_marks(evidence), make_answer(evidence)
+    assert drawn is not None
+    assert isinstance(made, Figure)
+    return drawn, made
+
+
+def _list_bounds(layers: Sequence[Layer]) -> tuple[list[float], list[float]]:
+    """All x and all y of marks with the ends of their intervals."""
+    intervals = [layer for layer in layers if isinstance(layer, Intervals)]
+    points = [layer for layer in layers if isinstance(layer, Points)]
+    across = [x for each in intervals for x in (*each.x_low, *each.x_high)] + [x for each in points for x in each.x]
+    return across, [y for each in intervals for y in (*each.y_low, *each.y_high)] + [
+        y for each in points for y in each.y
+    ]
+
+
+def test_the_axes_show_every_mark_with_its_interval(pictured: tuple[AnswerMarks, Figure]) -> None:
+    _, made = pictured
+    canvas = make_canvas(made)
+    for area, panel in zip(canvas.axes, made.panels, strict=True):
+        shown = show_panel(panel)
+        assert shown.x.ticks, panel.x.label
+        assert shown.y.ticks, panel.y.label
+        for ends, values in zip((area.get_xlim(), area.get_ylim()), _list_bounds(shown.layers), strict=True):
+            assert min(ends) < min(values), panel.y.label
+            assert max(values) < max(ends), panel.y.label
+
+
+def test_every_batch_is_at_its_height_and_what_lies_below_the_axis_is_counted(
+    pictured: tuple[AnswerMarks, Figure],
+) -> None:
+    drawn, made = pictured
+    panel = made.panels[0]
+    last, _ = panel.y.bounds
+    heights = {each.trials[0]: each.y[0] for each in panel.layers if isinstance(each, Intervals)}
+    below = {each.trials[0]: each for each in panel.layers if each.role == "beyond"}
+    assert set(heights) | set(below) == {mark.number for mark in drawn.marks}
+    for mark in drawn.marks:
+        error = max(1.0 - mark.accuracy.median, 1e-4)
+        is_best = mark.accuracy.median == max(
+            each.accuracy.median for each in drawn.marks if (each.model, each.batch) == (mark.model, mark.batch)
+        )
+        assert (mark.number in below) == (error > last), mark
+        assert not (mark.number in below and (is_best or mark.is_tuned or mark.is_named)), mark
+        if mark.number in below:
+            assert below[mark.number].x == (mark.seconds.median,)
+        else:
+            assert heights[mark.number] == pytest.approx(error)
+    texts = [layer.text for layer in panel.layers if isinstance(layer, Rule) and "below" in layer.text]
+    assert [text.split()[0] for text in texts] == ([str(len(below))] if below else [])
+    batches = [layer for layer in made.panels[1].layers if isinstance(layer, Intervals)]
+    assert [each.x[0] for each in batches] == [point.batch for point in drawn.curve]
+
+
+def test_some_table_has_configurations_below_the_axis() -> None:
+    panels = [make_answer(gather_evidence(_make_random_table(seed))).panels[0] for seed in range(10)]
+    assert any(layer.role == "beyond" for panel in panels for layer in panel.layers)
+
+
+def test_every_entry_of_the_legend_is_drawn(pictured: tuple[AnswerMarks, Figure]) -> None:
+    _, made = pictured
+    canvas = make_canvas(made)
+    for area, panel in zip(canvas.axes, made.panels, strict=True):
+        for layer in (layer for layer in show_panel(panel).layers if layer.name):
+            if isinstance(layer, Lines):
+                paths = [area.transData.transform(np.stack(segment, axis=1)) for segment in layer.segments]
+                assert max(np.ptp(path, axis=0).max() for path in paths) >= 1.0, layer.name  # pixels
+            elif not isinstance(layer, Rule):
+                assert layer.y, layer.name
 
 
 def test_the_image_to_share_has_its_size_and_the_answer(figure: Figure, evidence: Evidence, tmp_path: Path) -> None:
@@ -175,7 +274,9 @@ def test_every_text_is_large_enough_and_within_the_picture(evidence: Evidence, w
         labels = [each for each in canvas.axes[0].texts if each.get_fontweight() == "bold"]
         assert figure is not made.answer or any(each.get_text().startswith("batch ") for each in labels)
         for one, other in combinations(labels, 2):
-            assert not one.get_window_extent().overlaps(other.get_window_extent()), (one.get_text(), other.get_text())
+            # without the lines to their marks
+            boxes = Text.get_window_extent(one), Text.get_window_extent(other)
+            assert not boxes[0].overlaps(boxes[1]), (one.get_text(), other.get_text())
 
 
 @pytest.mark.parametrize(("width", "inches"), [("column", 3.25), ("page", 6.75)])
@@ -196,6 +297,19 @@ def test_an_axis_with_bounds_ends_there_and_may_fall() -> None:
     canvas = make_canvas(Figure(name="made", title="", caption="", panels=(panel,)), Paper("page", has_title=False))
     canvas.draw_without_rendering()
     assert canvas.axes[0].get_ylim() == pytest.approx((0.2, 0.005))
+
+
+@pytest.mark.parametrize(("at", "side"), [(1.0, "right"), (9.0, "left")])
+def test_the_text_of_a_line_is_at_the_end_with_fewer_marks(at: float, side: str) -> None:
+    marked = Points(name="", role="search", x=(at, 0.0, 10.0), y=(5.2, 0.0, 10.0), labels=("1",))
+    panel = Panel(x=Axis(label="x"), y=Axis(label="y"), layers=(marked, Rule(axis="y", value=5.0, text="a long text")))
+    canvas = make_canvas(Figure(name="made", title="", caption="", panels=(panel,)), Paper("column", has_title=False))
+    (text,) = (each for each in canvas.axes[0].texts if each.get_text() == "a long text")
+    assert text.get_horizontalalignment() == side
+
+
+def test_a_logarithmic_axis_of_one_value_has_it_as_tick() -> None:
+    assert log_ticks(11.916, 11.916) == [11.9]
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.9, 3.1), (2.0, 900.0), (0.1067, 0.1093), (0.003, 0.4), (183.0, 190.0)])

@@ -28,6 +28,7 @@ from reports.layout import NUM_SERIES, look_of, shade_colors
 from sweep.analysis.costs import group_medians
 from sweep.analysis.recommendation import recommend
 from sweep.records.messages import OUTCOMES
+from sweep.records.quality import name_flags
 
 TWO = ["val_accuracy", "train_seconds"]
 LISTED = {make for makers in GROUPS.values() for make in makers}
@@ -132,6 +133,17 @@ def test_slices_place_every_parameter():
     assert num_search == len(evidence.search)
     assert all(abs(x - round(x)) < 0.2 for x in layers(panels["model"], Points)["search"].x)
     assert len(layers(panels["learning rate"], Intervals)["confirmed"].x) == 2
+
+
+def test_a_swept_effective_batch_size_is_drawn_once():
+    space = {"batch.micro": {"choice": [64, 256]}, "batch.global": {"choice": [64, 256]}}
+    assert swept_parameters(evidence_of(trial(0), space=space)) == ("batch.micro", "batch.global")
+
+
+@pytest.mark.parametrize(("others", "is_said"), [((), False), ((trial(1, None, None, outcome="crashed"),), True)])
+def test_where_unfinished_trials_are_is_said_where_there_are_some(others, is_said):
+    caption = make_slices(evidence_of(trial(0), *others))[0].caption
+    assert ("did not complete" in caption) == is_said
 
 
 def test_curves_colour_the_front_and_keep_the_others_faint():
@@ -290,12 +302,14 @@ def test_a_micro_batch_that_was_chosen_by_the_trial_counts():
 def test_probes_stand_beside_trials():
     evidence = evidence_of(trial(0, peak_memory_bytes=2e8, images_per_second=90.0))
     shape = '{"model.name": "resnet20"}'
-    probes = pd.DataFrame([{"micro_batch": 64, "peak_memory_bytes": 3e8, "images_per_second": 80.0, "shape": shape}])
+    measured = {"peak_memory_bytes": 3e8, "images_per_second": 80.0, "shape": shape}
+    probes = pd.DataFrame([{"micro_batch": 64, "quality_flags": "busy_host", **measured}])
     probed = dataclasses.replace(evidence, frames=dataclasses.replace(evidence.frames, probes=probes))
     for figure, value in ((make_memory(probed)[0], 3e8), (make_throughput(probed)[0], 80.0)):
         probe = next(layer for layer in kinds(figure.panels[0], Points) if layer.role == "probe")
         assert (probe.x, probe.y, probe.trials) == ((64.0,), (value,), ())
         assert probe.texts[0].startswith("Probe of resnet20, micro batch 64")
+        assert name_flags("busy_host") in probe.texts[0]
 
 
 def test_noise_scale_with_the_average_over_the_training():

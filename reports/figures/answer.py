@@ -4,8 +4,9 @@ Accuracies lie on an error scale, the logarithm of 1 - accuracy with the least e
 errors of 98 %."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from sweep.analysis.statistics import Interval, non_dominated, read_numbers
 from sweep.config.metrics import format_count, format_points
 
 _TITLE = "Picture of the answer"
-_LEAST_ERROR = 1e-5  # an accuracy of 100 % has no place on an error scale
+_LEAST_ERROR = 1e-4  # an accuracy of 100 % has no place on an error scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +63,24 @@ class AnswerMarks:
     num_hidden: int
 
     @property
-    def accuracies(self) -> list[Interval]:
-        """Every accuracy that there is to draw."""
-        return [*(mark.accuracy for mark in self.marks), *(point.accuracy for point in self.curve)]
+    def least(self) -> float:
+        """The least error that there is to draw."""
+        values = [*(mark.accuracy for mark in self.marks), *(point.accuracy for point in self.curve)]
+        return min(_error(self.floor), *(_error(_bounds(value)[1]) for value in values))
 
-    @property
+    @cached_property
     def cut(self) -> float:
-        """The least accuracy that is drawn at its height: the lowest bound of the useful ones."""
-        return min((_bounds(value)[0] for value in self.accuracies if value.median >= self.floor), default=self.floor)
+        """The least accuracy that is drawn at its height: no useful one, none of a batch's best, and none that the axis
+        has room for lies below."""
+        ordered = sorted(self.marks, key=lambda mark: -mark.accuracy.median)
+        best = {(mark.model, mark.batch): mark for mark in reversed(ordered)}.values()
+        main = [mark.accuracy for mark in ordered if mark.accuracy.median >= self.floor or mark.is_tuned]
+        main += [*(mark.accuracy for mark in best), *(point.accuracy for point in self.curve)]
+        cut = min(self.floor, *(_bounds(value)[0] for value in main))
+        for mark in ordered:
+            if _error(mark.accuracy.median) <= _find_ends(self.least, cut, has_edge=True)[3]:
+                cut = min(cut, _bounds(mark.accuracy)[0])
+        return cut
 
     def shade(self, batch: float) -> float:
         """Where an effective batch size lies on the color scale: from 0 to 1, even over its logarithm."""
@@ -142,7 +153,6 @@ def collect_marks(evidence: Evidence) -> AnswerMarks | None:
 def _draw_tradeoff(drawn: AnswerMarks) -> Panel:
     shown = [mark for mark in drawn.marks if mark.accuracy.median >= drawn.cut]
     below = [mark for mark in drawn.marks if mark.accuracy.median < drawn.cut]
-    reach = max(bound for mark in shown for bound in _bounds(mark.seconds))
     axis, edge = _make_error_axis(drawn, "Validation accuracy (%)", has_edge=bool(below))
     useful = f"useful accuracy: {format_value('fraction', drawn.floor)} or more"
     layers: list[Layer] = [Rule(axis="y", value=_error(drawn.floor), text=useful)]
@@ -150,14 +160,19 @@ def _draw_tradeoff(drawn: AnswerMarks) -> Panel:
         ends = [format_value("fraction", pick(mark.accuracy.median for mark in below)) for pick in (min, max)]
         text = f"{format_count(len(below), 'configuration')} below: {' to '.join(dict.fromkeys(ends))}"
         layers.append(Rule(axis="y", value=math.sqrt(_error(drawn.cut) * edge), text=text))
-    # one that is far slower too lies at the right edge, so that it does not press the others together
-    layers += [_make_beyond(drawn, mark, (min(mark.seconds.median, reach), edge), mark.text) for mark in below]
-    front = sorted((mark for mark in shown if mark.is_front), key=lambda mark: mark.seconds.median)
-    if len(front) > 1:
-        path = marks.make_steps(
-            np.array([mark.seconds.median for mark in front]),
-            np.array([_error(mark.accuracy.median) for mark in front]),
+    layers += [
+        Points(
+            name="", role="beyond", x=(mark.seconds.median,), y=(edge,), texts=(mark.text,), trials=(mark.number,),
+            shade=drawn.shade(mark.batch),
         )
+        for mark in below
+    ]  # fmt: skip
+    front = sorted((mark for mark in shown if mark.is_front), key=lambda mark: mark.seconds.median)
+    path = marks.make_steps(
+        np.array([mark.seconds.median for mark in front]),
+        np.array([_error(mark.accuracy.median) for mark in front]),
+    )
+    if front and max(max(values) / min(values) for values in path) > 1.01:  # else it lies under a mark
         layers.append(Lines(name="Pareto front of accuracy and time", role="best", segments=(path,)))
     for mark in sorted(shown, key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front, mark.number)):
         label = f"batch {mark.batch}" if mark.is_named else str(mark.batch) if mark.is_tuned or mark.is_front else ""
@@ -167,61 +182,62 @@ def _draw_tradeoff(drawn: AnswerMarks) -> Panel:
         layers.append(_make_mark(drawn, mark, seconds, errors, mark.text, label))
         if mark.is_named:
             layers.append(Points(name="recommended", role="ring", x=(seconds.median,), y=(errors.median,)))
-    time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
+    times = [mark.seconds if mark.num_seeds else _fix(mark.seconds.median) for mark in drawn.marks]
+    time = _make_time_axis([second for each in times for second in _bounds(each)])
     return Panel(x=time, y=axis, layers=tuple(layers), title="Accuracy on an error scale")
 
 
 def _draw_accuracies(drawn: AnswerMarks) -> Panel:
     best = max(point.accuracy.median for point in drawn.curve)
-    has_edge = any(point.accuracy.median < drawn.cut for point in drawn.curve)
-    axis, edge = _make_error_axis(drawn, "Tuned accuracy (%)", has_edge=has_edge)
+    axis, _ = _make_error_axis(drawn, "Tuned accuracy (%)", has_edge=False)
     name = f"within {format_points(drawn.tolerance)} of the best"
     layers: list[Layer] = [
         Rule(axis="y", value=_error(best), end=_error(best - drawn.tolerance), name=name, role="band")
     ]
     for _, points in _by_model(drawn.curve):
-        kept = [point for point in points if point.accuracy.median >= drawn.cut]
-        if kept:
-            path = _sizes(kept), tuple(_error(point.accuracy.median) for point in kept)
-            layers.append(Lines(name="", role="tuned", segments=(path,)))
+        path = _sizes(points), tuple(_error(point.accuracy.median) for point in points)
+        layers.append(Lines(name="", role="tuned", segments=(path,)))
         for point in points:
             text = _describe_point(point, "val_accuracy", point.accuracy)
-            if point in kept:
-                layers.append(_make_mark(drawn, point, _fix(point.batch), _to_errors(point.accuracy), text))
-            else:
-                label = f"{100 * point.accuracy.median:.0f} %"
-                layers.append(_make_beyond(drawn, point, (float(point.batch), edge), text, label))
+            layers.append(_make_mark(drawn, point, _fix(point.batch), _to_errors(point.accuracy), text))
     return Panel(x=_make_batch_axis(drawn), y=axis, layers=tuple(layers))
 
 
 def _draw_times(drawn: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
     layers: list[Layer] = []
+    bounds = [(*_bounds(point.seconds), point.seconds_to_target.median) for point in drawn.curve]
+    times = [second for seconds in bounds for second in seconds if second > 0]  # NaN is not
     first = next(points for _, points in _by_model(drawn.curve))
     sizes = {point.batch for point in drawn.curve}
     if len(sizes) > 1:  # from the smallest batch of the first model, within what is drawn
-        shown = [second for point in drawn.curve for second in (point.seconds.low, point.seconds_to_target.median)]
-        least = min((second for second in shown if second > 0), default=first[0].seconds.median)
         start, seconds = float(first[0].batch), first[0].seconds.median
-        end = min(float(max(sizes)), start * seconds / least)
+        end = min(float(max(sizes)), start * seconds / min(times))
         ideal = (start, end), (seconds, seconds * start / end)
-        layers.append(Lines(name="ideal: time falls as 1 / batch", role="faint", segments=(ideal,), dashed=True))
-    targets = {model.model: format_value("fraction", model.target_accuracy) for model in models}
-    for model, points in _by_model(drawn.curve):
+        if end > start * (max(sizes) / start) ** 0.1:  # else too short to be seen
+            layers.append(Lines(name="ideal: time falls as 1 / batch", role="faint", segments=(ideal,), dashed=True))
+    for _, points in _by_model(drawn.curve):
         layers.append(
             Lines(name="", role="tuned", segments=((_sizes(points), tuple(point.seconds.median for point in points)),))
         )
-        reached = [point for point in points if math.isfinite(point.seconds_to_target.median)]
-        if reached:
-            path = _sizes(reached), tuple(point.seconds_to_target.median for point in reached)
-            name = f"time to {targets[model]}" + (f", {model}" if len(targets) > 1 else "")
-            texts = tuple(_describe_point(point, "seconds_to_target", point.seconds_to_target) for point in reached)
-            layers.append(Lines(name=name, role="tuned", segments=(path,), dashed=True))
-            layers.append(Points(name="", role="tuned", x=path[0], y=path[1], texts=texts))
         for point in points:
             text = _describe_point(point, "train_seconds", point.seconds)
             layers.append(_make_mark(drawn, point, _fix(point.batch), point.seconds, text))
-    time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
-    return Panel(x=_make_batch_axis(drawn), y=time, layers=tuple(layers))
+    layers += _draw_times_to_target(drawn.curve, {model.model: model.target_accuracy for model in models})
+    return Panel(x=_make_batch_axis(drawn), y=_make_time_axis(times), layers=tuple(layers))
+
+
+def _draw_times_to_target(curve: Sequence[TunedBatch], targets: Mapping[str, float]) -> list[Layer]:
+    reached = _by_model([point for point in curve if math.isfinite(point.seconds_to_target.median)])
+    if not reached:
+        return []
+    shown = [format_value("fraction", targets[model]) + f" ({model})" * (len(targets) > 1) for model, _ in reached]
+    name, items = f"time to {', '.join(shown)}", [point for _, points in reached for point in points]
+    paths = [(_sizes(points), tuple(each.seconds_to_target.median for each in points)) for _, points in reached]
+    segments = tuple(path for path in paths if len(path[0]) > 1)
+    texts = tuple(_describe_point(point, "seconds_to_target", point.seconds_to_target) for point in items)
+    times = tuple(point.seconds_to_target.median for point in items)
+    marked = Points(name="" if segments else name, role="tuned", x=_sizes(items), y=times, texts=texts)
+    return [Lines(name=name, role="tuned", segments=segments, dashed=True), marked] if segments else [marked]
 
 
 def _make_mark(
@@ -236,25 +252,26 @@ def _make_mark(
     )  # fmt: skip
 
 
-def _make_beyond(
-    drawn: AnswerMarks, item: _Mark | TunedBatch, position: tuple[float, float], text: str, label: str = ""
-) -> Points:
-    """The mark of an accuracy below the cut, at the edge."""
-    return Points(
-        name="", role="beyond", x=position[:1], y=position[1:], texts=(text,), trials=(item.number,),
-        labels=(label,) if label else (), shade=drawn.shade(item.batch),
-    )  # fmt: skip
-
-
 def _make_error_axis(drawn: AnswerMarks, label: str, *, has_edge: bool) -> tuple[Axis, float]:
     """The axis of accuracies, and the height at its lower end for those below the cut."""
-    least = _error(max(_bounds(value)[1] for value in drawn.accuracies))
-    most = max(_error(drawn.cut), 1.3 * least)
+    top, most, edge, end = _find_ends(drawn.least, drawn.cut, has_edge=has_edge)
+    ticks = [(tick, f"{round(100 * (1 - tick), 6):g}") for tick in log_ticks(drawn.least, most)]
+    ticks = [(tick, text if tick > _LEAST_ERROR else f"\u2265 {text}") for tick, text in ticks]
+    return Axis(label=label, scale="log", ticks=tuple(ticks), bounds=(end, top)), edge
+
+
+def _find_ends(least: float, cut: float, *, has_edge: bool) -> tuple[float, float, float, float]:
+    """Errors on an axis for errors from ``least``: its first end, the last tick, the marks below the cut, its end."""
+    most = max(_error(cut), 1.3 * least)
     room = (most / least) ** 0.1
     edge = most * room if has_edge else most
-    ticks = tuple((tick, f"{round(100 * (1 - tick), 6):g}") for tick in log_ticks(least, most))
-    bounds = (max(edge * room**0.6, 1.12 * edge), 0.9 * least)
-    return Axis(label=label, scale="log", ticks=ticks, bounds=bounds), edge
+    return least / max(room**0.5, 1.11), most, edge, max(edge * room**0.6, 1.12 * edge)
+
+
+def _make_time_axis(times: Sequence[float]) -> Axis:
+    low, high = min(times), max(times)
+    room = max((high / low) ** 0.05, 1.1)  # matplotlib shows a decade around a single time
+    return Axis(label=metric_label("train_seconds"), unit="seconds", scale="log", bounds=(low / room, high * room))
 
 
 def _make_batch_axis(drawn: AnswerMarks) -> Axis:
@@ -267,7 +284,7 @@ def _make_batch_axis(drawn: AnswerMarks) -> Axis:
     return Axis(label="Effective batch size", scale="log", ticks=tuple((t, f"{t:g}") for t in ticks), bounds=bounds)
 
 
-def _by_model(curve: Iterable[TunedBatch]) -> list[tuple[str, list[TunedBatch]]]:
+def _by_model(curve: Sequence[TunedBatch]) -> list[tuple[str, list[TunedBatch]]]:
     models = list(dict.fromkeys(point.model for point in curve))
     return [
         (model, sorted((point for point in curve if point.model == model), key=lambda point: point.batch))

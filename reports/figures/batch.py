@@ -28,6 +28,7 @@ from sweep.analysis.critical_batch import CriticalBatch, StepsEstimate, estimate
 from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.metrics import METRICS, format_count
 from sweep.config.trial import key_label
+from sweep.records.quality import name_flags
 
 RATE = "optimizer.lr"
 _MAX_BATCHES = 14
@@ -328,8 +329,10 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
     if not len(rows):
         return []
     models = [str(facts.get("model.name", "")) for facts in parse_shapes(frame.iloc[rows])]
-    values = [format_value(METRICS[name].unit, value) for value in y[rows]]
+    flags = read_text(frame.iloc[rows], "quality_flags")
+    warnings = [f"\nQuality warnings: {name_flags(text)}" if text else "" for text in flags]
+    values = [format_value(METRICS[name].unit, value) + text for value, text in zip(y[rows], warnings, strict=True)]
     probes = zip(models, x[rows], values, strict=True)
     texts = tuple(f"Probe of {model}, micro batch {micro:.0f}: {value}" for model, micro, value in probes)
     across, up = marks.to_floats(x[rows]), marks.to_floats(y[rows])
-    return [Points(name="probe: a few steps, alone", role="probe", x=across, y=up, texts=texts)]
+    return [Points(name="probe: a few steps", role="probe", x=across, y=up, texts=texts)]

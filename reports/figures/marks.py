@@ -224,9 +224,9 @@ _JITTER = 0.18  # at most, of the distance between two choices
 
 
 def swept_parameters(evidence: Evidence) -> tuple[str, ...]:
-    """The swept keys, after the effective batch size where more than one ``batch.*`` key determines it."""
+    """The swept keys, after the effective batch size where only several ``batch.*`` keys together determine it."""
     batch = [key for key in evidence.swept if key.startswith("batch.")]
-    return (GLOBAL_BATCH, *evidence.swept) if len(batch) > 1 else evidence.swept
+    return (GLOBAL_BATCH, *evidence.swept) if len(batch) > 1 and "batch.global" not in batch else evidence.swept
 
 
 def _category_key(value: object) -> object:

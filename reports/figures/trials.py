@@ -118,6 +118,8 @@ def _slice_caption(evidence: Evidence) -> str:
     num_detailed = int(evidence.search["detailed"].sum())
     if len(evidence.search) > num_detailed:
         text += f" {num_detailed:,} of them are drawn: those nearest to the front and the latest."
+    if not len(evidence.unfinished):
+        return text
     return (
         f"{text} Trials that did not complete are at the time or memory they had used, or, where nothing was measured, "
         "beyond the thin line."

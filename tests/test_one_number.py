@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from cli_calls import INLINE
 
-from reports.labels import format_estimate, format_probability, format_value, metric_label
+from reports.labels import format_estimate, format_value, metric_label
 from reports.writing import write_report
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer
 from sweep.analysis.statistics import Interval
 from sweep.cli.app import run_app
+from sweep.config.metrics import format_probability
 from sweep.records.loading import load_frames
 
 STUDY = """

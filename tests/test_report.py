@@ -28,17 +28,18 @@ from reports.evidence import Evidence, describe_basis, gather_evidence
 from reports.figure import Absent
 from reports.figures.all_figures import GROUPS, ReportFigures, make_figures
 from reports.figures.batch import make_memory
-from reports.labels import format_probability, format_value, list_classes
+from reports.labels import format_value, list_classes
 from reports.page.data import describe_details, figures_json, write_study
 from reports.page.page import _list_settings, render_page
 from reports.page.tables import make_front_table, make_uses_table
-from reports.texts import describe_batch_answer, describe_uses, list_reservations
+from reports.texts import describe_batch_answer, describe_recommendation, list_reservations
 from sweep.analysis.recommendation import recommend
 from sweep.cli.answer import describe_recommendations
 from sweep.cli.arguments import parse_sets
 from sweep.cli.check import format_data
 from sweep.config.commands import train_command
 from sweep.config.errors import InputError, show_name
+from sweep.config.metrics import format_probability
 from sweep.config.study_file import load_study
 from sweep.config.trial import build_config, flatten_config
 from sweep.records.inputs import DataSummary, Ignored
@@ -83,7 +84,7 @@ def test_equal_records_give_equal_bytes():
 
 def test_a_card_for_each_use_that_the_records_answer():
     evidence = gather_evidence(make_frames(40, confirm=3))
-    answer, cards = recommend(evidence.frames), describe_uses(evidence.answer)
+    answer, cards = recommend(evidence.frames), describe_recommendation(evidence.answer)
     assert [card.title for card in cards if card.trial is not None] == [
         "Best accuracy", "Fastest", "Lowest memory", "Balanced",
     ]  # fmt: skip
@@ -106,7 +107,7 @@ def test_a_card_for_each_use_that_the_records_answer():
 
 def test_uses_that_name_the_same_configuration_are_one_row_and_bars_share_a_scale():
     evidence = gather_evidence(make_frames(60, confirm=4))
-    answer, cards = evidence.answer, describe_uses(evidence.answer)
+    answer, cards = evidence.answer, describe_recommendation(evidence.answer)
     table = make_uses_table(evidence, cards)
     numbers = [item.number for item in answer.uses.values() if item.number is not None]
     assert [row["trial"] for row in table["rows"]] == list(dict.fromkeys(numbers))
@@ -147,7 +148,7 @@ def test_page_and_terminal_name_nothing_with_fewer_than_three_seeds(num_seeds):
     trials = frames.trials.drop(index=frames.trials.index[frames.trials["phase"] == "confirm"][num_seeds:])
     frames = dataclasses.replace(frames, trials=trials)
     answer = recommend(frames)
-    cards, batch = describe_uses(answer), describe_batch_answer(answer.batch_size)
+    cards, batch = list(map(describe_recommendation, answer.uses.values())), describe_batch_answer(answer.batch_size)
     assert answer.uses["accuracy"].number is None
     command = answer.uses["accuracy"].missing
     assert "--set confirm.share=1.0" in command

@@ -8,11 +8,12 @@ from frames_factory import make_frames
 from playwright.sync_api import expect
 
 from reports.evidence import gather_evidence
-from reports.labels import format_estimate, format_probability
+from reports.labels import format_estimate
 from reports.page.data import describe_limits
 from reports.writing import write_report
 from sweep.analysis.recommendation import recommend
 from sweep.cli.arguments import parse_bytes, parse_duration
+from sweep.config.metrics import format_probability
 
 pytestmark = pytest.mark.wide
 READ = """(positions) => {

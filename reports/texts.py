@@ -138,7 +138,7 @@ def _describe_confidence(item: Recommendation) -> str:
         f"The probability that nothing tried is better by more than the tolerance is {_describe_sure(item)}; the "
         f"probability of being on the Pareto front is {format_probability(item.on_front)}."
     )
-    if item.regret_metric not in item.values:
+    if item.regret_metric not in item.values or not math.isfinite(item.regret):
         return sure
     unit = METRICS[item.regret_metric].unit
     lost = format_value("fraction difference" if unit == "fraction" else unit, item.regret)

@@ -98,8 +98,9 @@ def drop_doubtful_times(candidates: Candidates, item: Recommendation) -> Recomme
         evidence.append(doubt)
         differences = {name: value for name, value in following.differences.items() if name != SECONDS}
         following = replace(following, differences=differences)
-    is_settled = item.is_settled and not (doubt and item.regret_metric in (SECONDS, ""))
-    return replace(item, next_best=following, evidence=tuple(evidence), is_settled=is_settled)
+    if doubt and item.regret_metric in (SECONDS, ""):
+        item = replace(item, is_settled=False, regret=math.nan)
+    return replace(item, next_best=following, evidence=tuple(evidence))
 
 
 def _describe_doubt(candidates: Candidates, places: Mapping[str, int]) -> str:

@@ -358,6 +358,7 @@ def describe_findings(findings: Sequence["Finding"]) -> Iterator[str]:
             is_vague = is_too_uncertain(item.unit, item.low, item.high)
             effect = TOO_UNCERTAIN if is_vague else format_effect(item.unit, item.effect, item.low, item.high)
             yield f"    {effect}; n = {item.n}; p = {item.p:.2g}, corrected for all tested claims"
+            yield f"    {item.detail}"
         if item.verdict == "undecided":
             yield f"    trainings for power 0.8 by the spread of these records: {item.trainings:,}"
         if item.settle:  # the command has a line of its own, so that it can be pasted

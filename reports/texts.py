@@ -250,10 +250,8 @@ def _describe_point(point: TunedBatch, *, is_alone: bool) -> tuple[Cell, ...]:
 
 
 def _explain_expected(point: TunedBatch) -> str:
-    if point.accuracy.median <= point.best_measured:
-        return ""
-    measured = format_value("fraction", point.best_measured)
-    return f"expected by all trainings of the model; the best one here measured {measured}"
+    is_above = point.accuracy.median > point.best_measured
+    return f"expected, best measured {format_value('fraction', point.best_measured)}" if is_above else ""
 
 
 def _describe_costs(point: TunedBatch) -> tuple[Cell, ...]:

@@ -310,7 +310,7 @@ def test_a_point_of_the_curve_has_the_estimates_of_its_configuration() -> None:
     for point, row in zip(found.curve, describe_batch_answer(found).rows, strict=True):
         values = estimates[point.number].values
         assert (point.accuracy, point.seconds) == (values["val_accuracy"], values["train_seconds"])
-        assert ("the best one here measured" in row[2][1]) == (point.accuracy.median > point.best_measured)
+        assert ("best measured" in row[2][1]) == (point.accuracy.median > point.best_measured)
     (named,) = (point for point in found.curve if point.batch == found.named.global_batch_size)
     assert named.number == found.named.number
     above = replace(named, best_measured=named.accuracy.median - 0.01)

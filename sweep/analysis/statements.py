@@ -2,7 +2,7 @@
 settle those that are not."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,13 +72,12 @@ def answer_batch_size(candidates: Candidates, given: int | None = None) -> Batch
 def _describe_curve(candidates: Candidates, draws: BatchDraws) -> list[TunedBatch]:
     """The curve of one model. The accuracy of a point is, as its time, its configuration's own estimate."""
     done = candidates.records.done
-    is_of_model, sizes = read_text(done, "config.model.name") == draws.model, read_numbers(done, "global_batch_size")
-    accuracies = np.where(is_of_model, read_numbers(done, ACCURACY), np.nan)
+    best = done[read_text(done, "config.model.name") == draws.model].groupby("global_batch_size")[ACCURACY].max()
     return [
         replace(
             point,
             accuracy=estimate_value(candidates, place, ACCURACY),
-            best_measured=float(np.nanmax(accuracies[sizes == point.batch])),
+            best_measured=float(best[point.batch]),
             is_time_doubtful=candidates.is_time_doubtful(place),
         )
         for point, place in zip(describe_tuned(candidates, draws), draws.places.tolist(), strict=True)
@@ -157,13 +156,14 @@ def _state_use(
     others = np.arange(len(weights)) != position
     rival, probability = int(np.argmax(np.where(others, weights, -1.0))), float(weights[position])
     serious = np.flatnonzero(~(others & split.outside))
-    doubt = _describe_doubt(candidates, {str(draws.batches[i]): int(draws.places[i]) for i in serious})
+    # the only one that is not worse is the one to use, whatever it takes
+    doubt = _describe_doubt(candidates, _name_places(draws, serious)) if len(serious) > 1 else ""
     is_settled = bool(others.any()) and not doubt and probability >= candidates.rules.confidence
     needed, by_images = "trainings on an undisturbed machine would help" if doubt else "", False
     if others.any() and not (is_settled or doubt):
         needed, by_images = _estimate_needed(candidates, [own, int(draws.places[rival])], probability)
-    within = f"the fastest, to within {format_share(candidates.rules.tolerance.time)},"
-    what = f"{within} of the batch sizes {_describe_eligible(candidates)}"
+    share, eligible = format_share(candidates.rules.tolerance.time), _describe_eligible(candidates)
+    what = f"the fastest, to within {share}, of the batch sizes {eligible}"
     reason = f"it {'is' if is_settled else 'is probably' if probability >= 0.5 else 'may be'} {what}"
     if doubt:
         reason = f"whether it is {what}, is not known, because {doubt}"
@@ -172,7 +172,7 @@ def _state_use(
         why = "" if candidates.nameable[draws.places[rival]] else ", but has too few fresh seeds to be named"
         likelier = f"{draws.batches[rival]} is more probable ({format_probability(float(weights[rival]))}){why}."
         parts.append(f"By these times {likelier}" if doubt else likelier)
-    parts += [*_list_caveats(candidates, named, curve[position]), _describe_length(candidates, named)]
+    parts += _list_caveats(candidates, named, curve[position])
     parts += [describe_thin_batches({size: thin[size] for size in thin if size not in draws.batches[split.inside]})]
     use = Statement(
         name="use",
@@ -183,20 +183,29 @@ def _state_use(
         needed=needed,
         missing=candidates.records.command_for_more_seeds if needed and not by_images else None,
     )
-    text = f"Its configuration, trial {named.number}: no other that was tried is better by more than the tolerance."
-    missing = None if by_images else named.missing
-    rest = replace(use, name="configuration", text=text, needed="", missing=missing)
-    rest = replace(rest, probability=named.probability, is_settled=named.is_settled)
+    rest = Statement(
+        name="configuration",
+        text=f"Its configuration, trial {named.number}: no other that was tried is better by more than the tolerance.",
+        batches=use.batches,
+        probability=named.probability,
+        is_settled=named.is_settled,
+        missing=None if by_images else named.missing,
+    )
     return [use, rest] if _are_of_batch(candidates, own).sum() > 1 else [use]
 
 
 def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBatch) -> list[str]:
-    # what makes the named configuration less trustworthy than its probability, as sentences
+    # what lessens the trust in the named configuration, and how long it was trained, as sentences
     caveats = [f"{remark[:1].upper()}{remark[1:]}." for remark in point.remarks if RATE in remark]
-    chance = candidates.records.images.chance
+    chance, parts = candidates.records.images.chance, list[str]()
     if chance is not None and named.values[ACCURACY].low <= chance + candidates.rules.tolerance.accuracy:
         caveats.append(f"Its accuracy is near chance, {_percent(chance)}: longer trainings may decide otherwise.")
-    return caveats
+    if named.num_epochs is not None:
+        parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
+    if point.num_steps.median < _FEW_STEPS:  # also false where the steps are not on record
+        shown = format_count(round(point.num_steps.median), "optimizer step")
+        parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
+    return [*caveats, f"The configuration was trained for {', '.join(parts)}."] if parts else caveats
 
 
 def _estimate_needed(candidates: Candidates, pair: list[int], probability: float) -> tuple[str, bool]:
@@ -315,8 +324,9 @@ def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommend
     position, statements = int(np.searchsorted(draws.batches, named.global_batch_size or 0)), []
     for name, kind, neighbor in (("next_larger", "larger", position + 1), ("next_smaller", "smaller", position - 1)):
         if 0 <= neighbor < len(draws.batches):
-            text = f"The next {kind} one, {_compare_batches(candidates, draws, position, neighbor)}"
+            costs = _compare(candidates, _name_places(draws, [position, neighbor]))
             batch = int(draws.batches[neighbor])
+            text = f"The next {kind} one, {costs}"
             statements.append(Statement(name=name, text=text, batches=(batch,), is_estimate=True))
     return statements
 
@@ -335,7 +345,7 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
         text = f"The given effective batch size, {given}, is the one to use."
     else:
         position = int(np.searchsorted(draws.batches, named.global_batch_size or 0))
-        costs = _compare_batches(candidates, draws, position, int(where[0]), f", against {named.global_batch_size}")
+        costs = _compare(candidates, _name_places(draws, [position, int(where[0])]), ", against")
         points = _points(candidates.rules.tolerance.accuracy)
         within = float(draws.find_within(candidates.rules.tolerance.accuracy)[:, where[0]].mean())
         text = (
@@ -367,9 +377,8 @@ def _state_accumulation(candidates: Candidates, named: Recommendation) -> list[S
     pair = pairs[np.lexsort(criteria)[-1]].tolist()
     batch = int(sizes[pair[0]])
     names = [f"{batch // int(counts[place])} x {int(counts[place])}" for place in pair]
-    whole, split = (_mark(candidates, *each) for each in zip(names, pair, strict=True))
-    costs = _compare(candidates, dict(zip(names, pair, strict=True)))
-    text = f"Accumulation, {batch} as {split} instead of {whole}: {costs}"
+    costs = _compare(candidates, dict(zip(names, pair, strict=True)), " instead of")
+    text = f"Accumulation, {batch} as {costs}"
     return [Statement(name="accumulation", text=text, batches=(batch,), is_estimate=True)]
 
 
@@ -377,18 +386,14 @@ def _find(candidates: Candidates, number: int) -> int:
     return [candidates.number(index) for index in range(len(candidates.rows))].index(number)
 
 
-def _mark(candidates: Candidates, name: str, place: int) -> str:
-    return name if candidates.num_seeds[place] else f"{name} (not confirmed)"
+def _name_places(draws: BatchDraws, indices: Iterable[int]) -> dict[str, int]:
+    return {str(draws.batches[index]): int(draws.places[index]) for index in indices}
 
 
-def _compare_batches(candidates: Candidates, draws: BatchDraws, own: int, other: int, against: str = "") -> str:
-    places = {str(draws.batches[index]): int(draws.places[index]) for index in (own, other)}
-    name = _mark(candidates, str(draws.batches[other]), int(draws.places[other]))
-    return f"{name}{against}: {_compare(candidates, places)}"
-
-
-def _compare(candidates: Candidates, places: Mapping[str, int]) -> str:
-    # what the second of two named candidates costs against the first, as the end of a sentence
+def _compare(candidates: Candidates, places: Mapping[str, int], word: str = "") -> str:
+    """What the second of two named candidates costs against the first, as the end of a sentence, which begins with the
+    name of the second, and after a ``word`` that of the first."""
+    base, name = (name if candidates.num_seeds[place] else f"{name} (not confirmed)" for name, place in places.items())
     first, second = places.values()
     differences, doubt, parts = compare_candidates(candidates, second, first), _describe_doubt(candidates, places), []
     for metric, words in ((SECONDS, "the training time"), (MEMORY, "the memory")):
@@ -397,7 +402,8 @@ def _compare(candidates: Candidates, places: Mapping[str, int]) -> str:
             parts.append(f"{ratio.median:.2f} times {words}{_range(f'{ratio.low:.2f}', f'{ratio.high:.2f}')}")
     middle, low, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in differences[ACCURACY][:3])
     parts.append(f"{middle} points of accuracy{_range(low, high)}")
-    return f"{', '.join(parts)}.{f' The training times are not compared: {doubt}.' if doubt else ''}"
+    costs = f"{name}{word}{f' {base}' if word else ''}: {', '.join(parts)}."
+    return f"{costs} The training times are not compared: {doubt}." if doubt else costs
 
 
 def _range(low: str, high: str) -> str:
@@ -435,21 +441,6 @@ def describe_learning_rate(named: Recommendation) -> str:
         return "" if given is None else f"learning rate {given:.3g}"
     source = "" if f"{used:.3g}" == f"{given:.3g}" else f" scaled from {given:.3g}"
     return f"learning rate {used:.3g}{source}"
-
-
-def _describe_length(candidates: Candidates, named: Recommendation) -> str:
-    """How long it was trained, as a sentence behind others, because another batch size may be the one to use
-    for another length; "" where that is not on record."""
-    rows = candidates.basis_of(_find(candidates, int(named.number or 0)))
-    steps = read_numbers(candidates.records.done, "num_steps")[rows]
-    num_steps = float(np.nanmedian(steps)) if np.isfinite(steps).any() else np.nan
-    parts = []
-    if named.num_epochs is not None:
-        parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
-    if num_steps < _FEW_STEPS:  # also false where the steps are not on record
-        shown = format_count(round(num_steps), "optimizer step")
-        parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
-    return f"The configuration was trained for {', '.join(parts)}." if parts else ""
 
 
 def _describe_eligible(candidates: Candidates) -> str:

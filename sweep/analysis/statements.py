@@ -3,7 +3,8 @@ settle those that are not."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -120,17 +121,13 @@ def _are_of_batch(candidates: Candidates, candidate: int) -> Mask:
     return np.asarray((models == models[candidate]) & (sizes == sizes[candidate]))
 
 
-@dataclass(frozen=True)
-class _Split:
+class _Split(NamedTuple):
     """The batches that are known to lose no more than the tolerance, those that are known to lose more than half of it,
     and the others; each of shape ``[b]``."""
 
     inside: Mask
     outside: Mask
-
-    @property
-    def unknown(self) -> Mask:
-        return ~(self.inside | self.outside)
+    unknown: Mask
 
 
 def split_batches(candidates: Candidates, draws: BatchDraws) -> _Split:
@@ -139,7 +136,8 @@ def split_batches(candidates: Candidates, draws: BatchDraws) -> _Split:
     rules = candidates.rules
     within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
     inside = (within.mean(axis=0) >= rules.confidence) & candidates.nameable[draws.places]
-    return _Split(inside, ~inside & (near.mean(axis=0) <= 1 - rules.confidence))
+    outside = ~inside & (near.mean(axis=0) <= 1 - rules.confidence)
+    return _Split(inside, outside, ~(inside | outside))
 
 
 def _state_use(
@@ -365,16 +363,12 @@ def _state_accumulation(candidates: Candidates, named: Recommendation) -> list[S
     are_equal = (settings[:, None] == settings) & (sizes[:, None] == sizes) & (counts[:, None] < counts)
     if not are_equal.any():
         return []
-    pairs = np.argwhere(are_equal)
+    pairs, accuracies = np.argwhere(are_equal), candidates.values(ACCURACY)
     is_timed = np.array([not candidates.is_time_doubtful(place) for place in range(len(frame))])
-    criteria = (  # the last one counts first
-        candidates.values(ACCURACY)[pairs].max(axis=1),
-        counts[pairs[:, 1]] / counts[pairs[:, 0]],
-        candidates.num_seeds[pairs].min(axis=1),
-        sizes[pairs[:, 0]] == named.global_batch_size,
-        is_timed[pairs].all(axis=1),
-    )
-    pair = pairs[np.lexsort(criteria)[-1]].tolist()
+    is_named, shares = sizes[pairs[:, 0]] == named.global_batch_size, counts[pairs[:, 1]] / counts[pairs[:, 0]]
+    num_seeds, are_timed = candidates.num_seeds[pairs].min(axis=1), is_timed[pairs].all(axis=1)
+    order = np.lexsort((accuracies[pairs].max(axis=1), shares, num_seeds, is_named, are_timed))  # the last counts first
+    pair = pairs[order[-1]].tolist()
     batch = int(sizes[pair[0]])
     names = [f"{batch // int(counts[place])} x {int(counts[place])}" for place in pair]
     costs = _compare(candidates, dict(zip(names, pair, strict=True)), " instead of")
@@ -445,11 +439,12 @@ def describe_learning_rate(named: Recommendation) -> str:
 
 def _describe_eligible(candidates: Candidates) -> str:
     # the batch sizes among which the fastest is named
-    limits = candidates.limits
+    limits, text = (
+        candidates.limits,
+        f"that lose at most {_points(candidates.rules.tolerance.accuracy)} against the best",
+    )
     if limits.min_accuracy is not None:
         text = f"with an accuracy of at least {_percent(limits.min_accuracy)}"
-    else:
-        text = f"that lose at most {_points(candidates.rules.tolerance.accuracy)} against the best"
     return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
 
 

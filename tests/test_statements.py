@@ -301,6 +301,7 @@ def test_only_one_batch_size_has_no_probability() -> None:
     use = statement(found, "use")
     assert (use.batches, use.probability, use.is_settled, use.missing) == ((16,), 0.0, False, None)
     assert "no other effective batch size was tried" in use.text
+    assert describe_batch_answer(found).statements[0][1] == "not settled"
 
 
 def test_a_point_of_the_curve_has_the_estimates_of_its_configuration() -> None:

@@ -174,7 +174,7 @@ def _state_use(
     parts += [describe_thin_batches({size: thin[size] for size in thin if size not in draws.batches[split.inside]})]
     use = Statement(
         name="use",
-        text=" ".join(filter(None, [*parts, "" if is_settled else "This is not settled yet."])),
+        text=" ".join(filter(None, parts)),
         batches=(int(draws.batches[position]),),
         probability=probability if others.any() else 0.0,
         is_settled=is_settled,

@@ -78,7 +78,7 @@ def _describe_curve(candidates: Candidates, draws: BatchDraws) -> list[TunedBatc
         replace(
             point,
             accuracy=estimate_value(candidates, place, ACCURACY),
-            best_measured=float(best[point.batch]),
+            best_measured=float(best.get(point.batch, math.nan)),
             is_time_doubtful=candidates.is_time_doubtful(place),
         )
         for point, place in zip(describe_tuned(candidates, draws), draws.places.tolist(), strict=True)

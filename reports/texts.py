@@ -224,7 +224,7 @@ def _describe_certainty(statement: Statement) -> str:
     if statement.is_estimate:
         return ""
     needed = f"; {statement.needed}" if statement.needed else ""
-    if not statement.probability:  # it names no batch size, or there is no other
+    if not (statement.batches and statement.probability):  # it names no batch size, or there is no other
         return f"not settled{needed}"
     if not statement.is_settled and statement.name in _COVERED:
         covered = _COVERED[statement.name].format(batch=statement.batches[0])

@@ -192,6 +192,10 @@ def test_where_no_batch_size_is_known_to_be_good_or_worse_there_is_no_probabilit
     good = statement(answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0)}, 3, noise=0.03)), "equally_good")
     assert "16, 64 are not known yet to be as good or worse" in good.text
     assert (good.batches, good.probability, good.is_settled) == ((), 0.0, False)
+    found = answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0), 256: (0.3, 9.0)}, 3, noise=0.03))
+    good = statement(found, "equally_good")  # that one is worse is known, and no batch size is named
+    assert (good.batches, good.probability > 0.0) == ((), True)
+    assert dict(describe_batch_answer(found).statements)[good.text] == "not settled"
 
 
 def test_the_learning_rate_is_the_one_that_the_training_had() -> None:

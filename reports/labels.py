@@ -166,12 +166,6 @@ def format_difference(unit: str, value: float, low: float, high: float, num_seed
     return f"{middle}{interval} {suffix}".strip()
 
 
-def format_probability(value: float) -> str:
-    """``value`` in whole percent, never as certain, and rounded down: 94.6 % is below a confidence of 95 %."""
-    shown = math.floor(100 * value + 1e-9)  # 100 * 0.29 is just below 29
-    return "over 99 %" if value > 0.99 else "under 1 %" if shown <= 0 else f"{shown} %"
-
-
 def format_setting(value: object) -> str:
     """A configuration value: short, and 0.1 stays 0.1."""
     if isinstance(value, bool):

@@ -11,14 +11,14 @@ from markupsafe import Markup
 from reports.evidence import gather_evidence
 from reports.figure import Absent, Figure
 from reports.figures.all_figures import make_figures
-from reports.labels import OUTCOME_NAMES, format_effect, format_estimate, format_probability, metric_label
+from reports.labels import OUTCOME_NAMES, format_effect, format_estimate, metric_label
 from reports.page.data import format_keys
 from reports.texts import CURVE_HEADS, USE_TITLES, Cell, describe_batch_answer, describe_use_price, describe_use_setting
 from sweep.analysis.answer import USE_MEANINGS, Answer, Recommendation
 from sweep.analysis.statistics import read_text
 from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import format_count
+from sweep.config.metrics import format_count, format_probability
 from sweep.config.study import StudySpec, describe_cost
 from sweep.records.frames import FRAME_PARTS, Frames
 from sweep.records.loading import load_frames
@@ -80,11 +80,11 @@ def render_answer(answer: Answer) -> str:
     parts = []
     if answer.batch_size is not None:
         texts = describe_batch_answer(answer.batch_size)
-        command = [("To settle more, run:", texts.command)] if texts.command else []
+        command = [("Next step:", texts.command)] if texts.command else []
         remarks = [(line, "") for line in (*texts.models, *texts.remarks)]
         parts += [
             _list("Batch size", [*texts.statements, *command]),
-            _table("The best at each batch size", CURVE_HEADS, texts.rows),
+            _table("The configuration for each batch size", CURVE_HEADS, texts.rows),
             _list("", remarks),
         ]
     if answer.no_complete_trial:

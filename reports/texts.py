@@ -18,7 +18,6 @@ from reports.labels import (
     format_estimate,
     format_interval,
     format_price,
-    format_probability,
     format_setting,
     format_value,
     list_notes,
@@ -37,7 +36,7 @@ from sweep.analysis.answer import (
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.statements import describe_learning_rate, describe_use
 from sweep.analysis.statistics import Interval, read_numbers, read_text
-from sweep.config.metrics import METRICS, find_unit, format_count, format_points, format_share
+from sweep.config.metrics import METRICS, find_unit, format_count, format_points, format_probability, format_share
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.trial import key_label
 from sweep.records.messages import INFEASIBLE
@@ -98,7 +97,7 @@ USE_TITLES = {
 @dataclass(frozen=True, kw_only=True)
 class Card:
     """The recommendation for one use; ``trial`` is None without enough data. ``measured`` are values as measured, each
-    a label, a text and a note. ``missing`` is the command that provides the missing data or increases confidence."""
+    a label, a text and a note. ``missing`` is the command that provides the data where there is no trial."""
 
     title: str
     meaning: str
@@ -111,36 +110,35 @@ class Card:
     missing: str
 
 
-def describe_uses(answer: Answer) -> list[Card]:
-    """The recommendation for each use as texts."""
-    return [
-        Card(
-            title=USE_TITLES[item.use],
-            meaning=USE_MEANINGS[item.use],
-            trial=item.number,
-            measured=tuple(
-                (metric_label(name), shown, ", ".join(filter(None, (interval, f"n = {value.n}"))))
-                for name, value in item.measured.items()
-                for shown, interval in [format_estimate(name, *value)]
-            ),
-            sure=f"{format_probability(item.probability)}, {'settled' if item.is_settled else 'not settled'}",
-            confidence=_describe_confidence(item) if item.number is not None else "",
-            comparison=_compare_next(item.next_best) if item.next_best else "",
-            evidence=tuple(f"{line[:1].upper()}{line[1:]}." for line in item.evidence),
-            missing=item.missing or "",
-        )
-        for item in answer.uses.values()
-    ]
+def describe_recommendation(item: Recommendation) -> Card:
+    """The recommendation for a use as texts."""
+    return Card(
+        title=USE_TITLES[item.use],
+        meaning=USE_MEANINGS[item.use],
+        trial=item.number,
+        measured=tuple(
+            (metric_label(name), shown, ", ".join(filter(None, (interval, f"n = {value.n}"))))
+            for name, value in item.measured.items()
+            for shown, interval in [format_estimate(name, *value)]
+        ),
+        sure=_describe_sure(item),
+        confidence=_describe_confidence(item) if item.number is not None else "",
+        comparison=_compare_next(item.next_best) if item.next_best else "",
+        evidence=tuple(f"{line[:1].upper()}{line[1:]}." for line in item.evidence),
+        missing=item.missing or "",
+    )
+
+
+def _describe_sure(item: Recommendation | Statement) -> str:
+    return f"{format_probability(item.probability)}, {'settled' if item.is_settled else 'not settled'}"
 
 
 def _describe_confidence(item: Recommendation) -> str:
-    state = "settled" if item.is_settled else "not settled"
     sure = (
-        f"The probability that nothing tried is better by more than the tolerance is "
-        f"{format_probability(item.probability)} ({state}); the probability of being on the Pareto front is "
-        f"{format_probability(item.on_front)}."
+        f"The probability that nothing tried is better by more than the tolerance is {_describe_sure(item)}; the "
+        f"probability of being on the Pareto front is {format_probability(item.on_front)}."
     )
-    if item.regret_metric not in item.values:
+    if item.regret_metric not in item.values or not math.isfinite(item.regret):
         return sure
     unit = METRICS[item.regret_metric].unit
     lost = format_value("fraction difference" if unit == "fraction" else unit, item.regret)
@@ -176,7 +174,7 @@ def define_terms(answer: Answer) -> str:
 # The batch size.
 
 CURVE_HEADS = (
-    "Model", "Effective batch size", "Tuned accuracy", "Training time", "Memory", "Learning rate", "Fresh seeds",
+    "Model", "Effective batch size", "Accuracy", "Training time", "Memory", "Learning rate", "Fresh seeds",
     "Without loss",
 )  # fmt: skip
 COST_HEADS = (
@@ -192,13 +190,12 @@ _COVERED = {
 
 @dataclass(frozen=True, kw_only=True)
 class _BatchTexts:
-    """``statements``, each with its certainty and what would settle it. ``command`` settles more, ``other_command``
-    what the first does not, "" without one. ``rows`` of the curve have the columns CURVE_HEADS, ``costs`` the columns
-    COST_HEADS; a cell is a value and a note. ``models`` has a sentence for each model, ``remarks`` are about rows."""
+    """``statements``, each with its certainty and what would settle it. ``command`` is the next step, "" without one.
+    ``rows`` of the curve have the columns CURVE_HEADS, ``costs`` the columns COST_HEADS; a cell is a value and a note.
+    ``models`` has a sentence for each model, ``remarks`` are about rows."""
 
     statements: tuple[Cell, ...]
     command: str
-    other_command: str
     rows: tuple[tuple[Cell, ...], ...]
     costs: tuple[tuple[Cell, ...], ...]
     models: tuple[str, ...]
@@ -207,12 +204,10 @@ class _BatchTexts:
 
 def describe_batch_answer(answer: BatchAnswer) -> _BatchTexts:
     """The answer about the batch size as texts."""
-    commands = [*dict.fromkeys(statement.missing for statement in answer.statements if statement.missing), "", ""]
     num_batches = Counter(point.model for point in answer.curve)
     return _BatchTexts(
         statements=tuple((statement.text, _describe_certainty(statement)) for statement in answer.statements),
-        command=commands[0],
-        other_command=commands[1],
+        command=answer.next_step or "",
         rows=tuple(_describe_point(point, is_alone=num_batches[point.model] == 1) for point in answer.curve),
         costs=tuple(_describe_costs(point) for point in answer.curve),
         models=tuple(map(_describe_model, answer.models)),
@@ -229,27 +224,34 @@ def _describe_certainty(statement: Statement) -> str:
     if statement.is_estimate:
         return ""
     needed = f"; {statement.needed}" if statement.needed else ""
-    if not statement.batches:
+    if not (statement.batches and statement.probability):  # it names no batch size, or there is no other
         return f"not settled{needed}"
-    sure = f"{format_probability(statement.probability)} probability"
     if not statement.is_settled and statement.name in _COVERED:
-        return f"{sure} {_COVERED[statement.name].format(batch=statement.batches[0])}{needed}"
-    return f"{sure}, {'settled' if statement.is_settled else 'not settled'}{needed}"
+        covered = _COVERED[statement.name].format(batch=statement.batches[0])
+        return f"{format_probability(statement.probability)} probability {covered}{needed}"
+    return f"{_describe_sure(statement).replace(',', ' probability,')}{needed}"
 
 
 def _describe_point(point: TunedBatch, *, is_alone: bool) -> tuple[Cell, ...]:
+    accuracy, spread = format_estimate("val_accuracy", *point.accuracy)
     seconds, interval = format_estimate("train_seconds", *point.seconds)
     price = f"price {format_price(point.price.median, point.price.currency)}" if point.price else ""
+    doubt = "not reliable" if point.is_time_doubtful else ""
     return (
         (point.model, ""),
         (str(point.batch), f"trial {point.number}"),
-        format_estimate("val_accuracy", *point.accuracy),
-        (seconds, "; ".join(filter(None, (interval, price)))),
+        (accuracy, "; ".join(filter(None, (spread, _explain_expected(point))))),
+        (seconds, "; ".join(filter(None, (interval, price, doubt)))),
         format_estimate("peak_memory_bytes", *point.memory_bytes),
         (format_setting(point.learning_rate), format_count(point.num_configurations, "configuration")),
         (str(point.num_seeds), ""),
         ("", "the only one tried") if is_alone else (format_probability(point.p_without_loss), ""),
     )
+
+
+def _explain_expected(point: TunedBatch) -> str:
+    is_above = point.accuracy.median > point.best_measured
+    return f"expected, best measured {format_value('fraction', point.best_measured)}" if is_above else ""
 
 
 def _describe_costs(point: TunedBatch) -> tuple[Cell, ...]:
@@ -331,15 +333,19 @@ def describe_first(evidence: Evidence) -> _FirstTexts:
         )
     # the smaller neighbor, because the question is what a larger batch gives; the larger one where there is none
     texts = {statement.name: statement.text for statement in batch.statements}
-    tolerance = answer.tolerance
+    headline = describe_use(batch.named)
+    reasons = (
+        f"{text[:1].upper()}{text[1:].removesuffix('.')} ({_describe_certainty(statement)})."
+        for statement in batch.statements
+        if statement.name in ("use", "configuration")
+        for text in [statement.text.removeprefix(f"{headline}: ")]
+    )
     return _FirstTexts(
         provenance=evidence.provenance,
-        headline=f"{describe_use(batch.named)}.",
+        headline=f"{headline}.",
         comparison=texts.get("next_smaller") or texts.get("next_larger") or "No other batch size was tried.",
-        certainty=f"{batch.named.global_batch_size} is the fastest, to within {format_share(tolerance.time)}, of the "
-        f"configurations within {format_points(tolerance.accuracy)} of the best accuracy: "
-        f"{_describe_certainty(batch.statements[0])}.",
-        command=batch.statements[0].missing or "",
+        certainty=" ".join(reasons),
+        command=batch.next_step or "",
         chips=tuple(_make_chips(evidence, batch)),
     )
 
@@ -347,14 +353,18 @@ def describe_first(evidence: Evidence) -> _FirstTexts:
 def _make_chips(evidence: Evidence, batch: BatchAnswer) -> Iterator[_Chip]:
     answer, named = evidence.answer, batch.named
     num_seeds = named.values["val_accuracy"].n
+    point = next(point for point in batch.curve if point.number == named.number)
+    image, grounds = answer.validation.accuracy_per_image, {"val_accuracy": [_explain_expected(point)]}
+    grounds["val_accuracy"] += [f"one validation image is {format_points(image)}"] if image else []
+    grounds["train_seconds"] = ["not reliable"] if point.is_time_doubtful else []
     for name in (name for name in LEADING if name in named.values):
         shown, interval = format_estimate(name, *named.values[name])
         # time and memory are pooled with trainings of other learning rates; unreliable times are left out
         n = named.values[name].n
         which = "with fresh seeds" if n == num_seeds else "of equal cost" if n > num_seeds else "with a reliable value"
         count = f"{'95 % interval, ' if interval else ''}n = {format_count(n, 'training')} {which}"
-        grounds = _list_grounds(answer, batch) if name == "val_accuracy" else []
-        yield _Chip(label=metric_label(name), value=shown, interval=interval, sure="; ".join([count, *grounds]))
+        sure = "; ".join(filter(None, [count, *grounds.get(name, [])]))
+        yield _Chip(label=metric_label(name), value=shown, interval=interval, sure=sure)
     if named.price is not None and answer.price_per_hour is not None:
         price, per_hour = named.price, format_price(answer.price_per_hour, named.price.currency)
         yield _Chip(
@@ -363,17 +373,6 @@ def _make_chips(evidence: Evidence, batch: BatchAnswer) -> Iterator[_Chip]:
             interval=f"{format_price(price.low, '')} to {format_price(price.high, price.currency)}",
             sure=f"the training time at {per_hour} an hour, without set-up and evaluations",
         )
-
-
-def _list_grounds(answer: Answer, batch: BatchAnswer) -> Iterator[str]:
-    for point in batch.curve:
-        if (point.model, point.batch) == (batch.model, batch.named.global_batch_size):
-            yield (
-                f"{format_probability(point.p_without_loss)} probability that tuned training at this batch size loses "
-                f"at most {format_points(answer.tolerance.accuracy)} against the best batch size"
-            )
-    if answer.validation.accuracy_per_image:
-        yield f"one validation image is {format_points(answer.validation.accuracy_per_image)}"
 
 
 # What to be careful about.

@@ -118,11 +118,11 @@ def test_nothing_is_named_with_fewer_than_three_fresh_seeds(num_seeds: int, numb
     item = answer.uses["accuracy"]
     assert item.number == number
     assert any(
-        "the spread of validation accuracy, training time and peak memory between seeds is assumed" in note
+        "spread of validation accuracy, training time and peak memory between seeds is assumed" in note
         for note in answer.notes
     ) == (not seeds)
     begin = f"{int(number is not None)} of 5 configurations have at least 3 fresh seeds"
-    assert any(note.startswith(begin) and "run sweep run made.toml --set" in note for note in answer.notes)
+    assert any(note.startswith(begin) for note in answer.notes)
     if number is None:
         assert (item.config, item.values, item.next_best, item.evidence) == ({}, {}, None, ())
         assert (item.probability, item.is_settled) == (0.0, False)

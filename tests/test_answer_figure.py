@@ -20,12 +20,13 @@ from reports.evidence import Evidence, gather_evidence
 from reports.figure import Absent, Axis, Figure, Intervals, Layer, Lines, Panel, Paper, Points, Rule, check_width
 from reports.figures.all_figures import make_figures
 from reports.figures.answer import AnswerMarks, collect_marks, make_answer
-from reports.labels import format_estimate, format_probability
+from reports.labels import format_estimate
 from reports.layout import log_ticks, show_panel
 from reports.texts import describe_first
 from reports.writing import write_report
 from sweep.analysis.recommendation import as_document
 from sweep.config.errors import InputError
+from sweep.config.metrics import format_probability
 from sweep.records.loading import load_frames
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")

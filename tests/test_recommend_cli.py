@@ -40,7 +40,7 @@ def test_the_document_and_the_text_beside_it(root: Path, capsys: pytest.CaptureF
     assert run_app(["recommend", "s", "--root", str(root)]) == 0
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
-    first, curve = lines.index("Batch size"), lines.index("The best at each batch size")
+    first, curve = lines.index("Batch size"), lines.index("The configuration for each batch size")
     assert first < curve < lines.index("accuracy: the highest validation accuracy")
     for line, statement in zip(lines[first + 1 :], found["statements"], strict=False):
         assert line.startswith(f"  {statement['text']}")
@@ -49,8 +49,9 @@ def test_the_document_and_the_text_beside_it(root: Path, capsys: pytest.CaptureF
         assert f", fresh seeds {point['num_seeds']}, " in line
         assert f"learning rate {point['learning_rate']:.3g}" in line
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
-    assert "evidence: 3 confirming trials with fresh seeds: 10, 11, 12; compared with all 7" in shown.out
-    assert f"to increase confidence: sweep run s.toml --set confirm.share=1.0 --root {root}" in shown.out
+    assert "  3 confirming trials with fresh seeds: 10, 11, 12.\n  Compared with all 7" in shown.out
+    assert [line for line in lines if " step: " in line] == [f"  next step: {found['next_step']}"]
+    assert shown.out.count("confirm.share") == 1  # no statement has a command beside the next step
     command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
     assert command in shown.out
     assert shown.err == ""

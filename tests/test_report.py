@@ -28,17 +28,18 @@ from reports.evidence import Evidence, describe_basis, gather_evidence
 from reports.figure import Absent
 from reports.figures.all_figures import GROUPS, ReportFigures, make_figures
 from reports.figures.batch import make_memory
-from reports.labels import format_probability, format_value, list_classes
+from reports.labels import format_value, list_classes
 from reports.page.data import describe_details, figures_json, write_study
 from reports.page.page import _list_settings, render_page
 from reports.page.tables import make_front_table, make_uses_table
-from reports.texts import describe_batch_answer, describe_uses, list_reservations
+from reports.texts import describe_batch_answer, describe_recommendation, list_reservations
 from sweep.analysis.recommendation import recommend
 from sweep.cli.answer import describe_recommendations
 from sweep.cli.arguments import parse_sets
 from sweep.cli.check import format_data
 from sweep.config.commands import train_command
 from sweep.config.errors import InputError, show_name
+from sweep.config.metrics import format_probability
 from sweep.config.study_file import load_study
 from sweep.config.trial import build_config, flatten_config
 from sweep.records.inputs import DataSummary, Ignored
@@ -81,9 +82,13 @@ def test_equal_records_give_equal_bytes():
         assert draw_picture(made.figures[0], form) == draw_picture(again.figures[0], form)
 
 
+def make_cards(answer):
+    return [describe_recommendation(item) for item in answer.uses.values()]
+
+
 def test_a_card_for_each_use_that_the_records_answer():
     evidence = gather_evidence(make_frames(40, confirm=3))
-    answer, cards = recommend(evidence.frames), describe_uses(evidence.answer)
+    answer, cards = recommend(evidence.frames), make_cards(evidence.answer)
     assert [card.title for card in cards if card.trial is not None] == [
         "Best accuracy", "Fastest", "Lowest memory", "Balanced",
     ]  # fmt: skip
@@ -97,8 +102,8 @@ def test_a_card_for_each_use_that_the_records_answer():
     (row,) = [row for row in table["rows"] if row["trial"] == chosen.number]
     assert row["cells"][1].text == format_value("seconds", seconds.median)
     assert row["batch"] == str(chosen.global_batch_size)
-    assert f"better by more than the tolerance is {format_probability(chosen.probability)} (" in card.confidence
-    assert ("(settled)" in card.confidence) == chosen.is_settled
+    assert f"better by more than the tolerance is {format_probability(chosen.probability)}, " in card.confidence
+    assert (", settled" in card.confidence) == chosen.is_settled
     config = flatten_config(build_config(parse_sets(shlex.split(row["command"])[3::2]), "test"))
     assert {key: config[key] for key in chosen.settings} == {key: chosen.config[key] for key in chosen.settings}
     assert "3 configurations trained again with 3 fresh seeds" in describe_basis(evidence)
@@ -106,7 +111,7 @@ def test_a_card_for_each_use_that_the_records_answer():
 
 def test_uses_that_name_the_same_configuration_are_one_row_and_bars_share_a_scale():
     evidence = gather_evidence(make_frames(60, confirm=4))
-    answer, cards = evidence.answer, describe_uses(evidence.answer)
+    answer, cards = evidence.answer, make_cards(evidence.answer)
     table = make_uses_table(evidence, cards)
     numbers = [item.number for item in answer.uses.values() if item.number is not None]
     assert [row["trial"] for row in table["rows"]] == list(dict.fromkeys(numbers))
@@ -147,7 +152,7 @@ def test_page_and_terminal_name_nothing_with_fewer_than_three_seeds(num_seeds):
     trials = frames.trials.drop(index=frames.trials.index[frames.trials["phase"] == "confirm"][num_seeds:])
     frames = dataclasses.replace(frames, trials=trials)
     answer = recommend(frames)
-    cards, batch = describe_uses(answer), describe_batch_answer(answer.batch_size)
+    cards, batch = make_cards(answer), describe_batch_answer(answer.batch_size)
     assert answer.uses["accuracy"].number is None
     command = answer.uses["accuracy"].missing
     assert "--set confirm.share=1.0" in command

@@ -1,5 +1,6 @@
 """The statements about the batch size, on studies whose truth is known."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,10 +9,12 @@ import pandas as pd
 import pytest
 from frames_factory import MadeFrames, frames_of, make_spec
 
+from reports.labels import format_value
 from reports.texts import describe_batch_answer, describe_use_setting
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer, BatchAnswer, Statement
 from sweep.analysis.recommendation import as_document
+from sweep.config.study import AnswerRules, Tolerance
 from sweep.config.trial import flatten_config
 from sweep.records.inputs import DataSummary
 
@@ -98,8 +101,8 @@ def test_the_length_of_the_training_is_stated(num_epochs: float | None, num_step
 
 
 @pytest.mark.parametrize(("given", "words"), [
-    (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory", "-2.9", "the best is 0 %")),
-    (16, ("16, against 64: 3.33 times the training time", "0.25 times the memory", "the best is 100 %")),
+    (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory", "-2.9", "the best is under 1 %")),
+    (16, ("16, against 64: 3.33 times the training time", "0.25 times the memory", "the best is over 99 %")),
     (64, ("The given effective batch size, 64, is the one to use.",)),
     (32, ("32 costs is not known: resnet8 completed no", "made.toml --set name=made_batch_32 --set batch.micro=32")),
 ])  # fmt: skip
@@ -161,7 +164,7 @@ def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named_and_leav
     found = answer_of(study)
     good, largest = statement(found, "equally_good"), statement(found, "largest_without_loss")
     # what is as good as the best with one configuration already is not in doubt
-    assert "16, 64 are equally good. Not tuned enough" in good.text
+    assert "16, 64 are equally good. As good already, although too few configurations were tried" in good.text
     lack = "Not tuned enough to tell: 128 with 1 of at least 3 configurations; 32, 1024 with no complete training."
     assert good.text.endswith(lack)
     assert largest.text.endswith(lack.replace("32, ", ""))  # a smaller one changes nothing
@@ -189,6 +192,10 @@ def test_where_no_batch_size_is_known_to_be_good_or_worse_there_is_no_probabilit
     good = statement(answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0)}, 3, noise=0.03)), "equally_good")
     assert "16, 64 are not known yet to be as good or worse" in good.text
     assert (good.batches, good.probability, good.is_settled) == ((), 0.0, False)
+    found = answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0), 256: (0.3, 9.0)}, 3, noise=0.03))
+    good = statement(found, "equally_good")  # that one is worse is known, and no batch size is named
+    assert (good.batches, good.probability > 0.0) == ((), True)
+    assert dict(describe_batch_answer(found).statements)[good.text] == "not settled"
 
 
 def test_the_learning_rate_is_the_one_that_the_training_had() -> None:
@@ -219,15 +226,131 @@ def test_a_batch_size_whose_trainings_learned_nothing_does_not_count_as_tuned() 
         assert any("of 3 that were tried, 2 were no better than chance" in each for each in point.remarks) == is_named
 
 
-def test_a_ratio_of_times_without_evidence_is_called_doubtful() -> None:
+EQUAL = {16: (0.950, 100.0), 64: (0.949, 30.0), 256: (0.949, 10.0)}
+UNUSED = re.compile(r"(?:(?<= because )|(?<=compared: ))([\d, and]+) ha(?:s|ve) no reliable training time")
+
+
+@pytest.mark.parametrize(("doubtful", "in_use", "in_larger", "in_smaller"), [
+    ((), "", "", ""),
+    ((256,), "", "256", ""),  # it is worse, and no rival
+    ((16,), "16", "", "16"),
+    ((16, 64, 256), "16 and 64", "64 and 256", "64 and 16"),
+])  # fmt: skip
+def test_a_time_that_is_not_used_makes_nothing_the_fastest_and_no_ratio(
+    doubtful: tuple[int, ...], in_use: str, in_larger: str, in_smaller: str
+) -> None:
     study = make_study(CURVE)
-    flags = study.trials["global_batch_size"].map({16: "", 64: "", 256: "slowed_by_others"})
-    found = answer_of(replace(study, trials=study.trials.assign(quality_flags=flags)))
-    doubt = "The ratio of the times is doubtful: one of the two has no reliable time."
-    assert statement(found, "next_larger").text.endswith(doubt)
-    assert doubt not in statement(found, "next_smaller").text
-    (point,) = (each for each in found.curve if each.batch == 256)
-    assert "its training time is doubtful: no trial of equal cost has a reliable one" in point.remarks
+    flags = ["slowed_by_others" if size in doubtful else "" for size in study.trials["global_batch_size"]]
+    answer = recommend(replace(study, trials=study.trials.assign(quality_flags=flags)))
+    found = answer.batch_size
+    assert found is not None
+    use = statement(found, "use")
+    assert (use.batches, use.is_settled, ": it is the fastest" in use.text) == ((64,), not in_use, not in_use)
+    assert (use.missing is None) == use.is_settled
+    for name, names in (("use", in_use), ("next_larger", in_larger), ("next_smaller", in_smaller)):
+        text = statement(found, name).text
+        assert UNUSED.findall(text) == [names] * bool(names)
+        assert ("times the training time" in text) == (name != "use" and not names)
+    assert [point.is_time_doubtful for point in found.curve] == [size in doubtful for size in CURVE]
+    assert ["not reliable" in row[3][1] for row in describe_batch_answer(found).rows] == [
+        size in doubtful for size in CURVE
+    ]
+    speed = answer.uses["speed"]
+    assert speed.next_best is not None
+    numbers = {point.number: point.is_time_doubtful for point in found.curve}
+    assert ("train_seconds" in speed.next_best.differences) == (not {*doubtful} & {16, 64})
+    assert numbers[speed.number or 0] == (speed.global_batch_size in doubtful)
+    assert not (speed.is_settled and {*doubtful} & {16, 64})
+
+
+def test_a_rival_without_fresh_seeds_counts_and_is_named() -> None:
+    study = make_study(EQUAL)
+    is_fresh = (study.trials["phase"] == "confirm") & (study.trials["global_batch_size"] == 256)
+    found = answer_of(replace(study, trials=study.trials[~is_fresh].reset_index(drop=True)))
+    use, larger = statement(found, "use"), statement(found, "next_larger")
+    assert use.batches == (64,)
+    assert use.probability < 0.5
+    assert "256 is more probable (" in use.text
+    assert ": it is the fastest" not in use.text
+    assert larger.text.startswith("The next larger one, 256 (not confirmed): 0.33 times")
+    given = recommend(replace(study, trials=study.trials[~is_fresh].reset_index(drop=True)), given_batch=256).batch_size
+    assert given is not None
+    assert "256 (not confirmed), against 64: 0.33 times" in statement(given, "given").text
+
+
+def test_a_batch_size_has_a_probability_of_its_own_whatever_the_rate() -> None:
+    # two rates are as good as each other, so that which of them is better stays open
+    study = make_study({16: (0.95, 100.0), 64: (0.90, 90.0)}, num_seeds=4, noise=0.004)
+    trials, is_other = study.trials, study.trials["config.optimizer.lr"] == 0.003
+    trials = trials.assign(val_accuracy=trials["val_accuracy"] + 0.02 * is_other)
+    tight = study.spec.model_copy(update={"answer": AnswerRules(tolerance=Tolerance(accuracy=0.002, time=0.05))})
+    answer = recommend(replace(study, trials=trials, spec=tight))
+    found = answer.batch_size
+    assert found is not None
+    use, rest = statement(found, "use"), statement(found, "configuration")
+    assert (use.batches, rest.batches, use.is_settled, rest.is_settled) == ((16,), (16,), True, False)
+    assert use.probability > rest.probability == found.named.probability
+    assert (use.missing, found.next_step) == (None, rest.missing)
+    assert rest.missing
+    document = as_document(answer)["batch_size"]
+    assert document["statements"][0]["probability"] == use.probability
+    assert document["named"]["probability"] == rest.probability
+    assert document["next_step"] == found.next_step
+    (point, *_) = found.curve
+    assert use.probability <= point.p_without_loss
+
+
+def test_only_one_batch_size_has_no_probability() -> None:
+    found = answer_of(make_study({16: (0.95, 100.0)}))
+    use = statement(found, "use")
+    assert (use.batches, use.probability, use.is_settled, use.missing) == ((16,), 0.0, False, None)
+    assert "no other effective batch size was tried" in use.text
+    assert describe_batch_answer(found).statements[0][1] == "not settled"
+
+
+def test_a_point_of_the_curve_has_the_estimates_of_its_configuration() -> None:
+    answer = recommend(make_study(CURVE, num_seeds=3, noise=0.01))
+    assert answer.batch_size is not None
+    found, estimates = answer.batch_size, {item.number: item for item in answer.configurations}
+    for point, row in zip(found.curve, describe_batch_answer(found).rows, strict=True):
+        values = estimates[point.number].values
+        assert (point.accuracy, point.seconds) == (values["val_accuracy"], values["train_seconds"])
+        assert ("best measured" in row[2][1]) == (point.accuracy.median > point.best_measured)
+    (named,) = (point for point in found.curve if point.batch == found.named.global_batch_size)
+    assert named.number == found.named.number
+    above = replace(named, best_measured=named.accuracy.median - 0.01)
+    (row,) = describe_batch_answer(replace(found, curve=(above,))).rows
+    assert format_value("fraction", above.best_measured) in row[2][1]
+
+
+@pytest.mark.parametrize(("chance", "is_near"), [(0.94, True), (0.5, False)])
+def test_an_accuracy_near_chance_is_called_so(chance: float, is_near: bool) -> None:
+    study, num = make_study(CURVE), 400
+    most = round(chance * num)
+    classes = {"a": {"val": most}, "b": {"val": num - most}}
+    data = DataSummary(name=study.trials["config.data.name"].iloc[0], num_val=num, classes=classes)
+    assert ("near chance" in statement(answer_of(replace(study, data=data)), "use").text) == is_near
+
+
+def test_what_accumulation_costs_is_stated_of_the_batch_size_that_is_named() -> None:
+    study = make_study(CURVE)
+    assert [each for each in answer_of(study).statements if each.name == "accumulation"] == []
+    trials = study.trials.assign(**{"config.batch.accumulation": 1})
+    split = trials[trials["global_batch_size"].isin([16, 64])].copy()
+    split = split.assign(**{"config.batch.micro": split["global_batch_size"] // 4, "config.batch.accumulation": 4})
+    split = split.assign(
+        train_seconds=split["train_seconds"] * 1.5, peak_memory_bytes=split["peak_memory_bytes"] * 0.25
+    )
+    split["number"] += len(trials)
+    both = pd.concat([trials, split], ignore_index=True)
+    for doubtful, batch in (((), 64), ((64,), 16), ((16, 64), 64)):
+        flags = ["slowed_by_others" if size in doubtful else "" for size in both["global_batch_size"]]
+        found = answer_of(replace(study, trials=both.assign(quality_flags=flags)))
+        said = statement(found, "accumulation")
+        assert (said.batches, said.is_estimate) == ((batch,), True)
+        assert f"{batch} as {batch // 4} x 4 instead of {batch} x 1: " in said.text
+        assert ("1.50 times the training time" in said.text) == (batch not in doubtful)
+        assert "0.25 times the memory" in said.text
 
 
 @pytest.mark.parametrize(("columns", "keys"), [
@@ -248,7 +371,7 @@ def test_a_limit_is_named_in_the_statements_that_it_changes() -> None:
     assert limited.batch_size is not None
     use = statement(limited.batch_size, "use")
     assert use.batches == (256,)  # faster, and accurate enough although it loses more than the tolerance
-    assert "it is the fastest, to within 5 %, of the configurations with an accuracy of at least 90 %" in use.text
+    assert "it is the fastest, to within 5 %, of the batch sizes with an accuracy of at least 90 %" in use.text
     assert statement(limited.batch_size, "largest_without_loss").batches == (64,)
     assert "The limits do not apply to this statement." in statement(limited.batch_size, "largest_without_loss").text
     slow = recommend(study, max_seconds=50.0)

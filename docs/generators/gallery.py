@@ -67,7 +67,7 @@ def demo() -> str:
     """The answer of the demo: its statements and its tuned batch sizes."""
     found = read_answer("quickstart")
     statements = [f"- {text}" + (f" *({certain})*" if certain else "") for text, certain in found["statements"]]
-    return "\n".join([_describe(found), "", *statements, "", _tuned(found, "Tuned accuracy")])
+    return "\n".join([_describe(found), "", *statements, "", _tuned(found, "Accuracy")])
 
 
 def first_statement() -> str:
@@ -91,7 +91,7 @@ def _describe(found: Json) -> str:
     return f"*{found['question']}* {counts}, {found['device']}, {found['date']}."
 
 
-_SHOWN = ("Model", "Effective batch size", "Tuned accuracy", "Training time", "Without loss")
+_SHOWN = ("Model", "Effective batch size", "Accuracy", "Training time", "Without loss")
 
 
 def _tuned(found: Json, detailed: str = "") -> str:

@@ -18,7 +18,6 @@ from reports.labels import (
     choose_unit,
     format_estimate,
     format_metric,
-    format_probability,
     format_setting,
     metric_label,
 )
@@ -37,8 +36,10 @@ from sweep.analysis.candidates import (
     select_shown,
 )
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_METRICS
+from sweep.analysis.statements import weigh_batch
 from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.commands import toml_literal
+from sweep.config.metrics import format_probability
 from sweep.config.study import StudySpec
 from sweep.config.trial import key_label
 from sweep.records.quality import name_flags
@@ -325,14 +326,13 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
         limited = replace(candidates, limits=Limits(given.get(MEMORY), given.get(SECONDS), given.get(ACCURACY)))
         is_possible = bool(limited.within_limits().any())
         for _, use in uses.values():
-            right = find_right(limited, use, limited.draws).mean(axis=0)
-            pick = pick_surest(limited, use, right, limited.nameable)
+            right = find_right(limited, use, limited.draws)
+            pick = pick_surest(limited, use, right.mean(axis=0), limited.nameable)
             if pick is None:
                 answers.append(-1 if is_possible else -2)
                 continue
-            state = "settled" if right[pick] >= candidates.rules.confidence else "not settled"
-            sure = f"{format_probability(float(right[pick]))}, {state}"
-            answers.append(named.setdefault((rows.index(pick), sure), len(named)))
+            probability = weigh_batch(limited, right, pick) if use is BATCH_SIZE else float(right[:, pick].mean())
+            answers.append(named.setdefault((rows.index(pick), format_probability(probability)), len(named)))
     return {
         "command": candidates.records.commands.recommend(),
         "limits": [

@@ -39,7 +39,7 @@ from reports.texts import (
     METHOD,
     describe_batch_answer,
     describe_first,
-    describe_uses,
+    describe_recommendation,
     list_reservations,
 )
 from sweep.analysis.statistics import plain_value, read_numbers, read_text
@@ -89,7 +89,7 @@ def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str]
 
 def _describe(evidence: Evidence) -> dict[str, Any]:
     answer, spec, batch = evidence.answer, evidence.frames.spec, evidence.answer.batch_size
-    cards, claims = describe_uses(answer), list_claims(evidence.claims)
+    cards, claims = list(map(describe_recommendation, answer.uses.values())), list_claims(evidence.claims)
     return {
         "name": evidence.name,
         "question": spec.question if spec else "",

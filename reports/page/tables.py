@@ -14,7 +14,6 @@ from reports.labels import (
     format_bound,
     format_estimate,
     format_interval,
-    format_probability,
     format_setting,
     format_value,
     is_too_uncertain,
@@ -26,7 +25,7 @@ from sweep.analysis.answer import Recommendation
 from sweep.analysis.comparable import USUAL_METRICS
 from sweep.analysis.findings import UNSETTLED, Finding
 from sweep.analysis.statistics import Interval, plain_value, read_numbers, scale_of
-from sweep.config.metrics import find_unit
+from sweep.config.metrics import find_unit, format_probability
 from sweep.config.trial import key_label
 
 MAX_ROWS = 200

@@ -108,12 +108,13 @@ class TunedBatch:
     """One effective batch size of one model.
 
     ``number`` is the first trial of the configuration that stands for it: the fastest of those whose accuracy is within
-    the tolerance of the batch's best, ``seconds`` and ``memory_bytes`` are its own. ``accuracy`` is of the best
-    configuration at the batch, whichever it is, so that its interval allows for the best having been picked.
-    ``p_without_loss`` is the probability that tuned training at this batch loses no more than the tolerance against the
-    model's best batch. ``num_steps``, ``num_samples`` and those to the model's common target (:class:`TunedModel`) are
-    of the trainings of the representative, ``learning_rate`` is its highest one with the scaling rule applied,
-    ``images_per_second`` and ``seconds_to_target`` with its ``seconds``; NaN where the target was not reached.
+    the tolerance of the batch's best, at the batch to use the one that is named. ``accuracy``, ``seconds`` and
+    ``memory_bytes`` are its own estimates; ``is_time_doubtful`` where its time is not used. ``best_measured`` is the
+    highest accuracy of a training at the batch. ``p_without_loss`` is the probability that tuned training at this batch
+    loses no more than the tolerance against the model's best batch. ``num_steps``, ``num_samples`` and those to the
+    model's common target (:class:`TunedModel`) are of the trainings of the representative, ``learning_rate`` is its
+    highest one with the scaling rule applied, ``images_per_second`` and ``seconds_to_target`` with its ``seconds``; NaN
+    where the target was not reached.
     ``remarks`` name what was tuned too little and what is not known.
     """
 
@@ -134,6 +135,8 @@ class TunedBatch:
     seconds_to_target: Interval
     p_without_loss: float
     remarks: tuple[str, ...]
+    best_measured: float = math.nan
+    is_time_doubtful: bool = False
     price: TrainingPrice | None = None  # where the study has a price of an hour
 
 
@@ -170,13 +173,16 @@ class Statement:
 @dataclass(frozen=True, kw_only=True)
 class BatchAnswer:
     """Which batch size to use: the configuration that is ``named``, the ``curve`` of the tuned batches of every model,
-    what holds for each of the ``models``, and the ``statements`` about the one ``model``."""
+    what holds for each of the ``models``, and the ``statements`` about the one ``model``. The probability of the first
+    is that of the batch size, whatever the rate; the probability of ``named`` is its configuration's own. ``next_step``
+    is the command of the first statement that is not settled."""
 
     named: Recommendation
     model: str
     curve: tuple[TunedBatch, ...]
     models: tuple[TunedModel, ...]
     statements: tuple[Statement, ...]
+    next_step: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -233,8 +233,8 @@ def measure_slope(records: ComparableTrials, budget: str) -> Measurement:
     if not estimate.degrees > 0:
         reason = f"{_count_batches(curve)} at an equal number of {budget}{amount}; three are required"
         return Measurement(reason=reason)
-    detail = f"{_main_model(records)}{amount}: best of {curve.num_configurations} configurations at each of {num}"
-    return Measurement(estimate, f"{detail} effective batch sizes")
+    detail = f"{_main_model(records)}{amount}: the best at each of {num} effective batch sizes, of"
+    return Measurement(estimate, f"{detail} {curve.num_configurations} configurations")
 
 
 def compare_slopes(records: ComparableTrials, key: str, sides: tuple[str, str]) -> Measurement:

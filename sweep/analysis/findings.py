@@ -28,6 +28,7 @@ from sweep.analysis.statistics import (
 )
 from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
 from sweep.config.study_file import build_study
 from sweep.config.trial import Scalar, build_config, default_settings, replace_keys
 from sweep.records.frames import Frames
@@ -133,6 +134,8 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
     if not assessment.is_tested:
         verdict = "not measured" if lack else "not tested"
     effect, low, high = confidence_interval(measurement.estimate if assessment.is_tested else NOTHING)
+    doubtful = records.has_doubtful_time & any(METRICS[name].is_speed for name in claim.metrics)
+    doubt = f"{doubtful.sum()} of {len(doubtful)} configurations have no reliable training time"
     return Finding(
         name=claim.name,
         statement=claim.statement,
@@ -145,7 +148,7 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
         verdict=verdict,
         settle=_command_plan(records, claim.name) if verdict in UNSETTLED else "",
         published=claim.published,
-        detail=measurement.detail,
+        detail="; ".join(filter(None, (measurement.detail, doubt if doubtful.any() else ""))),
         p=p,
         reason="" if assessment.is_tested else measurement.reason,
         matters=claim.matters,

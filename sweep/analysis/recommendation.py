@@ -30,7 +30,7 @@ from sweep.analysis.shortfalls import (
     explain_no_complete_trial,
     explain_search,
 )
-from sweep.analysis.statements import answer_batch_size
+from sweep.analysis.statements import answer_batch_size, drop_doubtful_times
 from sweep.analysis.statistics import Interval, Mask, read_numbers, read_text
 from sweep.analysis.tuned_batches import list_models
 from sweep.config.errors import InputError, describe_unknown
@@ -94,7 +94,7 @@ def make_answer(
         chosen, batch_size = {use: Recommendation(use=use, missing=missing) for use in uses}, None
         facts, notes = {name: _state_fact(name, missing or "") for name in _FACTS}, comparable.notes
     else:
-        chosen = {use: choose_for(candidates, USE_TABLE[use], use) for use in uses}
+        chosen = {use: drop_doubtful_times(candidates, choose_for(candidates, USE_TABLE[use], use)) for use in uses}
         batch_size = answer_batch_size(candidates, given_batch)
         model = list_models(candidates)[0]  # facts are about the model of the most accurate candidate
         facts = {name: _state_fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
@@ -192,14 +192,12 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
         notes.append(
             f"{int(candidates.nameable.sum())} of {format_count(len(candidates.rows), 'configuration')} "
             f"{'has' if len(candidates.rows) == 1 else 'have'} at least {FEWEST_SEEDS} fresh seeds, and "
-            f"only those can be recommended. For more fresh seeds run {candidates.records.command_for_more_seeds}"
+            "only those can be recommended."
         )
     assumed = [name for name in candidates.names if candidates.records.posterior(name).is_assumed]
     if assumed:
         names = join_words([METRICS[name].label.lower() for name in assumed])
-        notes.append(
-            f"No configuration was trained with several seeds: the spread of {names} between seeds is assumed."
-        )
+        notes.append(f"The spread of {names} between seeds is assumed: no configuration has several usable values.")
     return notes
 
 

@@ -2,17 +2,28 @@
 settle those that are not."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
-from sweep.analysis.answer import BatchAnswer, Limits, Recommendation, Statement
-from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for, compare_candidates
+from sweep.analysis.answer import BatchAnswer, Limits, Recommendation, Statement, TunedBatch
+from sweep.analysis.candidates import (
+    BATCH_SIZE,
+    Candidates,
+    choose_for,
+    compare_candidates,
+    estimate_value,
+    find_right,
+)
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
-from sweep.analysis.statistics import Mask, read_numbers
+from sweep.analysis.costs import num_accumulation
+from sweep.analysis.rate_powers import MICRO_KEYS
+from sweep.analysis.statistics import Mask, configuration_groups, read_numbers, read_text
 from sweep.analysis.tuned_batches import (
+    RATE,
     BatchDraws,
     describe_model,
     describe_thin_batches,
@@ -22,7 +33,7 @@ from sweep.analysis.tuned_batches import (
     fix_batch,
     list_models,
 )
-from sweep.config.metrics import format_count, format_points, format_share
+from sweep.config.metrics import format_count, format_points, format_probability, format_share, join_words
 
 _FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
 _MOST_TRAININGS = 1000  # more than a study of this kind would train
@@ -32,38 +43,91 @@ _OUTSIDE = "The limits do not apply to this statement."
 def answer_batch_size(candidates: Candidates, given: int | None = None) -> BatchAnswer:
     """Which batch size to use, the curve of every model, and the statements about the model that is named; where none
     is, about the most accurate one. One of them compares the effective batch size ``given`` with the named one."""
-    named = choose_for(candidates, BATCH_SIZE, "batch_size")
+    named = drop_doubtful_times(candidates, choose_for(candidates, BATCH_SIZE, "batch_size"))
     models = list_models(candidates)
     chosen = str(named.config.get("model.name") or "") if named.number is not None else models[0]
     draws = {model: draw_batches(candidates, model) for model in models}
-    curve = [point for model in models for point in describe_tuned(candidates, draws[model])]
     batches = draws[chosen]
-    statements = [_state_use(candidates, named)]
+    if named.number is not None:  # it stands for its batch size, so that the curve and the headline have one number
+        places = np.where(batches.batches == named.global_batch_size, _find(candidates, named.number), batches.places)
+        draws[chosen] = batches = replace(batches, places=places)
+    curve = {model: _describe_curve(candidates, draws[model]) for model in models}
+    thin = find_thin_batches(candidates, batches)
+    statements = _state_use(candidates, batches, named, thin, curve[chosen])
     if len(batches.batches) > 1:
-        statements += _state_batches(candidates, batches)
+        statements += _state_batches(candidates, batches, thin)
         statements += _state_neighbors(candidates, batches, named)
     if given is not None:
         statements.append(_state_given(candidates, batches, named, given))
+    statements += _state_accumulation(candidates, named)
     return BatchAnswer(
         named=named,
         model=chosen,
-        curve=tuple(curve),
+        curve=tuple(point for points in curve.values() for point in points),
         models=tuple(describe_model(candidates, draws[model]) for model in models),
         statements=tuple(statements),
+        next_step=next((statement.missing for statement in statements if statement.missing), None),
     )
 
 
-@dataclass(frozen=True)
-class _Split:
+def _describe_curve(candidates: Candidates, draws: BatchDraws) -> list[TunedBatch]:
+    """The curve of one model. The accuracy of a point is, as its time, its configuration's own estimate."""
+    done = candidates.records.done
+    best = done[read_text(done, "config.model.name") == draws.model].groupby("global_batch_size")[ACCURACY].max()
+    return [
+        replace(
+            point,
+            accuracy=estimate_value(candidates, place, ACCURACY),
+            best_measured=float(best.get(point.batch, math.nan)),
+            is_time_doubtful=candidates.is_time_doubtful(place),
+        )
+        for point, place in zip(describe_tuned(candidates, draws), draws.places.tolist(), strict=True)
+    ]
+
+
+def drop_doubtful_times(candidates: Candidates, item: Recommendation) -> Recommendation:
+    """The recommendation without what times say that are not used: the ratio to the next best, and that a choice is
+    settled that rests on them."""
+    if item.number is None or item.next_best is None:
+        return item
+    following, evidence = item.next_best, list(item.evidence)
+    places = {f"trial {number}": _find(candidates, number) for number in (item.number, following.number)}
+    if not candidates.nameable[places[f"trial {following.number}"]]:
+        evidence.append(f"the next best, trial {following.number}, has too few fresh seeds to be named")
+    if doubt := _describe_doubt(candidates, places):
+        evidence.append(doubt)
+        differences = {name: value for name, value in following.differences.items() if name != SECONDS}
+        following = replace(following, differences=differences)
+    if doubt and item.regret_metric in (SECONDS, ""):
+        item = replace(item, is_settled=False, regret=math.nan)
+    return replace(item, next_best=following, evidence=tuple(evidence))
+
+
+def _describe_doubt(candidates: Candidates, places: Mapping[str, int]) -> str:
+    # which of the named candidates have no time that can be used; "" where all have one
+    names = [name for name, place in places.items() if candidates.is_time_doubtful(place)]
+    return f"{join_words(names)} {'has' if len(names) == 1 else 'have'} no reliable training time" if names else ""
+
+
+def weigh_batch(candidates: Candidates, right: Mask, candidate: int) -> float:
+    """The probability that the batch size of ``candidate`` is right for its model, whatever the other settings: that
+    some configuration with it is ``right`` (:func:`find_right`, shape ``[draws, k]``)."""
+    return float(right[:, _are_of_batch(candidates, candidate)].any(axis=1).mean())
+
+
+def _are_of_batch(candidates: Candidates, candidate: int) -> Mask:
+    frame = candidates.records.frame.iloc[candidates.rows]
+    models, sizes = read_text(frame, "config.model.name"), read_numbers(frame, "global_batch_size")
+    return np.asarray((models == models[candidate]) & (sizes == sizes[candidate]))
+
+
+class _Split(NamedTuple):
     """The batches that are known to lose no more than the tolerance, those that are known to lose more than half of it,
     and the others; each of shape ``[b]``."""
 
     inside: Mask
     outside: Mask
-
-    @property
-    def unknown(self) -> Mask:
-        return ~(self.inside | self.outside)
+    unknown: Mask
 
 
 def split_batches(candidates: Candidates, draws: BatchDraws) -> _Split:
@@ -72,46 +136,91 @@ def split_batches(candidates: Candidates, draws: BatchDraws) -> _Split:
     rules = candidates.rules
     within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
     inside = (within.mean(axis=0) >= rules.confidence) & candidates.nameable[draws.places]
-    return _Split(inside, ~inside & (near.mean(axis=0) <= 1 - rules.confidence))
+    outside = ~inside & (near.mean(axis=0) <= 1 - rules.confidence)
+    return _Split(inside, outside, ~(inside | outside))
 
 
-def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
-    tolerance = candidates.rules.tolerance
+def _state_use(
+    candidates: Candidates, draws: BatchDraws, named: Recommendation, thin: Mapping[int, int], curve: list[TunedBatch]
+) -> list[Statement]:
+    """First the batch size, with the probability that it is right whatever the rate; then the rest of what is named."""
     if named.number is None:
         unknown = "Which batch size to use is not known yet: no eligible configuration has enough fresh seeds."
-        return Statement(name="use", text=_explain_exclusion(candidates) or unknown, batches=(), missing=named.missing)
-    needed, by_images = _estimate_needed(candidates, named)
-    return Statement(
+        text = _explain_exclusion(candidates) or unknown
+        return [Statement(name="use", text=text, batches=(), missing=named.missing)]
+    own, position = _find(candidates, named.number), int(np.searchsorted(draws.batches, named.global_batch_size or 0))
+    right, split = find_right(candidates, BATCH_SIZE, candidates.draws), split_batches(candidates, draws)
+    weights = np.array([weigh_batch(candidates, right, place) for place in draws.places.tolist()])
+    others = np.arange(len(weights)) != position
+    rival, probability = int(np.argmax(np.where(others, weights, -1.0))), float(weights[position])
+    serious = np.flatnonzero(~(others & split.outside))
+    # the only one that is not worse is the one to use, whatever it takes
+    doubt = _describe_doubt(candidates, _name_places(draws, serious)) if len(serious) > 1 else ""
+    is_settled = bool(others.any()) and not doubt and probability >= candidates.rules.confidence
+    needed, by_images = "trainings on an undisturbed machine would help" if doubt else "", False
+    if others.any() and not (is_settled or doubt):
+        needed, by_images = _estimate_needed(candidates, [own, int(draws.places[rival])], probability)
+    share, eligible = format_share(candidates.rules.tolerance.time), _describe_eligible(candidates)
+    what = f"the fastest, to within {share}, of the batch sizes {eligible}"
+    reason = f"it {'is' if is_settled else 'is probably' if probability >= 0.5 else 'may be'} {what}"
+    if doubt:
+        reason = f"whether it is {what}, is not known, because {doubt}"
+    parts = [f"{describe_use(named)}: {reason if others.any() else 'no other effective batch size was tried'}."]
+    if weights[rival] > probability:
+        why = "" if candidates.nameable[draws.places[rival]] else ", but has too few fresh seeds to be named"
+        likelier = f"{draws.batches[rival]} is more probable ({format_probability(float(weights[rival]))}){why}."
+        parts.append(f"By these times {likelier}" if doubt else likelier)
+    parts += _list_caveats(candidates, named, curve[position])
+    parts += [describe_thin_batches({size: thin[size] for size in thin if size not in draws.batches[split.inside]})]
+    use = Statement(
         name="use",
-        text=f"{describe_use(named)}: it is the fastest, to within {format_share(tolerance.time)}, of the "
-        f"configurations {_describe_eligible(candidates)}.{_describe_length(candidates, named)}"
-        + ("" if named.is_settled else " This is not settled yet."),
-        batches=(int(named.global_batch_size or 0),),
+        text=" ".join(filter(None, parts)),
+        batches=(int(draws.batches[position]),),
+        probability=probability if others.any() else 0.0,
+        is_settled=is_settled,
+        needed=needed,
+        missing=candidates.records.command_for_more_seeds if needed and not by_images else None,
+    )
+    rest = Statement(
+        name="configuration",
+        text=f"Its configuration, trial {named.number}: no other that was tried is better by more than the tolerance.",
+        batches=use.batches,
         probability=named.probability,
         is_settled=named.is_settled,
-        needed=needed,
-        missing=None if by_images else named.missing,  # which adds seeds
+        missing=None if by_images else named.missing,
     )
+    return [use, rest] if _are_of_batch(candidates, own).sum() > 1 else [use]
 
 
-def _estimate_needed(candidates: Candidates, named: Recommendation) -> tuple[str, bool]:
-    """What would raise the probability of ``named`` against its closest rival to the study's confidence, as a clause,
-    "" where nothing is known to; and whether the validation set is too small for it.
+def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBatch) -> list[str]:
+    # what lessens the trust in the named configuration, and how long it was trained, as sentences
+    caveats = [f"{remark[:1].upper()}{remark[1:]}." for remark in point.remarks if RATE in remark]
+    chance, parts = candidates.records.images.chance, list[str]()
+    if chance is not None and named.values[ACCURACY].low <= chance + candidates.rules.tolerance.accuracy:
+        caveats.append(f"Its accuracy is near chance, {_percent(chance)}: longer trainings may decide otherwise.")
+    if named.num_epochs is not None:
+        parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
+    if point.num_steps.median < _FEW_STEPS:  # also false where the steps are not on record
+        shown = format_count(round(point.num_steps.median), "optimizer step")
+        parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
+    return [*caveats, f"The configuration was trained for {', '.join(parts)}."] if parts else caveats
+
+
+def _estimate_needed(candidates: Candidates, pair: list[int], probability: float) -> tuple[str, bool]:
+    """What would raise the ``probability`` of the first candidate of ``pair`` against the second to the study's
+    confidence, as a clause; and whether the validation set is too small for it.
 
     As if the difference were normal: with z(p) standard deviations between it and the limit, its variance must shrink
     by (z(p) / z(confidence))^2. Only the seeds' part of the variance shrinks with the number of seeds.
     """
-    if named.is_settled or named.number is None or named.next_best is None:
-        return "", False
     too_many = f"more than {_MOST_TRAININGS:,} trainings would be required"
-    if named.probability <= 0.5:
+    if probability <= 0.5:
         return too_many, False
-    pair = [_find_candidate(candidates, number) for number in (named.number, named.next_best.number)]
     posterior, rows = candidates.records.posterior(ACCURACY), candidates.rows[pair]
     error, _ = posterior.compare(int(rows[0]), rows[1:])
     of_seeds = posterior.spread.sd**2 * float(np.sum(posterior.errors[rows] ** 2))
     share_of_images = 1.0 - min(of_seeds / max(float(error[0]) ** 2, 1e-300), 1.0)
-    shrunk = float(ndtri(named.probability) / ndtri(candidates.rules.confidence)) ** 2
+    shrunk = float(ndtri(probability) / ndtri(candidates.rules.confidence)) ** 2
     if shrunk <= share_of_images:
         return (
             "no number of seeds would settle it on these validation images; more images (data.validation_share) or a "
@@ -123,16 +232,16 @@ def _estimate_needed(candidates: Candidates, named: Recommendation) -> tuple[str
     return enough if num_more <= _MOST_TRAININGS else too_many, False
 
 
-def _state_batches(candidates: Candidates, draws: BatchDraws) -> list[Statement]:
+def _state_batches(candidates: Candidates, draws: BatchDraws, few: Mapping[int, int]) -> list[Statement]:
     """Which batch sizes are equally good, and the largest without a loss."""
     split, points = split_batches(candidates, draws), _points(candidates.rules.tolerance.accuracy)
     # tuning makes no batch size worse, so that one which is as good as the best already is known to be
     good = set(draws.batches[split.inside].tolist())
-    thin = {batch: count for batch, count in find_thin_batches(candidates, draws).items() if batch not in good}
+    thin = {batch: count for batch, count in few.items() if batch not in good}
     is_tuned = ~np.isin(draws.batches, list(thin))
     # that the only one which is tuned is as good as the best is certain, and states nothing
     is_alone = (split.inside | is_tuned).sum() < 2
-    equally_good = _state_equally_good(candidates, draws, split, thin)
+    equally_good = _state_equally_good(candidates, draws, split, thin, sorted(good & few.keys()))
     if is_alone:
         lack = f"{draws.model} has fewer than two that count as tuned.{_add_remarks(candidates, thin)}"
         text = f"Which effective batch sizes are equally good is not known yet: {lack}"
@@ -146,7 +255,9 @@ def _state_batches(candidates: Candidates, draws: BatchDraws) -> list[Statement]
     return [equally_good, _state_largest(candidates, draws, split, thin)]
 
 
-def _state_equally_good(candidates: Candidates, draws: BatchDraws, split: _Split, thin: Mapping[int, int]) -> Statement:
+def _state_equally_good(
+    candidates: Candidates, draws: BatchDraws, split: _Split, thin: Mapping[int, int], early: Sequence[int]
+) -> Statement:
     tolerance, is_tuned = candidates.rules.tolerance.accuracy, ~np.isin(draws.batches, list(thin))
     within, near = draws.find_within(tolerance), draws.find_within(tolerance / 2)
     worse, unknown = split.outside & is_tuned, split.unknown & is_tuned
@@ -163,6 +274,9 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws, split: _Split
     tried = f" of the effective batch sizes that were tried, {'; '.join(parts)}." if parts else ""
     unseeded = unknown & ~candidates.nameable[draws.places]
     seeds = f" Too few fresh seeds to tell: {_list(draws, unseeded)}." if unseeded.any() else ""
+    if early:
+        names = ", ".join(map(str, early))
+        seeds += f" As good already, although too few configurations were tried to count as tuned: {names}."
     return Statement(
         name="equally_good",
         text=f"Within {_points(tolerance)}, {draws.model}:{tried}{seeds}{_add_remarks(candidates, thin)}",
@@ -205,13 +319,12 @@ def _find_missing(candidates: Candidates, thin: Mapping[int, int], unknown: Mask
 def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommendation) -> list[Statement]:
     if named.number is None:
         return []
-    position = int(np.flatnonzero(draws.batches == named.global_batch_size)[0])
-    candidate, statements = _find_candidate(candidates, named.number), []
+    position, statements = int(np.searchsorted(draws.batches, named.global_batch_size or 0)), []
     for name, kind, neighbor in (("next_larger", "larger", position + 1), ("next_smaller", "smaller", position - 1)):
         if 0 <= neighbor < len(draws.batches):
+            costs = _compare(candidates, _name_places(draws, [position, neighbor]))
             batch = int(draws.batches[neighbor])
-            costs = _compare(candidates, candidate, int(draws.places[neighbor]))
-            text = f"The next {kind} one, {batch}{costs}"
+            text = f"The next {kind} one, {costs}"
             statements.append(Statement(name=name, text=text, batches=(batch,), is_estimate=True))
     return statements
 
@@ -229,33 +342,62 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
     elif given == named.global_batch_size:
         text = f"The given effective batch size, {given}, is the one to use."
     else:
-        costs = _compare(candidates, _find_candidate(candidates, named.number), int(draws.places[where[0]]))
+        position = int(np.searchsorted(draws.batches, named.global_batch_size or 0))
+        costs = _compare(candidates, _name_places(draws, [position, int(where[0])]), ", against")
         points = _points(candidates.rules.tolerance.accuracy)
-        within = draws.find_within(candidates.rules.tolerance.accuracy)[:, where[0]].mean()
+        within = float(draws.find_within(candidates.rules.tolerance.accuracy)[:, where[0]].mean())
         text = (
-            f"The given effective batch size, {given}, against {named.global_batch_size}{costs} The probability that, "
-            f"tuned, it loses no more than {points} against the best is {100 * within:.0f} %."
+            f"The given effective batch size, {costs} The probability that, tuned, it loses no more than {points} "
+            f"against the best is {format_probability(within)}."
         )
     return Statement(name="given", text=text, batches=(given,), is_estimate=True)
 
 
-def _find_candidate(candidates: Candidates, number: int) -> int:
+def _state_accumulation(candidates: Candidates, named: Recommendation) -> list[Statement]:
+    """What accumulation costs, by two configurations that differ in the micro batch alone: with times that are used, at
+    the batch size that is named and with fresh seeds, where there are such."""
+    frame = candidates.records.frame.iloc[candidates.rows]
+    settings, sizes = configuration_groups(frame, MICRO_KEYS), read_numbers(frame, "global_batch_size")
+    counts = num_accumulation(frame)  # in records of another program the micro batch may be unknown
+    counts = np.where(np.isfinite(counts), counts, read_numbers(frame, "config.batch.accumulation"))
+    are_equal = (settings[:, None] == settings) & (sizes[:, None] == sizes) & (counts[:, None] < counts)
+    if not are_equal.any():
+        return []
+    pairs, accuracies = np.argwhere(are_equal), candidates.values(ACCURACY)
+    is_timed = np.array([not candidates.is_time_doubtful(place) for place in range(len(frame))])
+    is_named, shares = sizes[pairs[:, 0]] == named.global_batch_size, counts[pairs[:, 1]] / counts[pairs[:, 0]]
+    num_seeds, are_timed = candidates.num_seeds[pairs].min(axis=1), is_timed[pairs].all(axis=1)
+    order = np.lexsort((accuracies[pairs].max(axis=1), shares, num_seeds, is_named, are_timed))  # the last counts first
+    pair = pairs[order[-1]].tolist()
+    batch = int(sizes[pair[0]])
+    names = [f"{batch // int(counts[place])} x {int(counts[place])}" for place in pair]
+    costs = _compare(candidates, dict(zip(names, pair, strict=True)), " instead of")
+    text = f"Accumulation, {batch} as {costs}"
+    return [Statement(name="accumulation", text=text, batches=(batch,), is_estimate=True)]
+
+
+def _find(candidates: Candidates, number: int) -> int:
     return [candidates.number(index) for index in range(len(candidates.rows))].index(number)
 
 
-def _compare(candidates: Candidates, candidate: int, other: int) -> str:
-    # what ``other`` costs against ``candidate``, as the end of a sentence
-    differences = compare_candidates(candidates, other, candidate)
-    parts = []
+def _name_places(draws: BatchDraws, indices: Iterable[int]) -> dict[str, int]:
+    return {str(draws.batches[index]): int(draws.places[index]) for index in indices}
+
+
+def _compare(candidates: Candidates, places: Mapping[str, int], word: str = "") -> str:
+    """What the second of two named candidates costs against the first, as the end of a sentence, which begins with the
+    name of the second, and after a ``word`` that of the first."""
+    base, name = (name if candidates.num_seeds[place] else f"{name} (not confirmed)" for name, place in places.items())
+    first, second = places.values()
+    differences, doubt, parts = compare_candidates(candidates, second, first), _describe_doubt(candidates, places), []
     for metric, words in ((SECONDS, "the training time"), (MEMORY, "the memory")):
-        if ratio := differences.get(metric):
+        ratio = differences.get(metric)
+        if ratio and not (metric == SECONDS and doubt):
             parts.append(f"{ratio.median:.2f} times {words}{_range(f'{ratio.low:.2f}', f'{ratio.high:.2f}')}")
     middle, low, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in differences[ACCURACY][:3])
     parts.append(f"{middle} points of accuracy{_range(low, high)}")
-    is_doubtful = candidates.is_time_doubtful(candidate) or candidates.is_time_doubtful(other)
-    doubt = " The ratio of the times is doubtful: one of the two has no reliable time." if is_doubtful else ""
-    is_confirmed = bool(candidates.num_seeds[[candidate, other]].all())
-    return f"{'' if is_confirmed else ' (not confirmed)'}: {', '.join(parts)}.{doubt}"
+    costs = f"{name}{word}{f' {base}' if word else ''}: {', '.join(parts)}."
+    return f"{costs} The training times are not compared: {doubt}." if doubt else costs
 
 
 def _range(low: str, high: str) -> str:
@@ -295,28 +437,14 @@ def describe_learning_rate(named: Recommendation) -> str:
     return f"learning rate {used:.3g}{source}"
 
 
-def _describe_length(candidates: Candidates, named: Recommendation) -> str:
-    """How long it was trained, as a sentence behind others, because another batch size may be the one to use
-    for another length; "" where that is not on record."""
-    rows = candidates.basis_of(_find_candidate(candidates, int(named.number or 0)))
-    steps = read_numbers(candidates.records.done, "num_steps")[rows]
-    num_steps = float(np.nanmedian(steps)) if np.isfinite(steps).any() else np.nan
-    parts = []
-    if named.num_epochs is not None:
-        parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
-    if num_steps < _FEW_STEPS:  # also false where the steps are not on record
-        shown = format_count(round(num_steps), "optimizer step")
-        parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
-    return f" The configuration was trained for {', '.join(parts)}." if parts else ""
-
-
 def _describe_eligible(candidates: Candidates) -> str:
-    # the configurations among which the fastest is named
-    limits = candidates.limits
+    # the batch sizes among which the fastest is named
+    limits, text = (
+        candidates.limits,
+        f"that lose at most {_points(candidates.rules.tolerance.accuracy)} against the best",
+    )
     if limits.min_accuracy is not None:
         text = f"with an accuracy of at least {_percent(limits.min_accuracy)}"
-    else:
-        text = f"that lose at most {_points(candidates.rules.tolerance.accuracy)} against the best"
     return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
 
 

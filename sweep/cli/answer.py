@@ -128,10 +128,8 @@ def describe_batch_sizes(answer: "BatchAnswer") -> Iterator[str]:
     for text, certainty in texts.statements:
         yield f"  {text}{f' ({certainty})' if certainty else ''}"
     if texts.command:
-        yield f"  to settle more: {texts.command}"
-    if texts.other_command:
-        yield f"  to settle the statements below the first: {texts.other_command}"
-    yield "The best at each batch size"
+        yield f"  next step: {texts.command}"
+    yield "The configuration for each batch size"
     for row in texts.rows:
         cells = [
             " ".join(filter(None, (head.lower(), value, f"({note})" if note else "")))
@@ -143,17 +141,11 @@ def describe_batch_sizes(answer: "BatchAnswer") -> Iterator[str]:
 
 def format_use(item: "Recommendation") -> Iterator[str]:
     """The recommendation for one use."""
-    from reports.labels import (
-        describe_price,
-        format_difference,
-        format_estimate,
-        format_probability,
-        metric_label,
-    )
-    from reports.texts import describe_use_setting
-    from sweep.analysis.answer import USE_MEANINGS
+    from reports.labels import describe_price, format_estimate, metric_label
+    from reports.texts import describe_recommendation, describe_use_setting
 
-    yield f"{item.use}: {USE_MEANINGS[item.use]}"
+    card = describe_recommendation(item)
+    yield f"{item.use}: {card.meaning}"
     if item.number is None:
         refused = (
             "no configuration that was tried is eligible, and no command adds one: the limits or the study exclude it"
@@ -168,21 +160,7 @@ def format_use(item: "Recommendation") -> Iterator[str]:
             yield f"    {metric_label(name)}: {shown}{f' ({interval})' if interval else ''}, n = {value.n}{kind}"
     if item.price is not None:
         yield f"    price of a training: {describe_price(**vars(item.price))}"
-    state = "settled" if item.is_settled else "not settled"
-    yield (
-        f"  {format_probability(item.probability)} probability that nothing tried is better by more than the tolerance "
-        f"({state}), "
-        f"{format_probability(item.on_front)} that it is on the Pareto front"
-    )
-    if item.next_best is not None:
-        parts = (
-            f"{metric_label(name).lower()} {format_difference(item.next_best.units[name], *value)}"
-            for name, value in item.next_best.differences.items()
-        )
-        yield f"  this one against the next best, trial {item.next_best.number}: {', '.join(parts)}"
-    yield f"  evidence: {'; '.join(item.evidence)}"
-    if item.missing:
-        yield f"  to increase confidence: {item.missing}"
+    yield from (f"  {line}" for line in (card.confidence, card.comparison, *card.evidence) if line)
 
 
 # ---------------------------------------------------------------------- compare
@@ -380,6 +358,7 @@ def describe_findings(findings: Sequence["Finding"]) -> Iterator[str]:
             is_vague = is_too_uncertain(item.unit, item.low, item.high)
             effect = TOO_UNCERTAIN if is_vague else format_effect(item.unit, item.effect, item.low, item.high)
             yield f"    {effect}; n = {item.n}; p = {item.p:.2g}, corrected for all tested claims"
+            yield f"    {item.detail}"
         if item.verdict == "undecided":
             yield f"    trainings for power 0.8 by the spread of these records: {item.trainings:,}"
         if item.settle:  # the command has a line of its own, so that it can be pasted

@@ -84,6 +84,12 @@ def find_unit(name: str) -> MetricUnit:
     return UNITS.get(name, _UNKNOWN)
 
 
+def format_probability(value: float) -> str:
+    """``value`` in whole percent, never as certain, and rounded down: 94.6 % is below a confidence of 95 %."""
+    shown = math.floor(100 * value + 1e-9)  # 100 * 0.29 is just below 29
+    return "over 99 %" if value > 0.99 else "under 1 %" if shown <= 0 else f"{shown} %"
+
+
 def format_share(share: float) -> str:
     """0.05 as "5 %", for limits and tolerances."""
     return f"{100 * share:.3g} %"

@@ -8,11 +8,12 @@ from frames_factory import make_frames
 from playwright.sync_api import expect
 
 from reports.evidence import gather_evidence
-from reports.labels import format_estimate, format_probability
+from reports.labels import format_estimate
 from reports.page.data import describe_limits
 from reports.writing import write_report
 from sweep.analysis.recommendation import recommend
 from sweep.cli.arguments import parse_bytes, parse_duration
+from sweep.config.metrics import format_probability
 
 pytestmark = pytest.mark.wide
 READ = """(positions) => {
@@ -57,15 +58,16 @@ def test_every_position_names_what_the_command_names(visit, study):
         command, rows = visit.page.evaluate(READ, each)
         answer = recommend(study, **read_limits(command))
         expected = [answer.batch_size.named, *answer.uses.values()]
+        sure = [answer.batch_size.statements[0].probability, *(item.probability for item in answer.uses.values())]
+        sure = [each for each, item in zip(sure, expected, strict=True) if item.number is not None]
         expected = [item for item in expected if item.number is not None]
         named = [(int(number), cells) for number, cells in rows if number is not None]
         assert [number for number, _ in named] == [item.number for item in expected], command
         unnamed += len(rows) - len(named)
-        for item, (number, cells) in zip(expected, named, strict=True):
+        for item, probability, (number, cells) in zip(expected, sure, named, strict=True):
             assert cells[1:3] == [f"C{item.number}", str(item.global_batch_size)]
             assert cells[3] == "".join(format_estimate("val_accuracy", *item.values["val_accuracy"]))
-            state = "settled" if item.is_settled else "not settled"
-            assert cells[-2] == f"{format_probability(item.probability)}, {state}"
+            assert cells[-2] == format_probability(probability)
             different.add(number)
     assert unnamed > 10
     assert len(different) > 4

@@ -24,7 +24,16 @@ from sweep.search.optuna import (
     make_distributions,
     make_frozen_trial,
 )
-from sweep.search.sampler import WINDOW, PointSampler, PredictCost, Sampler, SobolPoints, make_point_key, select_window
+from sweep.search.sampler import (
+    MAX_GRID,
+    WINDOW,
+    PointSampler,
+    PredictCost,
+    Sampler,
+    SobolPoints,
+    make_point_key,
+    select_window,
+)
 
 _SLACK = 100  # by how many trials the window may grow before it is rebuilt
 
@@ -89,7 +98,6 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
     """The sampler that the study names, which learns from the ended search trials in ``records``; a cost-aware one also
     uses predictions from probes (``predict``)."""
     generation_size = min(50, max(8, spec.trials // 5))
-    grid_size = count_grid_points(spec.space) or 0
     match spec.sampler:
         case "tpe":
             return _OptunaSampler(spec, records, lambda seed: TPESampler(seed=seed))
@@ -107,5 +115,8 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
         case "random":
             return PointSampler(lambda index: draw_point(spec.space, spec.seed, index))
         case "grid":
-            return PointSampler(lambda index: pick_grid_point(spec.space, index) if index < grid_size else None)
+            size, points = count_grid_points(spec.space) or 0, spec.list_points(MAX_GRID)
+            if points is not None:
+                return PointSampler(lambda index: points[index] if index < len(points) else None)
+            return PointSampler(lambda index: pick_grid_point(spec.space, index) if index < size else None)
     return CostAwareSampler(spec, records, predict)

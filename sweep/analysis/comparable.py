@@ -70,8 +70,9 @@ class ComparableTrials:
 
     @property
     def command_for_more(self) -> str:
-        """The command that runs twice the planned trials."""
-        return self.commands.run_more(2 * self.planned_trials)
+        """The command that runs twice the planned trials, of a wider space where this one has no further point."""
+        num_tried = int(configuration_groups(self.frames.trials).max(initial=-1)) + 1
+        return self.commands.run_more(2 * self.planned_trials, num_tried)
 
     @cached_property
     def command_for_more_seeds(self) -> str:

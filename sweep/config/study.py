@@ -131,6 +131,7 @@ class Price(NamedTuple):
         return self.per_hour * seconds / 3600.0
 
 
+_SMALL_GRID = 3000  # points
 FIXED_DESIGNS = ("qmc", "random", "grid")  # samplers whose points do not depend on results
 _NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image", "data.validation_share")  # they choose the images
 
@@ -326,16 +327,16 @@ class StudySpec(Section):
         equal = {path: self.corners.anywhere[path] for path in self.space if not has_effect(path, flat)}
         if sizes and (most := normalize_values(flat)["batch.micro"]) != flat["batch.micro"]:
             numbers: list[Any] = [size for size in sizes.grid_values or () if size != "auto"]
-            equal["batch.micro"] = min(size for size in numbers if size >= most)
+            equal["batch.micro"] = min((size for size in numbers if size >= most), default=flat["batch.micro"])
         if all(flat[path] == value for path, value in equal.items()):
             return config
         return build_config(replace_keys(self.base, changes | equal), f"study {self.name}")
 
-    def list_points(self, most: int) -> list[dict[str, Any]] | None:
-        """The points of the grid whose trainings differ, in the order in which they are tried; None where there are
-        more than ``most`` points, or infinitely many."""
+    def list_points(self) -> list[dict[str, Any]] | None:
+        """The points of a small grid whose trainings differ, in the order in which they are tried; None where the space
+        is large."""
         size = count_grid_points(self.space)
-        if size is None or size > most:
+        if size is None or size > _SMALL_GRID:
             return None
         points = [pick_grid_point(self.space, index) for index in range(size)]
         return [point for point in points if point.items() <= flatten_config(self.config(point)).items()]

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
-from sweep.config.commands import StudyOrigin
+from sweep.config.commands import StudyOrigin, shorten_path
 from sweep.config.errors import InputError, shorten_text
 from sweep.config.trial import TrialConfig, flatten_config, normalize_values
 
@@ -229,7 +229,8 @@ class StudyInputs:
     @property
     def plugin_file(self) -> str:
         """The plug-in's file as the user typed it, otherwise its name; "" without a plug-in."""
-        return self.origin.plugin if self.plugin and self.origin.plugin else next(iter(self.plugin), "")
+        typed = shorten_path(self.origin.plugin) if self.plugin else ""
+        return typed or next(iter(self.plugin), "")
 
     def to_json(self) -> str:
         """The inputs as text."""

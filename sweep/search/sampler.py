@@ -13,7 +13,6 @@ from sweep.config.trial import TrialConfig
 from sweep.records.records import TrialRecord
 from sweep.search.seeds import collect_costs
 
-MAX_GRID = 3000
 _NUM_ANYWHERE = 300
 _NUM_NEAR = 200
 _STEP = 0.15  # deviation of a near point, as a share of a parameter's range
@@ -32,7 +31,7 @@ class CandidatePoints:
 
     def __init__(self, spec: StudySpec) -> None:
         self._space, self._seed = spec.space, spec.seed
-        self._grid = spec.list_points(MAX_GRID)
+        self._grid = spec.list_points()
 
     def at(self, index: int, best: Sequence[Mapping[str, Any]], seen: set[str]) -> list[Point]:
         """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`make_point_key`), some of them

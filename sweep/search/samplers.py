@@ -24,16 +24,7 @@ from sweep.search.optuna import (
     make_distributions,
     make_frozen_trial,
 )
-from sweep.search.sampler import (
-    MAX_GRID,
-    WINDOW,
-    PointSampler,
-    PredictCost,
-    Sampler,
-    SobolPoints,
-    make_point_key,
-    select_window,
-)
+from sweep.search.sampler import WINDOW, PointSampler, PredictCost, Sampler, SobolPoints, make_point_key, select_window
 
 _SLACK = 100  # by how many trials the window may grow before it is rebuilt
 
@@ -115,7 +106,7 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
         case "random":
             return PointSampler(lambda index: draw_point(spec.space, spec.seed, index))
         case "grid":
-            size, points = count_grid_points(spec.space) or 0, spec.list_points(MAX_GRID)
+            size, points = count_grid_points(spec.space) or 0, spec.list_points()
             if points is not None:
                 return PointSampler(lambda index: points[index] if index < len(points) else None)
             return PointSampler(lambda index: pick_grid_point(spec.space, index) if index < size else None)

@@ -28,7 +28,6 @@ from sweep.records.messages import NOT_COUNTED
 from sweep.records.records import ProbeRecord, TrialRecord
 from sweep.records.store import ProbeBook, Store
 from sweep.search.pruner import NUM_NEAREST
-from sweep.search.sampler import MAX_GRID
 from sweep.search.samplers import make_sampler
 from sweep.search.seeds import measure_confirm_time
 
@@ -114,7 +113,7 @@ def list_remaining(
     # An open trial is still to be trained. Open trials are the latest, so they are the first of the sample.
     searched = [record for record in records if record.phase == "search" and record.outcome is not None]
     num_trials = max(spec.trials - sum(record.outcome not in NOT_COUNTED for record in searched), 0)
-    points = spec.list_points(MAX_GRID)
+    points = spec.list_points()
     size = count_grid_points(spec.space) if points is None else len(points)
     if size is not None:
         num_trials = min(num_trials, max(size - len(searched), 0))

@@ -229,7 +229,7 @@ def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
     trials = _of_model(candidates.records.done, model)
     curve = find_longest_curve(trials, ran_micro_batches(trials), read_numbers(trials, "images_per_second"))
     if curve is None or len(curve.sizes) < 2:
-        records, spec = candidates.records, candidates.records.spec
+        records, spec = candidates.records, candidates.records.commands.spec
         is_one = (
             spec is not None and len(spec.space["batch.micro"].extremes() if "batch.micro" in spec.space else ()) < 2
         )

@@ -4,6 +4,7 @@ import json
 import math
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -388,7 +389,7 @@ def test_commands_carry_what_was_changed() -> None:
 @pytest.mark.parametrize(("place", "command"), [
     ("", "sweep run s.toml --trials 9"),
     ("runs/s", "sweep run s.toml --trials 9"),
-    ("other place/s", "sweep run s.toml --root 'other place' --trials 9"),
+    ("other place/s", f"sweep run s.toml --root '{Path('other place').resolve()}' --trials 9"),
     ("/else/s/study.sqlite", "sweep run s.toml --root /else --trials 9"),
     ("exports/of_s", "sweep run s.toml --trials 9"),  # cannot be gone on with
     ("sqlite:////else/all.sqlite", "sweep run s.toml --store sqlite:////else/all.sqlite --trials 9"),

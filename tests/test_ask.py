@@ -296,7 +296,8 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     (tmp_path / "own_plugin.py").touch()
     code, shown, errors = ask("--yes", *subset, "--root", "my runs", "--plugin", "own_plugin.py")
     assert code == 0, errors
-    assert "run it with: sweep run digits_batch_2.toml --root 'my runs' --on cpu --plugin own_plugin.py" in shown
+    root = f"--root '{tmp_path / 'my runs'}'"
+    assert f"run it with: sweep run digits_batch_2.toml {root} --on cpu --plugin own_plugin.py" in shown
 
 
 def test_without_a_terminal_the_command_to_use_is_named(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
@@ -384,7 +385,7 @@ def test_the_budget_that_a_refusal_names_suffices(ask: Ask, monkeypatch: pytest.
     (("--yes", "--data", "./photoss"), "--data ./photoss: there is no such folder"),
     (("--yes", "--model", "resnet9000"), "--model: unknown model"),
     (("--yes", "--set", "model.name=resnet9000"), "unknown model"),
-    (("--yes", "--set", "space.batch.micro=64"), "the space is changed in the study file"),
+    (("--yes", "--set", "space.batch.micro=64"), "give a range, such as {choice = [1, 2]}"),
     (("--yes", "--set", "trials.most=3"), "write --set trials=VALUE"),
     (("--yes", "--set", "confirm=3"), "this makes no study file"),
     (("--yes", "study.txt"), "ends in .toml"),

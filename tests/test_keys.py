@@ -24,7 +24,7 @@ def _key(**values: Any) -> str:
 
 
 CHANGES = [
-    {"seed": 1}, {"optimizer.lr": 0.2}, {"batch.micro": 32}, {"batch.global": 64}, {"data.subset": 10},
+    {"seed": 1}, {"optimizer.lr": 0.2}, {"batch.micro": 32}, {"batch.global": 128}, {"data.subset": 10},
     {"budget.steps": 5}, {"precision.dtype": "bf16"}, {"model.name": "vit_micro"}, {"data.placement": "host"},
 ]  # fmt: skip
 

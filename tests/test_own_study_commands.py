@@ -110,7 +110,7 @@ def test_commands_repeat_what_was_typed(folder: Path, capsys: pytest.CaptureFixt
     assert "sweep check 'study of mine.toml' --set name=renamed --set optimizer.lr=0.02" in capsys.readouterr().err
     assert run_app(["recommend", "renamed", "--root", "else where", "--json"]) == 0
     typed = "'study of mine.toml' --set name=renamed --set optimizer.lr=0.02"
-    options = f"--root 'else where' --on {INLINE[1]} --plugin mine.py"
+    options = f"--root '{folder / 'else where'}' --on {INLINE[1]} --plugin mine.py"
     more = f"sweep run {typed} {options} --trials 2"
     answer, page = capsys.readouterr().out, html.unescape((folder / "else where/renamed/report.html").read_text())
     for text in (answer, page):

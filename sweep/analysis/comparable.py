@@ -70,8 +70,9 @@ class ComparableTrials:
 
     @property
     def command_for_more(self) -> str:
-        """The command that runs twice the planned trials."""
-        return self.commands.run_more(2 * self.planned_trials)
+        """The command that runs twice the planned trials, of a wider space where this one has no further point."""
+        num_tried = int(configuration_groups(self.frames.trials).max(initial=-1)) + 1
+        return self.commands.run_more(2 * self.planned_trials, num_tried)
 
     @cached_property
     def command_for_more_seeds(self) -> str:
@@ -141,7 +142,10 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         # a trial that ended early may not have recorded its device
         kept &= chosen | (~complete & (read_text(trials, name) == ""))
         notes += note
-    done = trials if (kept & complete).all() else trials[kept & complete]
+    done, num_repeated = _leave_out_repeated(trials[kept & complete])
+    if num_repeated:
+        said = "1 trial repeats another one" if num_repeated == 1 else f"{num_repeated:,} trials repeat other ones"
+        notes.append(f"{said} with equal settings and seed, which give the same result; each result counts once.")
     done = apply_times(done, frames.probes)
     grouping = group_configurations(done, configuration_groups(done))
     return ComparableTrials(
@@ -153,6 +157,13 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         images=ValidationImages(frames, done, grouping, data),
         notes=(*notes, *_note_flags(done, _find_commands(frames).examine())),
     )
+
+
+def _leave_out_repeated(done: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    # the first trial of each configuration and seed of a study, and the number of the others
+    keys = done[["study", "phase"]].assign(group=configuration_groups(done), seed=read_numbers(done, "seed"))
+    is_repeated = np.asarray(keys.duplicated() & keys["seed"].notna(), dtype=np.bool_)
+    return done[~is_repeated] if is_repeated.any() else done, int(is_repeated.sum())
 
 
 def find_study_name(frames: Frames) -> str:
@@ -238,10 +249,12 @@ def summarize_configurations(
     medians, or among the search values while nothing is confirmed). The search seed takes no part in a confirmed
     median: it was picked for being good.
     """
-    every_group = configuration_groups(trials)
+    every_group = pd.Series(configuration_groups(trials), index=trials.index)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
-    done = apply_times(trials[complete], pd.DataFrame() if probes is None else probes)
-    grouping = group_configurations(done, every_group[complete])
+    done, _ = _leave_out_repeated(trials[complete])
+    groups = every_group[done.index].to_numpy()
+    done = apply_times(done, pd.DataFrame() if probes is None else probes)
+    grouping = group_configurations(done, groups)
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
     numbers, seeds = read_numbers(done, "number"), np.nan_to_num(read_numbers(done, "seed"))
@@ -252,7 +265,7 @@ def summarize_configurations(
         "seeds": grouping.basis_values(seeds.astype(np.int64)),
         "confirmed": grouping.confirmed,
         "num_seeds": np.bincount(grouping.members[grouping.is_basis], minlength=grouping.size),
-        "num_failed_seeds": _failed_seeds(trials, every_group, every_group[complete][grouping.first]),
+        "num_failed_seeds": _failed_seeds(trials, every_group.to_numpy(), groups[grouping.first]),
     }
     for name in dict.fromkeys((*objectives, *USUAL_METRICS)):
         new |= _measured(name, read_numbers(done, name), grouping)

@@ -23,22 +23,31 @@ from sweep.analysis.statistics import (
     confidence_interval,
     correct_holm,
     count_repetitions,
-    most_common,
-    read_text,
+    plain_value,
 )
 from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study_file import build_study
 from sweep.config.trial import Scalar, build_config, default_settings, replace_keys
-from sweep.records.frames import Frames
+from sweep.records.frames import Frames, RecordSource
 
 _ACCURACY_UNIT = "fraction difference"
 UNTESTED: tuple[Verdict, ...] = ("not tested", "not measured")
 UNSETTLED: tuple[Verdict, ...] = ("undecided", *UNTESTED)
 _BASE: dict[str, Scalar] = {"budget.epochs": 10, "model.patch_size": 4}
+# The keys that choose the images.
+_DATA_KEYS = ("data.name", "data.root", "data.subset", "data.image_size", "data.resize", "data.on_bad_image")
 # For the digits: 504 images for validation, each 0.2 points of accuracy, and half as many epochs, so that the plans are
 # shorter.
+_DATA_KEYS = (
+    "data.name",
+    "data.root",
+    "data.subset",
+    "data.image_size",
+    "data.resize",
+    "data.on_bad_image",
+)  # that choose images
 _DIGITS: dict[str, Scalar] = {"data.validation_share": 0.33, "budget.epochs": 5}
 
 
@@ -146,7 +155,7 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
         claimed=assessment.region,
         n=measurement.estimate.n,
         verdict=verdict,
-        settle=_command_plan(records, claim.name) if verdict in UNSETTLED else "",
+        settle=_command_plan(records, claim) if verdict in UNSETTLED else "",
         published=claim.published,
         detail="; ".join(filter(None, (measurement.detail, doubt if doubtful.any() else ""))),
         p=p,
@@ -156,11 +165,46 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
     )
 
 
-def _command_plan(records: ComparableTrials, name: str) -> str:
-    # plans and runs the claim's own study, on the data of the records
-    data, root = (most_common(read_text(records.done, f"config.data.{key}"))[0] for key in ("name", "root"))
-    is_moved = root not in ("", default_settings()["data.root"])
-    return records.commands.plan_claim(name, {"data.name": data} | ({"data.root": root} if is_moved else {}))
+def _command_plan(records: ComparableTrials, claim: Claim) -> str:
+    # plans and runs the claim's own study, on the data of the records; a comment where that settles nothing
+    if records.frames.source is not None:
+        return records.commands.state_elsewhere(_describe_runs(records, claim, records.frames.source))
+    data, design, num_images = records.frames.data, claim.design, records.images.num_images
+    sizes = [build_config(replace_keys({}, point), "plan").global_batch_size for point in design.list_points(2)]
+    if data is not None and data.num_train is not None and max(sizes) > data.num_train:
+        return f"# more images: its study has steps of {max(sizes):,} images, and {data.num_train:,} are trained on"
+    rows = records.trials.head(1)
+    settings = {key: plain_value(value) for key in _DATA_KEYS for value in rows.get(f"config.{key}", ())}
+    name = settings.get("data.name")
+    if name != "digits" and claim.unit == _ACCURACY_UNIT and num_images and claim.matters * num_images < 1:
+        return f"# more validation images than {num_images:,}: one of them is more than the difference that matters"
+    usual = {**default_settings(), "data.name": None}
+    return records.commands.plan_claim(claim.name, {key: each for key, each in settings.items() if each != usual[key]})
+
+
+def _describe_runs(records: ComparableTrials, claim: Claim, source: RecordSource) -> str:
+    # what the design varies, by the user's columns, at their own values where there are as many
+    columns, design = {meaning.partition(" ")[0]: column for column, meaning in source.columns}, claim.design
+    space: dict[str, Sequence[Any]] = {**design.list_space(design.fewest)}
+    if "batch.micro" in space and "batch.micro" not in columns:
+        is_split = "batch.accumulation" in claim.varies
+        space["batch.accumulation" if is_split else "batch.global"] = (1, 4) if is_split else space.pop("batch.micro")
+        space.pop("batch.micro", None)
+    parts, is_new = [], False
+    for key, values in space.items():
+        name = SEED if key == SEED else f"config.{key}"
+        own = sorted(set(records.trials[name].dropna().tolist())) if name in records.trials else []
+        if key == SEED:
+            values = range(int(max(own, default=-1)) + 1, int(max(own, default=-1)) + 1 + len(values))
+        elif len(own) >= len(values):
+            values = own
+        is_new |= not set(values) <= set(own)
+        shown = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+        parts.append(f"{columns.get(key) or f'a column for {key}'} at {shown}")
+    needed = [*claim.sets, *({claim.metrics[0]} if columns.keys().isdisjoint(claim.metrics) else ())]
+    parts += [f"a column for {key}" for key in needed if key not in columns]
+    parts += [] if is_new else [f"{columns.get(SEED) or 'a column for seed'} at further values"]
+    return f"further runs with {'; '.join(parts)}, in every combination and otherwise equal"
 
 
 def find_claim(name: str) -> Claim | None:

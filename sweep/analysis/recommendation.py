@@ -227,7 +227,12 @@ def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
     trials = _of_model(candidates.records.done, model)
     curve = find_longest_curve(trials, ran_micro_batches(trials), read_numbers(trials, "images_per_second"))
     if curve is None or len(curve.sizes) < 2:
-        return candidates.records.command_for_more
+        records, spec = candidates.records, candidates.records.commands.spec
+        is_one = (
+            spec is not None and len(spec.space["batch.micro"].extremes() if "batch.micro" in spec.space else ()) < 2
+        )
+        # more trainings at one micro batch show no knee
+        return records.commands.widen("batch.micro") if is_one else records.command_for_more
     detail = f"{curve.name}; the best throughput was at {int(curve.sizes[np.argmax(curve.rates)])}"
     if curve.knee == len(curve.sizes) - 1:
         detail += ", the largest that ran, so the knee may be larger"

@@ -12,7 +12,7 @@ from sweep.config.metrics import format_count
 from sweep.config.sections import RulesSection
 from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
 from sweep.config.tables import FEW_OF_NORM, OPTIMIZERS, SCHEDULES, has_batch_statistics
-from sweep.config.trial import Scalar, TrialConfig, default_settings, flatten_config
+from sweep.config.trial import Scalar, TrialConfig, default_settings, flatten_config, has_effect
 
 
 class Advice(NamedTuple):
@@ -192,12 +192,10 @@ def _leaves_rate(case: _Case) -> _Facts:
     return {"smallest": sizes[0], "largest": sizes[-1], "finding": f"lr_rule_{rule}"}
 
 
-def _has_no_effect(
-    case: _Case, path: str, holds: Callable[[TrialConfig], bool], requires: str, through: Sequence[str]
-) -> _Facts:
+def _has_no_effect(case: _Case, path: str, requires: str, through: Sequence[str]) -> _Facts:
     spec, default = case.spec, default_settings()[path]
     is_given = path in spec.space or spec.base.get(path, default) != default
-    if not is_given or case.is_swept(*through) or any(map(holds, case.corners)):
+    if not is_given or case.is_swept(*through) or any(has_effect(path, flatten_config(each)) for each in case.corners):
         return None
     value = "several values" if path in spec.space else repr(spec.base[path])
     return {"path": path, "value": value, "requires": requires}
@@ -258,36 +256,29 @@ def _count_most_epochs(config: TrialConfig, num_train: int | None) -> float | No
 
 
 def _list_effects() -> list[_Pitfall]:
-    # a row for each key that has an effect only with others: when, what to set, and which swept keys excuse it
+    # a row for some keys that have an effect only with others: what to set, and which swept keys excuse it
     dropout, decay, smoothing = "model.dropout", "optimizer.weight_decay", "regularization.label_smoothing"
-    rows: list[tuple[str, Callable[[TrialConfig], bool], str, tuple[str, ...]]] = [
-        ("rules.betas", lambda each: OPTIMIZERS[each.optimizer.name].has_betas,
-         "an optimizer that has betas, such as adamw", ()),
-        ("rules.weight_decay", lambda each: each.optimizer.weight_decay > 0, f"{decay} above 0", (decay,)),
-        ("rules.warmup",
-         lambda each: each.schedule.warmup > 0 and not SCHEDULES[each.schedule.name].has_peak,
-         "schedule.warmup above 0 and another schedule.name than triangular", ()),
-        ("rules.dropout", lambda each: each.model.dropout > 0, f"{dropout} above 0", (dropout,)),
-        ("schedule.decay_share", lambda each: SCHEDULES[each.schedule.name].is_stable_first,
-         'schedule.name = "wsd"', ()),
-        ("batch.schedule_lr", lambda each: each.batch.schedule != "constant",
-         'a batch.schedule other than "constant"', ()),
-        ("batch.plateau_patience", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
-        ("rules.label_smoothing", lambda each: each.regularization.label_smoothing > 0,
-         f"{smoothing} above 0", (smoothing,)),
-        ("data.prefetch", lambda each: each.data.workers > 0, "data.workers above 0", ("data.workers",)),
-        ("model.norm_momentum", lambda each: has_batch_statistics(each.model.name, each.model.norm) is not False,
-         'a ResNet with model.norm = "batch", "ghost" or "sync"', ()),
-    ]  # fmt: skip
+    rows: list[tuple[str, str, tuple[str, ...]]] = [
+        ("rules.betas", "an optimizer that has betas, such as adamw", ()),
+        ("rules.weight_decay", f"{decay} above 0", (decay,)),
+        ("rules.warmup", "schedule.warmup above 0 and another schedule.name than triangular", ()),
+        ("rules.dropout", f"{dropout} above 0", (dropout,)),
+        ("schedule.decay_share", 'schedule.name = "wsd"', ()),
+        ("batch.schedule_lr", 'a batch.schedule other than "constant"', ()),
+        ("batch.plateau_patience", 'batch.schedule = "plateau"', ()),
+        ("rules.label_smoothing", f"{smoothing} above 0", (smoothing,)),
+        ("data.prefetch", "data.workers above 0", ("data.workers",)),
+        ("model.norm_momentum", 'a ResNet with model.norm = "batch", "ghost" or "sync"', ()),
+    ]
     return [
         _Pitfall(
             "key_without_effect", path,
-            partial(_has_no_effect, path=path, holds=holds, requires=requires, through=through),
+            partial(_has_no_effect, path=path, requires=requires, through=through),
             "{path} has {value}, and no training of the study depends on it.",
             "It has an effect only with {requires}. Trials that differ in nothing else are equal.",
             "set {requires}, or leave {path} out",
         )
-        for path, holds, requires, through in rows
+        for path, requires, through in rows
     ]  # fmt: skip
 
 

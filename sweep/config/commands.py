@@ -6,10 +6,13 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from studies import shipped_studies
+from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.trial import default_settings, replace_keys
+from sweep.config.study_file import build_study
+from sweep.config.trial import default_settings, flatten_config, replace_keys
 
 _USUAL_ROOT = Path("runs")
 
@@ -25,6 +28,15 @@ class StudyOrigin:
     plugin: str = ""
     options: tuple[str, ...] = ()
 
+    def locate(self) -> "StudyOrigin":
+        """The same with absolute paths of its files, so that commands are right in other folders too."""
+        argument, plugin, *options = map(_locate_file, (self.argument, self.plugin, *self.options))
+        return replace(self, argument=argument, plugin=plugin, options=tuple(options))
+
+
+def _locate_file(text: str) -> str:
+    return str(Path(text).resolve()) if Path(text).suffix in (".toml", ".py") and Path(text).is_file() else text
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCommands:
@@ -39,39 +51,64 @@ class StudyCommands:
     plugin: str = ""  # the file of ``--plugin``
     is_foreign: bool = False  # whether another program made the records
     export: str = ""  # the folder of exported records, which a run imports first
+    place: str = ""  # of records that were moved or exported
+    spec: StudySpec | None = None  # where it is known, no command is one that the study refuses
 
     def run(self) -> str:
         """The study as it is; what is on record is kept."""
         return self._run({})
 
-    def run_more(self, trials: int) -> str:
-        """The same study, up to ``trials`` search trials."""
+    def run_more(self, trials: int, num_tried: int = 0) -> str:
+        """The same study, up to ``trials`` search trials; where the ``num_tried`` configurations are all of its space,
+        with more learning rates."""
+        points = self.spec.list_points() if self.spec else None
+        if points is not None and num_tried >= len(points):
+            return self.widen("optimizer.lr")
+        trials = trials if points is None else min(trials, len(points))
         changes = {key: value for key, value in self.changes.items() if key != "trials"}
-        return self._elsewhere("more trainings") or f"{replace(self, changes=changes)._run({})} --trials {trials}"
+        return self.state_elsewhere("more trainings") or f"{replace(self, changes=changes)._run({})} --trials {trials}"
+
+    def widen(self, key: str) -> str:
+        """The study under a new name, whose space has more values of ``key`` than its own."""
+        assert self.spec is not None
+        swept = self.spec.space.get(key)
+        known = swept.grid_values or swept.extremes() if swept else [flatten_config(self.spec.corners.first)[key]]
+        values: list[Any] = sorted(value for value in known if not isinstance(value, str)) or [64]
+        if key == "seed":
+            more = [values[-1] + 1 + index for index in range(len(values))]
+        elif isinstance(values[0], int):
+            more = [max(1, values[0] // 4), max(1, values[0] // 2)]
+        else:
+            more = [values[0] / 4, values[0] / 2, 2 * values[-1], 4 * values[-1]]
+        changes = {f"space.{key}": {"choice": sorted({*values, *more})}, **({"first": []} if self.spec.first else {})}
+        points = self._change(changes).list_points() or ()
+        return self.run_variant("wider", changes | {"trials": max(len(points), self.spec.trials)})
 
     def run_again(self) -> str:
         """The same study from its beginning; its old folder is set aside."""
-        return self._elsewhere("the same trainings again") or f"{self._run({})} --fresh"
+        return self.state_elsewhere("the same trainings again") or f"{self._run({})} --fresh"
 
     def confirm_more(self, limits: Mapping[str, object]) -> str:
         """The same study with larger ``limits`` of the confirming trials, by dotted key."""
-        return self._elsewhere("further seeds of the best configurations") or self._run(limits)
+        if self.spec and "seed" in self.spec.space:
+            return self.widen("seed")  # such a study confirms nothing
+        return self.state_elsewhere("further seeds of the best configurations") or self._run(limits)
 
     def run_variant(self, suffix: str, fixed: Mapping[str, object]) -> str:
         """The study under a new name with the keys ``fixed``."""
-        settings = ", ".join(f"{key} = {value}" for key, value in fixed.items())
+        settings = ", ".join(f"{key} = {toml_literal(value)}" for key, value in fixed.items())
         variant = self._as_new_study()._run({"name": f"{self.name}_{suffix}", **fixed})
-        return self._elsewhere(f"trainings with {settings}") or variant
+        return self.state_elsewhere(f"trainings with {settings}") or variant
 
     def train_and_save(self, path: str, fixed: Mapping[str, object]) -> str:
         """One training of the study's base configuration with the keys ``fixed``; its weights are saved."""
         command = self._command("train", _select_configuration({**self.changes, **fixed}))
-        return self._elsewhere("trainings from pretrained weights") or f"{command} --save {shlex.quote(path)}"
+        return self.state_elsewhere("trainings from pretrained weights") or f"{command} --save {shlex.quote(path)}"
 
     def probe_shapes(self) -> str:
         """Probes of the study's micro batches."""
         command = self._command("cost", _select_configuration(self.changes), ("--measure", *self._root_options()))
-        return self._elsewhere("the step time and memory of each micro batch") or command
+        return self.state_elsewhere("the step time and memory of each micro batch") or command
 
     def check(self) -> str:
         """The known pitfalls of the study with their reasons."""
@@ -92,15 +129,18 @@ class StudyCommands:
     def plan_claim(self, claim: str, fixed: Mapping[str, object]) -> str:
         """The smallest study that settles ``claim``, with the keys ``fixed``; then its run, where this study's records
         are."""
-        if self.is_foreign:
-            return f"sweep claims {claim} --plan && sweep run claim_{claim}.toml"
         words = ["sweep claims", claim, "--plan", *_list_sets(fixed), *map(shlex.quote, self._root_options())]
         words += _list_plugin(self.plugin)
-        planned = replace(self._as_new_study(), argument=f"claim_{claim}.toml", changes={})
+        planned = replace(self._as_new_study(), argument=f"claim_{claim}.toml", changes={}, spec=None)
         return f"{' '.join(words)} && {planned.run()}"
 
-    def _elsewhere(self, what: str) -> str:
+    def state_elsewhere(self, what: str) -> str:
+        """What is to be done where another program made the records; "" where this one did."""
         return f"# where these records were made: {what}" if self.is_foreign else ""
+
+    def _change(self, changes: Mapping[str, object]) -> StudySpec:
+        assert self.spec is not None
+        return build_study(self.spec.model_dump(by_alias=True, exclude_none=True), self.name, dict(changes))
 
     def _as_new_study(self) -> "StudyCommands":
         # it continues nothing, so that exported records are not imported for it
@@ -112,26 +152,26 @@ class StudyCommands:
     def _read(self, command: str) -> str:
         if "--store" in self.options:
             return f"sweep {command} {shlex.quote(f'{self.options[1]}#{self.name}')}"
-        return " ".join(["sweep", command, *map(shlex.quote, (self.name, *self.options))])
+        return " ".join(["sweep", command, *map(shlex.quote, (self.place or self.name, *self.options))])
 
     def _run(self, more: Mapping[str, object]) -> str:
+        try:
+            if self.spec and more:
+                self._change(more)
+        except InputError as error:
+            return f"# the study refuses this: {' '.join(str(error).split())}"
         options = (*(() if self.export else self.options), *self.run_options)
         command = self._command("run", replace_keys(dict(self.changes), dict(more)), options)
         imported = f"sweep import {shlex.quote(self.export)} && " if self.export else ""
-        return self._elsewhere("the same trainings again") or f"{imported}{command}"
+        return self.state_elsewhere("the same trainings again") or f"{imported}{command}"
 
     def _command(self, name: str, changes: Mapping[str, object], options: Iterable[str] = ()) -> str:
         words = ["sweep", name, shlex.quote(self.argument), *_list_sets(changes), *map(shlex.quote, options)]
         return " ".join([*words, *_list_plugin(self.plugin)])
 
 
-def name_foreign_commands(name: str, place: str) -> StudyCommands:
-    """Commands about the study ``name`` that ``sweep import`` made at ``place`` of another program's records."""
-    return StudyCommands(name=name, argument=name, changes={}, options=_record_options(name, place), is_foreign=True)
-
-
 def find_study_commands(
-    name: str, place: str = "", origin: StudyOrigin | None = None, plugin: str = ""
+    name: str, place: str = "", origin: StudyOrigin | None = None, plugin: str = "", spec: StudySpec | None = None
 ) -> StudyCommands:
     """Commands about the study ``name``, whose records were read from ``place`` and whose trials used ``plugin``.
 
@@ -142,22 +182,38 @@ def find_study_commands(
         origin = StudyOrigin(argument=name if name in shipped_studies() else f"{name}.toml")
     return StudyCommands(
         name=name,
-        argument=origin.argument,
+        argument=shorten_path(origin.argument),
         changes=origin.changes,
         options=_record_options(name, place),
-        run_options=origin.options,
-        plugin=plugin,
+        run_options=tuple(map(shorten_path, origin.options)),
+        plugin=shorten_path(plugin),
+        place=_find_moved(name, place),
+        spec=spec,
     )
 
 
 def _record_options(name: str, place: str) -> tuple[str, ...]:
     if "://" in place:
         return ("--store", place.partition("#")[0])
-    path = Path(place)
-    folder = path.parent if path.suffix == ".sqlite" else path
+    root = _find_folder(place).resolve().parent
+    is_usual = _find_moved(name, place) or root == _USUAL_ROOT.resolve() or not place
+    return () if is_usual else ("--root", str(root))
+
+
+def _find_folder(place: str) -> Path:
+    return Path(place).parent if place.endswith(".sqlite") else Path(place)
+
+
+def _find_moved(name: str, place: str) -> str:
     # records that are not in a folder of the study's name were moved or exported: no study can be resumed there
-    is_usual = folder.name != name or folder.parent == _USUAL_ROOT
-    return () if is_usual else ("--root", str(folder.parent))
+    is_moved = place and "://" not in place and _find_folder(place).resolve().name != name
+    return shorten_path(str(_find_folder(place).resolve())) if is_moved else ""
+
+
+def shorten_path(text: str) -> str:
+    """``text``, relative where it is the path of a file below this folder."""
+    is_below = Path(text).is_absolute() and Path(text).is_relative_to(Path.cwd())
+    return str(Path(text).relative_to(Path.cwd())) if is_below else text
 
 
 def train_command(settings: Mapping[str, object], seed: int, plugin: str = "") -> str:
@@ -196,7 +252,8 @@ def toml_literal(value: object) -> str:
     if isinstance(value, float):
         return repr(value)  # inf and nan are numbers of TOML too
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{json.dumps(key)} = {toml_literal(each)}' for key, each in value.items())}}}"
+        keys = {key: key if key.isascii() and key.isidentifier() else json.dumps(key) for key in value}
+        return f"{{{', '.join(f'{keys[key]} = {toml_literal(each)}' for key, each in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_literal, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

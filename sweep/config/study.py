@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import FORESEEABLE, list_objectives
 from sweep.config.sections import Seconds, Section, list_fields
-from sweep.config.space import Space, SpaceCorners, explain_point, flatten_space
+from sweep.config.space import Space, SpaceCorners, count_grid_points, explain_point, flatten_space, pick_grid_point
 from sweep.config.tables import resolve
 from sweep.config.trial import (
     TrialConfig,
@@ -21,6 +21,8 @@ from sweep.config.trial import (
     find_rivals,
     flatten_config,
     flatten_table,
+    has_effect,
+    normalize_values,
     replace_keys,
 )
 
@@ -129,6 +131,7 @@ class Price(NamedTuple):
         return self.per_hour * seconds / 3600.0
 
 
+_SMALL_GRID = 3000  # points
 FIXED_DESIGNS = ("qmc", "random", "grid")  # samplers whose points do not depend on results
 _NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image", "data.validation_share")  # they choose the images
 
@@ -315,9 +318,28 @@ class StudySpec(Section):
         return int(max(sizes))
 
     def config(self, values: dict[str, Any], seed: int | None = None) -> TrialConfig:
-        """The configuration at a point of the space; ``seed`` defaults to the point's, or the study's."""
+        """The configuration at a point of the space; ``seed`` defaults to the point's, or the study's. Of points whose
+        trainings are identical all have the same."""
         changes = {"seed": self.seed} | values | ({} if seed is None else {"seed": seed})
-        return build_config(replace_keys(self.base, changes), f"study {self.name}")
+        config = build_config(replace_keys(self.base, changes), f"study {self.name}")
+        flat, sizes = flatten_config(config), self.space.get("batch.micro")
+        # not the values that act themselves: what is recorded has to be a point of the space
+        equal = {path: self.corners.anywhere[path] for path in self.space if not has_effect(path, flat)}
+        if sizes and (most := normalize_values(flat)["batch.micro"]) != flat["batch.micro"]:
+            numbers: list[Any] = [size for size in sizes.grid_values or () if size != "auto"]
+            equal["batch.micro"] = min((size for size in numbers if size >= most), default=flat["batch.micro"])
+        if all(flat[path] == value for path, value in equal.items()):
+            return config
+        return build_config(replace_keys(self.base, changes | equal), f"study {self.name}")
+
+    def list_points(self) -> list[dict[str, Any]] | None:
+        """The points of a small grid whose trainings differ, in the order in which they are tried; None where the space
+        is large."""
+        size = count_grid_points(self.space)
+        if size is None or size > _SMALL_GRID:
+            return None
+        points = [pick_grid_point(self.space, index) for index in range(size)]
+        return [point for point in points if point.items() <= flatten_config(self.config(point)).items()]
 
 
 def choose_study_name(path: Path) -> str:

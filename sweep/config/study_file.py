@@ -98,17 +98,20 @@ def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
         head, _, rest = path.partition(".")
         if rest and head in _PLAIN_KEYS:
             raise InputError(f"--set {path}: {head} is one value of the study; write --set {head}=VALUE.")
-        if head == "space":
+        if head == "space" and not isinstance(value, Mapping):
             raise InputError(
-                f"--set {path}: the space is changed in the study file; --set KEY=VALUE fixes a swept key."
+                f"--set {path}: give a range, such as {{choice = [1, 2]}}; --set KEY=VALUE fixes a swept key."
             )
-        if head in StudySpec.model_fields and head != "base":
+        if head in StudySpec.model_fields and head not in ("base", "space"):
             table[head] = _set_within(table.get(head, {}), rest, value) if rest else value
             continue
-        base = replace_keys(base, {path: value})
-        for fixed in (path, *find_rivals(path)):
+        key = rest if head == "space" else path
+        base = replace_keys(base, {key: value})
+        for fixed in (key, *find_rivals(key)):
             space.pop(fixed, None)
             table = _fix_in_first(table, fixed)
+        if head == "space":
+            space[key] = base.pop(key)
     return table | {"base": base, "space": space}
 
 

@@ -3,7 +3,7 @@
 A field's default is the behavior of before the field existed, so that older records still describe what ran.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from math import ceil
 from types import MappingProxyType
@@ -35,7 +35,7 @@ from sweep.config.sections import (
     key,
     list_fields,
 )
-from sweep.config.tables import OPTIMIZERS
+from sweep.config.tables import OPTIMIZERS, SCHEDULES, has_batch_statistics
 
 _LABELS = {  # where the last part of the key is not its name
     "batch.global": "effective batch size",
@@ -213,6 +213,64 @@ def default_settings() -> Mapping[str, Scalar]:
 
 def config_keys() -> tuple[str, ...]:
     return tuple(default_settings())
+
+
+def _is_on(value: Scalar) -> bool:
+    return isinstance(value, int | float) and value > 0  # of a missing value in a frame too
+
+
+def _declares(table: Mapping[str, Any], flag: str, *, is_on: bool = True) -> Callable[[str], bool]:
+    # of an entry of a plug-in that is not loaded nothing is known
+    return lambda name: name not in table or getattr(table[name], flag) == is_on
+
+
+_rises = _declares(SCHEDULES, "has_peak", is_on=False)
+_RULES = " ".join(f"rules.{name}" for name in RulesSection.model_fields if name != "reference_batch")
+# Keys that have an effect on a training only with others, which hold the values that follow.
+_EFFECTS: tuple[tuple[str, str, Callable[..., bool]], ...] = (
+    ("data.augment_ops data.augment_magnitude", "data.augment", lambda name: name == "randaugment"),
+    ("data.prefetch", "data.workers", _is_on),
+    ("batch.schedule_factor batch.schedule_lr", "batch.schedule", lambda name: name != "constant"),
+    ("batch.schedule_milestones", "batch.schedule", lambda name: name == "stepwise"),
+    ("batch.plateau_patience", "batch.schedule", lambda name: name == "plateau"),
+    ("budget.max_epochs", "budget.target_accuracy", _is_on),
+    ("model.norm_momentum", "model.name model.norm", lambda *model: has_batch_statistics(*model) is not False),
+    ("model.ghost_batch", "model.norm", lambda norm: norm == "ghost"),
+    ("optimizer.momentum", "optimizer.name", lambda name: name != "sgd"),
+    ("optimizer.beta2 optimizer.eps rules.betas", "optimizer.name", _declares(OPTIMIZERS, "has_betas")),
+    ("optimizer.trust_coefficient", "optimizer.name", lambda name: name == "lars" or name not in OPTIMIZERS),
+    ("rules.reference_batch", _RULES, lambda *rules: any(rule != "none" for rule in rules)),
+    ("rules.weight_decay", "optimizer.weight_decay", _is_on),
+    ("rules.dropout", "model.dropout", _is_on),
+    ("rules.label_smoothing", "regularization.label_smoothing", _is_on),
+    ("rules.ema", "regularization.ema_decay", _is_on),
+    ("rules.warmup schedule.warmup_unit", "schedule.warmup schedule.name", lambda on, name: on > 0 and _rises(name)),
+    ("schedule.warmup", "schedule.name", _rises),
+    ("schedule.milestones schedule.gamma", "schedule.name", _declares(SCHEDULES, "has_milestones")),
+    ("schedule.peak", "schedule.name", _declares(SCHEDULES, "has_peak")),
+    ("schedule.final", "schedule.name", lambda name: name not in ("constant", "step")),
+    ("schedule.decay_share", "schedule.name", _declares(SCHEDULES, "is_stable_first")),
+)
+# By key: the others, and whether it has an effect at their values.
+EFFECTS = {key: (others.split(), holds) for keys, others, holds in _EFFECTS for key in keys.split()}
+
+
+def has_effect(path: str, values: Mapping[str, Any]) -> bool:
+    """Whether the key ``path`` has an effect on the training of a configuration with ``values`` by dotted path."""
+    others, holds = EFFECTS.get(path, ([], lambda: True))
+    return holds(*map(values.__getitem__, others))
+
+
+def normalize_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``values`` of a configuration by dotted path, equal for configurations that train identically: a key without
+    an effect has its default, no micro batch is larger than its step, and the effective batch size alone is given."""
+    micro, ranks = values["batch.micro"], values["distributed.world_size"]
+    number = None if micro == "auto" else micro
+    size = compute_global_batch(values["batch.global"], number, values["batch.accumulation"], ranks)
+    if number is not None and values["batch.schedule"] == "constant":
+        micro = min(micro, ceil(size / ranks))
+    idle = {path: default_settings()[path] for path in EFFECTS if not has_effect(path, values)}
+    return {**values, **idle, "batch.micro": micro, "batch.accumulation": None, "batch.global": size}
 
 
 @cache

@@ -134,7 +134,9 @@ def _convert_runs(table: ForeignTable, mapping: ColumnMap) -> pd.DataFrame:
     device = mapping.columns.get("device")
     devices = [mapping.constants.get("device")] * num_runs if device is None else table.cells[device.column]
     runs["device"] = pd.array(["" if cell is None else str(cell) for cell in devices], dtype="str")
-    return pd.DataFrame(runs).assign(global_batch_size=lambda frame: _compute_batches(frame, table.place))
+    frame = pd.DataFrame(runs)
+    frame["global_batch_size"] = _compute_batches(frame, table.place)
+    return _add_micro_batches(frame)
 
 
 def _take_cells(table: ForeignTable, mapped: MappedColumn) -> list[Cell]:
@@ -249,6 +251,15 @@ def _compute_batches(runs: pd.DataFrame, where: str) -> "pd.Series[Any]":
     if (batches > _MAX_BATCH).any():
         raise InputError(f"{where}: a run has a batch size above 2**40.")
     return batches.astype("Int64")
+
+
+def _add_micro_batches(runs: pd.DataFrame) -> pd.DataFrame:
+    # where they are not recorded and follow from accumulation
+    micro, accumulation = (f"{CONFIG_PREFIX}batch.{key}" for key in ("micro", "accumulation"))
+    if micro in runs or accumulation not in runs:
+        return runs
+    ranks = runs.get(f"{CONFIG_PREFIX}distributed.world_size", pd.Series(1, index=runs.index)).fillna(1)
+    return runs.assign(**{micro: -(-runs["global_batch_size"] // (runs[accumulation] * ranks))})
 
 
 def _drop_times_of_unknown_devices(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

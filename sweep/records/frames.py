@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Table
 
-from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands, name_foreign_commands
+from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
 from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.config.metrics import format_count
 from sweep.config.study import StudySpec
@@ -252,10 +252,9 @@ class Frames:
 
     def find_commands(self, name: str) -> StudyCommands:
         """Commands about the study ``name`` of these records."""
-        if self.source is not None:
-            return name_foreign_commands(name, self.place)
-        commands = find_study_commands(name, self.place, self.origin, self.plugin)
-        return replace(commands, export=self.place) if self.is_exported else commands
+        commands = find_study_commands(name, self.place, self.origin, self.plugin, self.spec)
+        export = str(Path(self.place).resolve()) if self.is_exported else ""
+        return replace(commands, export=export, is_foreign=self.source is not None)
 
     @cached_property
     def environments(self) -> pd.DataFrame:

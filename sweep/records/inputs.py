@@ -16,9 +16,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
-from sweep.config.commands import StudyOrigin
+from sweep.config.commands import StudyOrigin, shorten_path
 from sweep.config.errors import InputError, shorten_text
-from sweep.config.trial import TrialConfig, flatten_config
+from sweep.config.trial import TrialConfig, flatten_config, normalize_values
 
 # Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
 # data.workers) stays in the key: it changes the times that a reused trial brings along.
@@ -29,10 +29,12 @@ _LIBRARIES = ("torch", "torchvision", "numpy")
 
 def trial_key(config: TrialConfig, inputs_digest: str, code_digest: str, versions: Mapping[str, str]) -> str:
     """The content key of a trial, 64 hexadecimal digits: trials of equal key have equal results. It covers the whole
-    configuration with its defaults and its seed, the images and weights, the code, and the ``versions`` of libraries.
+    configuration as it acts, with its seed, the images and weights, the code, and the ``versions`` of libraries.
     """
     content = {
-        "config": {path: value for path, value in flatten_config(config).items() if path not in _LEFT_OUT},
+        "config": {
+            key: value for key, value in normalize_values(flatten_config(config)).items() if key not in _LEFT_OUT
+        },
         "inputs": inputs_digest,
         "code": code_digest,
         "versions": dict(versions),
@@ -227,7 +229,8 @@ class StudyInputs:
     @property
     def plugin_file(self) -> str:
         """The plug-in's file as the user typed it, otherwise its name; "" without a plug-in."""
-        return self.origin.plugin if self.plugin and self.origin.plugin else next(iter(self.plugin), "")
+        typed = shorten_path(self.origin.plugin) if self.plugin else ""
+        return typed or next(iter(self.plugin), "")
 
     def to_json(self) -> str:
         """The inputs as text."""

@@ -8,11 +8,12 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 from sqlalchemy import Connection, Table
 
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
-from sweep.config.trial import compute_global_batch
+from sweep.config.trial import EFFECTS, compute_global_batch, default_settings
 from sweep.records.address import STORE_FILE, split_study
 from sweep.records.database import Database
 from sweep.records.files import is_export, read_export
@@ -58,6 +59,7 @@ def load_frames(
             frames = _read_checked(store.database, lambda connection: _read(connection, where, study, left_out))
         find_correct = partial(_find_recorded, place)
     check_frames(frames, where)
+    frames = replace(frames, trials=normalize_trials(frames.trials))
     return replace(frames, place=where, is_exported=folder is not None, find_correct=find_correct)
 
 
@@ -68,7 +70,22 @@ def read_frames(database: Database, study: str) -> Frames:
     left_out = (EVALUATIONS, CORRECT_IMAGES)
     frames = _read_checked(database, lambda connection: _read(connection, database.where, study, left_out))
     check_frames(frames, database.where)
-    return replace(frames, place=database.where, find_correct=partial(_find_in_database, database))
+    trials, find_correct = normalize_trials(frames.trials), partial(_find_in_database, database)
+    return replace(frames, trials=trials, place=database.where, find_correct=find_correct)
+
+
+def normalize_trials(trials: pd.DataFrame) -> pd.DataFrame:
+    """``trials`` with equal settings where they trained identically, see
+    :func:`sweep.config.trial.normalize_values`; of the keys without an effect only those that vary are made equal."""
+    columns: dict[str, Any] = {key: trials[CONFIG_PREFIX + key] for key in (*EFFECTS, "batch.micro")}
+    steps = np.ceil(trials["global_batch_size"] / trials[f"{CONFIG_PREFIX}distributed.world_size"])
+    is_cut = (columns["batch.micro"] > steps).fillna(False) & (trials[f"{CONFIG_PREFIX}batch.schedule"] == "constant")
+    changes = {"batch.micro": columns["batch.micro"].mask(is_cut, steps.astype("int64"))} if is_cut.any() else {}
+    for key, (others, holds) in EFFECTS.items():
+        if columns[key].nunique(dropna=False) > 1:
+            rows = zip(*(trials[CONFIG_PREFIX + other] for other in others), strict=True)
+            changes[key] = columns[key].where([holds(*row) for row in rows], default_settings()[key])
+    return trials.assign(**{CONFIG_PREFIX + key: column for key, column in changes.items()})
 
 
 def _find_exported(folder: Path, study: str, numbers: Sequence[int]) -> dict[int, Correct]:

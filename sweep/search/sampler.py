@@ -7,13 +7,12 @@ from typing import Any, final
 import numpy as np
 
 from sweep.analysis.statistics import non_dominated
-from sweep.config.space import Space, count_grid_points, pick_grid_point
+from sweep.config.space import Space
 from sweep.config.study import StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.records.records import TrialRecord
 from sweep.search.seeds import collect_costs
 
-_MAX_GRID = 3000
 _NUM_ANYWHERE = 300
 _NUM_NEAR = 200
 _STEP = 0.15  # deviation of a near point, as a share of a parameter's range
@@ -32,9 +31,7 @@ class CandidatePoints:
 
     def __init__(self, spec: StudySpec) -> None:
         self._space, self._seed = spec.space, spec.seed
-        size = count_grid_points(spec.space)
-        is_small = size is not None and size <= _MAX_GRID
-        self._grid = [pick_grid_point(spec.space, index) for index in range(size or 0)] if is_small else None
+        self._grid = spec.list_points()
 
     def at(self, index: int, best: Sequence[Mapping[str, Any]], seen: set[str]) -> list[Point]:
         """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`make_point_key`), some of them

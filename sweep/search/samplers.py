@@ -89,7 +89,6 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
     """The sampler that the study names, which learns from the ended search trials in ``records``; a cost-aware one also
     uses predictions from probes (``predict``)."""
     generation_size = min(50, max(8, spec.trials // 5))
-    grid_size = count_grid_points(spec.space) or 0
     match spec.sampler:
         case "tpe":
             return _OptunaSampler(spec, records, lambda seed: TPESampler(seed=seed))
@@ -107,5 +106,8 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
         case "random":
             return PointSampler(lambda index: draw_point(spec.space, spec.seed, index))
         case "grid":
-            return PointSampler(lambda index: pick_grid_point(spec.space, index) if index < grid_size else None)
+            size, points = count_grid_points(spec.space) or 0, spec.list_points()
+            if points is not None:
+                return PointSampler(lambda index: points[index] if index < len(points) else None)
+            return PointSampler(lambda index: pick_grid_point(spec.space, index) if index < size else None)
     return CostAwareSampler(spec, records, predict)

@@ -298,7 +298,7 @@ def open_session(
             or the store is not one of this program.
     """
     data = _check_run(spec, options, on_progress, may_download=not preview)
-    inputs = StudyInputs(data=data, plugin=digest_plugin(options.plugin), origin=options.origin)
+    inputs = StudyInputs(data=data, plugin=digest_plugin(options.plugin), origin=options.origin.locate())
     with contextlib.ExitStack() as stack:
         open_records = _open_for_preview if preview else _open_for_writing
         store = stack.enter_context(open_records(spec, options, inputs))

@@ -113,7 +113,8 @@ def list_remaining(
     # An open trial is still to be trained. Open trials are the latest, so they are the first of the sample.
     searched = [record for record in records if record.phase == "search" and record.outcome is not None]
     num_trials = max(spec.trials - sum(record.outcome not in NOT_COUNTED for record in searched), 0)
-    size = count_grid_points(spec.space)
+    points = spec.list_points()
+    size = count_grid_points(spec.space) if points is None else len(points)
     if size is not None:
         num_trials = min(num_trials, max(size - len(searched), 0))
     confirm_left = measure_confirm_time(records, spec).left

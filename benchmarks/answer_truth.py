@@ -422,14 +422,8 @@ def run_study(family: str, number: int, num_trials: int = 30, arm: str = "cost_a
     rules = {"tolerance": {"accuracy": 0.01}}
     spec = make_spec(truth, num_trials, number, answer=rules, sampler=arm)
     study = MadeStudy(truth, spec, num_images, int(rng.integers(2**31)))
-    frames = study.run()
-    answer = recommend(frames).batch_size  # type: ignore[arg-type]
+    answer = recommend(study.run()).batch_size  # type: ignore[arg-type]
     assert answer is not None
-    from sweep.analysis.candidates import select_candidates, find_right_batches, Limits
-    from sweep.analysis.comparable import select_comparable
-    groups = find_right_batches(select_candidates(select_comparable(frames), Limits()))
-    chances = dict(zip(groups.names, groups.right.mean(axis=0)))
-    headline = answer.named.number is not None and chances[(answer.named.config["model.name"], answer.named.global_batch_size)] >= 0.95
     tuned = [
         _Tuned(batch, truth.best_of(model, batch), seconds_of(model, batch), truth.noise(model, batch))
         for model in truth.models
@@ -441,7 +435,7 @@ def run_study(family: str, number: int, num_trials: int = 30, arm: str = "cost_a
     return StudyFigures(
         arm=arm, family=family, number=number, num_trials=num_trials, noise=noise, num_images=num_images,
         seconds=float(sum(each.measurements["total_seconds"] for each in study.records)),
-        is_settled=headline, is_feasible=_is_feasible(tuned, spec, num_images, budget),
+        is_settled=answer.statements[0].is_settled, is_feasible=_is_feasible(tuned, spec, num_images, budget),
         largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tuned, spec)),
         **_judge_named(answer.named, tuned, truth, spec),

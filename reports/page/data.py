@@ -32,11 +32,10 @@ from sweep.analysis.candidates import (
     config_of,
     estimate_value,
     find_right,
-    pick_surest,
+    pick_for,
     select_shown,
 )
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_METRICS
-from sweep.analysis.statements import weigh_batch
 from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.commands import toml_literal
 from sweep.config.metrics import format_probability
@@ -326,13 +325,12 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
         limited = replace(candidates, limits=Limits(given.get(MEMORY), given.get(SECONDS), given.get(ACCURACY)))
         is_possible = bool(limited.within_limits().any())
         for _, use in uses.values():
-            right = find_right(limited, use, limited.draws)
-            pick = pick_surest(limited, use, right.mean(axis=0), limited.nameable)
+            pick, probabilities = pick_for(limited, use, limited.nameable)
             if pick is None:
                 answers.append(-1 if is_possible else -2)
                 continue
-            probability = weigh_batch(limited, right, pick) if use is BATCH_SIZE else float(right[:, pick].mean())
-            answers.append(named.setdefault((rows.index(pick), format_probability(probability)), len(named)))
+            shown = format_probability(float(probabilities[pick]))
+            answers.append(named.setdefault((rows.index(pick), shown), len(named)))
     return {
         "command": candidates.records.commands.recommend(),
         "limits": [

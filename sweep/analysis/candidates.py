@@ -332,9 +332,9 @@ def find_right_batches(candidates: Candidates) -> BatchGroups:
     return BatchGroups(names, groups, members[:k], right[:, :k].mean(axis=0))
 
 
-def find_right(candidates: Candidates, use: Use, table: Values) -> Mask:
-    """Which candidates the use may name in each of the draws ``table`` (shape ``[draws, k, m]``); shape ``[draws, k]``:
-    those that are eligible and within the tolerance of the best of the space.
+def find_right(candidates: Candidates, use: Use) -> Mask:
+    """Which candidates the use may name, in each of the draws; shape ``[draws, k]``: those that are eligible and within
+    the tolerance of the best of the space.
 
     A rival whose accuracy is only just enough does not make another one wrong: rivals must lose less by half the
     tolerance of accuracy (an indifference zone, without which a rival at the edge could never be decided about).
@@ -406,11 +406,8 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
     that is most probably right (:func:`pick_surest`)."""
     frame = candidates.records.frame
     score = _score(candidates, use, candidates.estimates, use.takes_part(candidates))
-    probabilities = find_right(candidates, use, candidates.draws).mean(axis=0)
-    if use is BATCH_SIZE:
-        pick, _ = pick_headline(candidates, candidates.nameable)
-    else:
-        pick = pick_surest(candidates, use, probabilities, candidates.nameable)
+    probabilities = find_right(candidates, use).mean(axis=0)
+    pick, _ = pick_for(candidates, use, candidates.nameable)
     if pick is None:
         return Recommendation(use=name, missing=_command_for_none(candidates, name, score))
     second = _pick_second(candidates, score, pick)
@@ -481,18 +478,17 @@ def pick_of_batch(candidates: Candidates, groups: BatchGroups, group: int, eligi
     return int(places[np.lexsort((candidates.values(ACCURACY)[places], groups.probabilities[places]))[-1]])
 
 
-def pick_headline(candidates: Candidates, eligible: Mask) -> tuple[int | None, Values]:
-    """The candidate among the ``eligible`` (shape ``[k]``) that the headline names, None where there is none, and the
-    probability of each candidate that its batch size is right, shape ``[k]``. Of batch sizes that are right with the
-    study's confidence the fastest."""
+def pick_for(candidates: Candidates, use: Use, eligible: Mask) -> tuple[int | None, Values]:
+    """The candidate among the ``eligible`` (shape ``[k]``) to name for ``use``, None where there is none, and the
+    probability of each candidate of being right, shape ``[k]``; for the headline that of its batch size."""
+    if use is not BATCH_SIZE:
+        probabilities = find_right(candidates, use).mean(axis=0)
+        return pick_surest(candidates, use, probabilities, eligible), probabilities
     groups = find_right_batches(candidates)
-    probabilities = groups.right.mean(axis=0)
-    of_each = probabilities[groups.of_candidates]
+    probabilities = groups.right.mean(axis=0)[groups.of_candidates]
     rows = [pick_of_batch(candidates, groups, group, eligible) for group in range(len(groups.names))]
-    places = np.array([row for row in rows if row >= 0], dtype=np.int64)
-    usable = np.zeros(len(candidates.rows), dtype=np.bool_)
-    usable[places] = True
-    return pick_surest(candidates, BATCH_SIZE, of_each, usable), of_each
+    stands = np.isin(np.arange(len(candidates.rows)), rows)
+    return pick_surest(candidates, use, probabilities, stands), probabilities
 
 
 def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None:

@@ -16,7 +16,7 @@ from sweep.analysis.candidates import (
     choose_for,
     compare_candidates,
     estimate_value,
-    find_right,
+    find_right_batches,
 )
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.costs import num_accumulation
@@ -109,18 +109,6 @@ def _describe_doubt(candidates: Candidates, places: Mapping[str, int]) -> str:
     return f"{join_words(names)} {'has' if len(names) == 1 else 'have'} no reliable training time" if names else ""
 
 
-def weigh_batch(candidates: Candidates, right: Mask, candidate: int) -> float:
-    """The probability that the batch size of ``candidate`` is right for its model, whatever the other settings: that
-    some configuration with it is ``right`` (:func:`find_right`, shape ``[draws, k]``)."""
-    return float(right[:, _are_of_batch(candidates, candidate)].any(axis=1).mean())
-
-
-def _are_of_batch(candidates: Candidates, candidate: int) -> Mask:
-    frame = candidates.records.frame.iloc[candidates.rows]
-    models, sizes = read_text(frame, "config.model.name"), read_numbers(frame, "global_batch_size")
-    return np.asarray((models == models[candidate]) & (sizes == sizes[candidate]))
-
-
 class _Split(NamedTuple):
     """The batches that are known to lose no more than the tolerance, those that are known to lose more than half of it,
     and the others; each of shape ``[b]``."""
@@ -149,8 +137,8 @@ def _state_use(
         text = _explain_exclusion(candidates) or unknown
         return [Statement(name="use", text=text, batches=(), missing=named.missing)]
     own, position = _find(candidates, named.number), int(np.searchsorted(draws.batches, named.global_batch_size or 0))
-    right, split = find_right(candidates, BATCH_SIZE, candidates.draws), split_batches(candidates, draws)
-    weights = np.array([weigh_batch(candidates, right, place) for place in draws.places.tolist()])
+    groups, split = find_right_batches(candidates), split_batches(candidates, draws)
+    weights = groups.right.mean(axis=0)[groups.of_candidates[draws.places]]
     others = np.arange(len(weights)) != position
     rival, probability = int(np.argmax(np.where(others, weights, -1.0))), float(weights[position])
     serious = np.flatnonzero(~(others & split.outside))
@@ -189,7 +177,7 @@ def _state_use(
         is_settled=named.is_settled,
         missing=None if by_images else named.missing,
     )
-    return [use, rest] if _are_of_batch(candidates, own).sum() > 1 else [use]
+    return [use, rest] if (groups.of_candidates == groups.of_candidates[own]).sum() > 1 else [use]
 
 
 def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBatch) -> list[str]:

@@ -25,9 +25,8 @@ from sweep.analysis.candidates import (
     Use,
     find_right,
     find_right_batches,
-    pick_headline,
+    pick_for,
     pick_of_batch,
-    pick_surest,
     select_candidates,
 )
 from sweep.analysis.comparable import ACCURACY, select_comparable
@@ -77,7 +76,7 @@ def _list_decisions(candidates: Candidates, uses: Sequence[Use], batches: BatchD
 def _decide_use(candidates: Candidates, use: Use) -> _Decision | None:
     if use is BATCH_SIZE:
         return _decide_headline(candidates)
-    right = find_right(candidates, use, candidates.draws)
+    right = find_right(candidates, use)
     probabilities = right.mean(axis=0)
     named = probabilities[candidates.nameable]
     if not (probabilities > 0).any() or (len(named) and named.max() >= candidates.rules.confidence):
@@ -333,12 +332,7 @@ def _list_named(state: _State) -> list[int]:
     """The candidates that the uses would name if every one had enough seeds."""
     named: list[int] = []
     for use in _USES:
-        everyone = np.ones(len(state.candidates.rows), dtype=np.bool_)
-        if use is BATCH_SIZE:
-            row, probabilities = pick_headline(state.candidates, everyone)
-        else:
-            probabilities = find_right(state.candidates, use, state.candidates.draws).mean(axis=0)
-            row = pick_surest(state.candidates, use, probabilities, everyone)
+        row, probabilities = pick_for(state.candidates, use, np.ones(len(state.candidates.rows), dtype=np.bool_))
         if row is not None:
             # Of candidates that are as probably right, one with seeds already, so that a seed does not begin another.
             alike = np.flatnonzero(probabilities >= probabilities[row] - _ALIKE)

@@ -102,7 +102,7 @@ SLOWED = {"slowdown_by_others": 0.4}
     # what nothing disturbed is as measured, whatever the probes say
     ([trial(0.6, "spread,drift,few_steps"), trial(0.6)], [make_probe()], [(0.6, MEASURED)] * 2),
     ([trial(0.7, DOUBTFUL)], [make_probe()], [(ALONE, PROBED)]),
-    ([trial(0.7, DOUBTFUL)], [make_probe(config(seed=3), flags=("spread",))], [(ALONE, PROBED)]),
+    ([trial(0.7, DOUBTFUL)], [make_probe(config(seed=3), flags=("few_steps",))], [(ALONE, PROBED)]),
     # its own undisturbed windows are closer to it than any probe, unless their mean is uncertain
     ([trial(0.7, "slowed_by_others,busy_host", **SLOWED)], [make_probe(pace=0.7)], [(0.5, UNDISTURBED)]),
     ([trial(0.7, f"slowed_by_others,{DOUBTFUL}", **SLOWED)], [make_probe()], [(ALONE, PROBED)]),

@@ -141,8 +141,9 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         # a trial that ended early may not have recorded its device
         kept &= chosen | (~complete & (read_text(trials, name) == ""))
         notes += note
-    done = trials if (kept & complete).all() else trials[kept & complete]
-    done = apply_times(done, frames.probes)
+    # what a time is worth depends on all trials, so that it is the same wherever it is shown
+    done = apply_times(trials, frames.probes)
+    done = done if (kept & complete).all() else done[kept & complete]
     grouping = group_configurations(done, configuration_groups(done))
     return ComparableTrials(
         frames=frames,
@@ -220,13 +221,11 @@ def is_main_model(frame: pd.DataFrame) -> Mask:
     return np.asarray(names == most_common(names)[0], dtype=np.bool_)
 
 
-def summarize_configurations(
-    trials: pd.DataFrame, objectives: Sequence[str], probes: pd.DataFrame | None = None
-) -> pd.DataFrame:
+def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
     """A row for every configuration with a complete trial, in the order of its first trial.
 
-    Times are those to use, by ``probes`` where a trial was disturbed (:func:`sweep.analysis.costs.apply_times`). Trials
-    are of one configuration when all ``config.*`` columns but the seed are equal. Columns:
+    ``trials`` have the times to use (:func:`sweep.analysis.costs.apply_times`). Trials are of one configuration when
+    all ``config.*`` columns but the seed are equal. Columns:
 
     ``number`` of the search trial (of the first confirming one where there is none), ``numbers`` and ``seeds`` (tuples)
     of the trials that the values rest on, ``confirmed`` (has a complete confirming trial), ``num_seeds``,
@@ -240,7 +239,7 @@ def summarize_configurations(
     """
     every_group = configuration_groups(trials)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
-    done = apply_times(trials[complete], pd.DataFrame() if probes is None else probes)
+    done = trials[complete]
     grouping = group_configurations(done, every_group[complete])
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)

@@ -159,6 +159,8 @@ def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]
         # what the sampler proposes, what is confirmed and what ends early is not known beforehand
         interval = f"90 % interval {format_value('seconds', low)} to {format_value('seconds', high)}"
         takes = f"about {format_value('seconds', middle)} ({interval})"
+    if forecast.share_guessed:
+        takes += f"; guessed for {forecast.share_guessed:.0%} of the trainings, which are unlike what was probed"
     if forecast.is_cut_by_timeout:
         takes += "; the timeout may end it earlier"
     lines = [f"forecast: {_count_trainings(forecast)}: {takes}"]

@@ -160,7 +160,7 @@ class SampleCosts:
     search_seconds: Floats
     confirm_seconds: Floats
     num_trials: int
-    share_guessed: float  # share of the sample whose seconds follow from another kind or a far size
+    share_guessed: float  # share of the sample whose seconds are unknown, or follow from another kind or a far size
     is_cap: bool  # the trainings may reach their target sooner
 
 
@@ -180,7 +180,7 @@ def predict_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Sam
         search_seconds=search_seconds,
         confirm_seconds=confirm_seconds,
         num_trials=round(work.num_trials * len(trained) / max(int(fits.sum()), 1)),
-        share_guessed=sum(cost.is_guess for cost in costs) / max(len(costs), 1),
+        share_guessed=1 - sum(not cost.is_guess for cost in costs) / max(len(trained), 1) if trained else 0.0,
         is_cap=any(cost.is_cap for cost in costs),
     )
 
@@ -267,6 +267,7 @@ class Forecast:
     num_probes: int  # made for this forecast
     probing_seconds: float
     is_cut_by_timeout: bool = False
+    share_guessed: float = 0.0  # of the trainings: no probe is of their kind and near their size
 
     def document(self) -> dict[str, Any]:
         """As ``sweep run --dry-run --json`` prints it."""
@@ -305,6 +306,7 @@ def make_forecast(
         num_probes=num_probes,
         probing_seconds=probing_seconds,
         is_cut_by_timeout=totals is not None and bool((totals >= work.limit_seconds).any()),
+        share_guessed=costs.share_guessed if costs else 0.0,
     )
 
 
@@ -419,9 +421,9 @@ class Forecaster:
         work = list_remaining(self._spec, self.slots, records, is_reusable=is_reusable, limit_seconds=limit_seconds)
         return make_forecast(work, self.cost_model, self.prober.find, self.prober.probe, self.memory_gate)
 
-    def forecast_other(self, spec: StudySpec, limit_seconds: float) -> Forecast:
+    def forecast_other(self, spec: StudySpec) -> Forecast:
         """The forecast of a study of another size, which has no records, without new probes."""
-        work = list_remaining(spec, self.slots, limit_seconds=limit_seconds)
+        work = list_remaining(spec, self.slots, limit_seconds=spec.timeout or math.inf)
         return make_forecast(work, self.cost_model, self.prober.find, None, self.memory_gate)
 
     def estimate_seconds(self, spec: StudySpec) -> float | None:

@@ -234,8 +234,7 @@ def clock_trials(done: pd.DataFrame) -> ClockedTrials:
 
 
 def list_references(probes: pd.DataFrame | Iterable[ProbeRecord]) -> References:
-    """The probes whose time stands for another: with no quality flag, but for that of few steps. Whatever else was
-    seen, such as waiting for processors, also lengthens what a short probe measures."""
+    """The probes with no quality flag but few steps: whatever else was seen also lengthens what a probe measures."""
     if not isinstance(probes, pd.DataFrame):
         rows = [(each, {"shape_digest": each.shape_digest}) for each in probes]
         probes = pd.DataFrame(

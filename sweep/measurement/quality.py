@@ -112,8 +112,7 @@ def measure_time_error(windows: Sequence[StepWindow]) -> float | None:
 
 
 def find_reference_flags(seconds: float, others: Sequence[float], *, is_probe: bool = False) -> tuple[str, ...]:
-    """Whether the reference work before a trial took a different time than before the ``others`` of its study; before
-    a probe, whether it took longer, because a faster machine makes a better reference."""
+    """Whether the reference work took a different time than before the ``others`` of its study, of a probe a longer."""
     if len(others) < _MIN_REFERENCES:
         return ()
     change = seconds / float(np.median(others)) - 1

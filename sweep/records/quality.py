@@ -75,7 +75,7 @@ def is_only_slowed(flags: Collection[str]) -> bool:
 
 
 def has_undisturbed_windows(flags: Collection[str], measurements: Mapping[str, Any]) -> bool:
-    """Whether a measured time is only slowed, and by how much is on record."""
+    """Whether a measured time is only slowed, by how much is on record."""
     return is_only_slowed(flags) and "slowdown_by_others" in measurements
 
 

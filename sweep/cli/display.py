@@ -123,7 +123,9 @@ class _NotebookSurface:
 
 @final
 class Display:
-    """Shows events; a context manager around the study's run."""
+    """Shows events; a context manager around the study's run. ``predict_left`` is that of its session."""
+
+    predict_left: "Callable[[Sequence[TrialRecord], float], TimeLeft | None] | None" = None
 
     def __init__(
         self,
@@ -133,11 +135,9 @@ class Display:
         resumed_by: str = "the same command again",
         surface: _ConsoleSurface | _NotebookSurface | None = None,
         recommend: str = "sweep recommend STUDY",
-        predict_left: "Callable[[Sequence[TrialRecord], float], TimeLeft | None] | None" = None,
     ) -> None:
         """``check`` is the command that names the trials with quality warnings, ``resumed_by`` what resumes the
-        study, ``recommend`` the command for its answer; without a ``surface`` it is shown on standard error.
-        ``predict_left`` is that of the session."""
+        study, ``recommend`` the command for its answer; without a ``surface`` it is shown on standard error."""
         self._resumed_by = resumed_by
         self._spec = spec
         self._check, self._recommend = check, recommend
@@ -146,8 +146,7 @@ class Display:
         self._surface: _ConsoleSurface | _NotebookSurface = surface or _ConsoleSurface()
         self._drawn = 0.0
         self._saved_seconds: list[float] = []
-        self._predict_left, self._left, self._said_pace = predict_left, "", 1.0
-        self._began, self._predicted = time.monotonic(), -math.inf
+        self._began, self._predicted, self._left, self._said_pace = time.monotonic(), -math.inf, "", 1.0
 
     def __enter__(self) -> Self:
         known = len(self._records)
@@ -306,15 +305,15 @@ class Display:
 
     def _update_left(self) -> None:
         now = time.monotonic()
-        if self._predict_left is None or now - self._predicted < _LEFT_SECONDS:
+        if self.predict_left is None or now - self._predicted < _LEFT_SECONDS:
             return
         self._predicted = now
-        if left := self._predict_left(list(self._records.values()), now - self._began):
+        if left := self.predict_left(list(self._records.values()), now - self._began):
             self._left = f"{describe_time(*left[:3])} left"
             if left.pace >= _MUCH_SLOWER * self._said_pace:
                 self._said_pace = left.pace
-                slower = f"slower than probed: the latest trials took {left.pace:.1f} times as long as forecast"
-                self._line(f"the machine is {slower}; {self._left}")
+                slower = f"the latest trials took {left.pace:.1f} times as long as forecast"
+                self._line(f"slower than probed: {slower}; {self._left}")
 
 
 def describe_time(low: float, median: float, high: float) -> str:
@@ -326,5 +325,6 @@ def describe_time(low: float, median: float, high: float) -> str:
 def show_in_cell(session: "Session") -> Display:
     """What a notebook's cell shows of a study that Python code runs."""
     records = session.store.trial_records(session.spec.name)
-    surface, resumed_by = _NotebookSurface(), session.options.resumed_by
-    return Display(session.spec, records, resumed_by=resumed_by, surface=surface, predict_left=session.predict_left)
+    display = Display(session.spec, records, resumed_by=session.options.resumed_by, surface=_NotebookSurface())
+    display.predict_left = session.predict_left
+    return display

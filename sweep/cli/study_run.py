@@ -60,8 +60,8 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
         stopped: Stopped | None = None
         commands = _find_commands(session)
         records = session.store.trial_records(spec.name)
-        shown = (commands.examine(), options.resumed_by, None, commands.recommend(), session.predict_left)
-        display = Display(spec, records, *shown)
+        display = Display(spec, records, commands.examine(), options.resumed_by, recommend=commands.recommend())
+        display.predict_left = session.predict_left
         print_lines([*format_data(session.data), *_opening_lines(session)], err=True)
         print_advice(spec, commands.check(), session.data.num_train)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:

@@ -364,11 +364,12 @@ def test_a_study_that_has_trained_enough_has_its_open_confirmations_ahead(tmp_pa
 def ended(paces: Sequence[float], wanted: TrialConfig) -> list[TrialRecord]:
     """Trials that took so many times what is forecast."""
     (usual,) = seconds_of([wanted])
-    return [make_record(wanted, {"total_seconds": FACTOR * pace * usual}, number) for number, pace in enumerate(paces)]
+    return [make_record(wanted, {"total_seconds": pace * usual}, number) for number, pace in enumerate(paces)]
 
 
 def left_after(paces: Sequence[float], num_left: int, costs: CostModel | None = None) -> tuple[TimeLeft, float]:
-    """What is forecast of so many trials after others of these paces, and what they take at the last pace."""
+    """What is forecast of so many trials after others of these paces, and what they take at the last pace, with what
+    a study takes besides its trials."""
     (wanted,) = sizes(64)
     work = RemainingWork(sample=[wanted] * num_left, num_trials=num_left, most_confirm=0, is_exact=True)
     left = predict_left(work, costs or CostModel([probe_of(wanted)]), ended(paces, wanted))
@@ -403,7 +404,7 @@ def test_the_pace_is_that_of_the_latest_trials() -> None:
 def test_without_probes_the_time_left_is_by_the_trials() -> None:
     left, truth = left_after([3.0, 3.0], 4, CostModel())
     assert left.pace == 1.0
-    assert left.median == pytest.approx(FACTOR * truth, rel=0.02)
+    assert left.median == pytest.approx(truth, rel=0.02)
 
 
 def test_the_time_left_ends_with_the_time_limits() -> None:

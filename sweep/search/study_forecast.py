@@ -61,7 +61,7 @@ _SPREAD, _GUESS_SPREAD = 0.1, 0.6
 # Set on the development studies of benchmarks/forecast.py, so that half of their totals are above the median and 90 %
 # in the interval.
 FACTOR, WIDTH = 1.21, 1.26
-_NUM_LATEST = 8  # ended trials, whose pace that of the rest is taken to be
+_NUM_LATEST = 5  # ended trials, whose pace that of the rest is taken to be
 
 _MAX_EXACT = 512  # proposals of a fixed sequence that are listed one by one
 _NUM_SAMPLED = 128  # points that represent an adaptive sampler's
@@ -401,7 +401,7 @@ def predict_left(work: RemainingWork, cost_model: CostModel, records: Sequence[T
     latest = [each for each in own if "total_seconds" in each.measurements][-_NUM_LATEST:]
     took = np.array([each.measurements["total_seconds"] for each in latest], dtype=np.float64)
     known = [cost_model.predict(each.config, read_test=each.phase == "confirm") for each in latest]
-    paces = [spent / FACTOR / each.seconds for spent, each in zip(took, known, strict=True) if each and not each.is_cap]
+    paces = [spent / each.seconds for spent, each in zip(took, known, strict=True) if each and not each.is_cap]
     costs = predict_costs(work, cost_model, np.ones(len(work.sample), dtype=np.bool_))
     if costs is None and latest:
         costs = SampleCosts(search_seconds=took, confirm_seconds=took, num_trials=work.num_trials)

@@ -1,6 +1,7 @@
 """A configuration has one estimate: the same on the page, in the terminal, in the JSON document and in Python."""
 
 import json
+import math
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def test_every_use_has_one_number_everywhere(
     assert len(named) >= 3
     for use, item in named.items():
         assert item.number is not None
-        assert item.values == estimates[item.number].values
+        assert repr(item.values) == repr(estimates[item.number].values)  # on a busy machine some have no interval
         assert {"val_accuracy", "train_seconds", "peak_memory_bytes"} <= set(item.values)
         for name, value in item.values.items():
             texts = format_both(name, value)
@@ -135,14 +136,14 @@ def test_every_point_of_the_curve_has_one_number_everywhere(
         assert cells[3] == str(round(entry["num_steps"]["median"])) == str(2 * -(-200 // point.batch))
         assert cells[5] == "400"
         pace = [part for key, part in entry["images_per_second"].items() if key != "n"]
-        assert pace == list(point.images_per_second[:3])
+        assert pace == [part if math.isfinite(part) else None for part in point.images_per_second[:3]]
         assert format_value("images/second", pace[0]) in cells
         for field, name in CURVE.items():
             texts = format_both(name, getattr(point, field))
             assert texts == format_both(name, entry[field])
             assert row[row.index(texts[0]) :][: len(texts)] == texts
             if field != "accuracy":  # that of the best configuration at the batch, whichever it is
-                assert getattr(point, field) == estimates[point.number].values[name]
+                assert repr(getattr(point, field)) == repr(estimates[point.number].values[name])
         assert format_probability(entry["p_without_loss"]) in row
 
 

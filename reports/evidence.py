@@ -166,9 +166,7 @@ def gather_evidence(frames: Frames) -> Evidence:
         swept=tuple(key for key in spec.space if key != "seed") if spec else varying_keys(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
-        configurations=_add_estimates(
-            summarize_configurations(frames.trials, objectives, frames.probes), trials, answer, objectives
-        ),
+        configurations=_add_estimates(summarize_configurations(trials, objectives), trials, answer, objectives),
         evaluations=_apply_times(frames.evaluations, trials),
         candidates=candidates,
         answer=answer,

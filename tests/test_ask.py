@@ -300,6 +300,23 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     assert f"run it with: sweep run digits_batch_2.toml {root} --on cpu --plugin own_plugin.py" in shown
 
 
+def test_a_study_file_has_one_forecast(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, within = {}, ("--budget", "20m", "--dry-run")
+    short = ("--set", "trials=3", "--set", "budget.epochs=1", "--set")
+    for name, subset, budget in (("small.toml", 64, ()), ("large.toml", 1000, within)):  # their probes are in one place
+        code, shown, errors = ask(name, "--yes", *short, f"data.subset={subset}", *budget, "--json")
+        assert code == 0, errors
+        made[name] = json.loads(shown)["forecast"]
+    monkeypatch.setattr(study_forecast, "_MAX_PROBES", 0)  # what more probes tell is another forecast
+    for name, forecast in made.items():
+        assert run_app(["run", name, "--dry-run", "--on", "cpu", "--json"]) == 0
+        again = json.loads(capsys.readouterr().out)
+        for key in ("expected_total_seconds", "expected_total_seconds_low", "expected_total_seconds_high"):
+            assert again[key] == pytest.approx(forecast[key], rel=0.05)  # but for the time to start a process
+
+
 def test_without_a_terminal_the_command_to_use_is_named(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["ask", "asked.toml"]) == 2
     assert "Run `sweep ask FILE.toml --yes`" in " ".join(capsys.readouterr().err.split())

@@ -15,6 +15,7 @@ from frames_factory import make_spec as make_made_spec
 from records_factory import make_record, make_spec
 from table_factory import table_spec
 
+from reports.evidence import gather_evidence
 from sweep.analysis.comparable import ComparableTrials, select_comparable
 from sweep.analysis.costs import (
     EQUAL,
@@ -35,6 +36,7 @@ from sweep.probing.prober import Prober, SoloProbes, estimate_record_times
 from sweep.probing.shape import derive_shape, digest_trial_shape, find_largest_accumulation
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, ProbeTask, Task
+from sweep.records.quality import MEANINGS
 from sweep.records.records import ProbeRecord, TrialRecord
 from sweep.records.store import open_store
 from sweep.search.attempts import RunPlan
@@ -102,7 +104,7 @@ SLOWED = {"slowdown_by_others": 0.4}
     # what nothing disturbed is as measured, whatever the probes say
     ([trial(0.6, "spread,drift,few_steps"), trial(0.6)], [make_probe()], [(0.6, MEASURED)] * 2),
     ([trial(0.7, DOUBTFUL)], [make_probe()], [(ALONE, PROBED)]),
-    ([trial(0.7, DOUBTFUL)], [make_probe(config(seed=3), flags=("spread",))], [(ALONE, PROBED)]),
+    ([trial(0.7, DOUBTFUL)], [make_probe(config(seed=3), flags=("few_steps",))], [(ALONE, PROBED)]),
     # its own undisturbed windows are closer to it than any probe, unless their mean is uncertain
     ([trial(0.7, "slowed_by_others,busy_host", **SLOWED)], [make_probe(pace=0.7)], [(0.5, UNDISTURBED)]),
     ([trial(0.7, f"slowed_by_others,{DOUBTFUL}", **SLOWED)], [make_probe()], [(ALONE, PROBED)]),
@@ -128,6 +130,14 @@ SLOWED = {"slowdown_by_others": 0.4}
     ([trial(0.7, DOUBTFUL)], [make_probe(config(**{"batch.micro": 10}))], [(0.7, "")]),
     ([trial(0.7, DOUBTFUL)], [replace(make_probe(), device="other")], [(0.7, "")]),
     ([trial(0.7, "slowed_by_others")], [make_probe(pace=2.0)], [(0.7, "")]),
+    # others make no training faster: a probe that took longer than a slowed one was slowed itself
+    ([trial(0.96 * ALONE, "slowed_by_others"), trial(0.7, "slowed_by_others")], [make_probe()],
+     [(0.96 * ALONE, ""), (0.7, "")]),
+    ([trial(0.96 * ALONE, "uncertain_time")], [make_probe()], [(ALONE, PROBED)]),
+    ([trial(1.04 * ALONE, "slowed_by_others")], [make_probe()], [(ALONE, PROBED)]),
+    # so few steps do not tell what the waiting cost
+    ([trial(0.7, "few_steps,processor_wait")], [], [(0.7, "")]),
+    ([trial(0.7, "processor_wait")], [], [(0.7, MEASURED)]),
     # what was to be spent
     ([trial(0.7, DOUBTFUL, config(**{"budget.epochs": None, "budget.seconds": 0.7}))], [make_probe()], [(0.7, "")]),
     # of several shapes
@@ -158,6 +168,64 @@ def test_times_of_probes_are_multiplied_by_the_usual_ratio_of_undisturbed_trials
     others[1] |= measure(16 * UPDATE + 0.4, 16)
     more = trial(1.0, "", config(**{"batch.micro": 50})) | measure(8 * UPDATE + 0.4, 8)
     assert judge(*others, more, row, probes=probes)[-1] == (ALONE, PROBED)
+    assert judge(*others, more, row | {"device": "other"}, probes=[*probes, replace(probes[1], device="other")])[
+        -1
+    ] == (0.8 * ALONE, PROBED)  # the ratio of one device is not that of another
+    slowed = trial(0.9 * ALONE, "slowed_by_others")  # above the probe, but not above what trainings take by it
+    assert judge(*others, more, slowed, probes=probes)[-1] == (0.9 * ALONE, "")
+
+
+def test_a_probe_with_any_flag_but_few_steps_is_no_reference() -> None:
+    assert {flag for flag in MEANINGS if list_references([make_probe(flags=("few_steps", flag))])} == {"few_steps"}
+
+
+def test_times_that_others_slowed_count_by_the_shortest_and_are_known_to_a_factor() -> None:
+    # as measured on a busy machine: the probe of 128 was disturbed as well, and above two of the trainings
+    seconds = {64: (3.161, 3.06, 3.061, 3.151), 128: (3.21, 3.4, 2.392, 2.407)}
+    rows = [
+        trial(each, "processor_wait,busy_host,slowed_by_others", config(**{"batch.micro": micro}), step_time_error=0.03)
+        for micro, times in seconds.items()
+        for each in times
+    ]
+    probe = make_probe(config(**{"batch.micro": 128}))
+    probe = replace(probe, step_seconds_mean=3.477 / 20, update_seconds=3.477 / 20)
+    made = frames_of(make_made_spec(), [{"number": number} | row for number, row in enumerate(rows)])
+    records = select_comparable(replace(made, probes=frame_of([probe])))  # type: ignore[arg-type]
+    assert records.has_doubtful_time.all()
+    assert records.done["train_seconds"].tolist() == [*seconds[64], *seconds[128]]
+    assert records.done["time_counts"].tolist() == [
+        each in (3.06, 2.392) for times in seconds.values() for each in times
+    ]
+    found = records.posterior("train_seconds")
+    firsts = [records.done["config.batch.micro"].tolist().index(micro) for micro in seconds]
+    small, large = (records.grouping.members[row] for row in firsts)
+    assert found.estimates[[small, large]] == pytest.approx([3.06, 2.392])
+    draws = found.draw(np.array([small, large]), 2000, np.random.default_rng(0))
+    low, high = np.quantile(draws[:, 1] / draws[:, 0], (0.025, 0.975))
+    assert low < 0.4 < 1.5 < high
+
+
+def test_a_time_is_the_same_in_the_table_and_in_the_answer() -> None:
+    # the ratio of trainings to probes is known from the other data set, whose trials are fewer
+    sizes = [config(**{"batch.micro": size}) for size in (5, 10, 20, 25, 50)]
+    rows = [trial(1.3 * 400 / each.micro_batch * (UPDATE + each.micro_batch * PER_SAMPLE), "", each) for each in sizes]
+    rows = [row | {"num_steps": 400 / each.micro_batch} for row, each in zip(rows, sizes, strict=True)]
+    rows = [row | {"config.data.name": "cifar10", "number": number} for number, row in enumerate(rows[:3])]
+    others = [config(**{"batch.micro": 40, "optimizer.lr": 0.01 * number}) for number in range(1, 5)]
+    rows += [
+        trial(0.9, DOUBTFUL, each, number=3 + number, num_steps=10, **{"config.optimizer.lr": 0.01 * number})
+        for number, each in enumerate(others, 1)
+    ]
+    made = frames_of(make_made_spec(), rows)
+    made = replace(made, probes=frame_of([make_probe(each) for each in (*sizes[:3], others[0])]))
+    evidence = gather_evidence(made)  # type: ignore[arg-type]
+    answered = select_comparable(made).done.set_index("number")["train_seconds"]  # type: ignore[arg-type]
+    expected = pytest.approx(1.3 * (10 * UPDATE + 0.4))
+    assert len(answered) == 4
+    assert all(seconds == expected for seconds in answered)
+    assert evidence.trials.set_index("number")["train_seconds"].loc[answered.index].tolist() == answered.tolist()
+    table = evidence.configurations.set_index("number")["train_seconds_search"]
+    assert table.loc[answered.index].tolist() == answered.tolist()
 
 
 def test_what_depends_on_the_training_time_changes_with_it_and_the_clock_stays_on_record() -> None:

@@ -4,11 +4,12 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from records_factory import add_trials, make_ending, make_spec, make_store
+from records_factory import add_trials, make_ending, make_record, make_spec, make_store
 
 from sweep.config.study import Confirm
 from sweep.config.trial import TrialConfig, build_config
@@ -17,10 +18,19 @@ from sweep.probing.gate import MemoryGate
 from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
 from sweep.records.loading import read_frames
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.records.records import ProbeRecord
+from sweep.records.records import ProbeRecord, TrialRecord
 from sweep.search.pruner import NUM_NEAREST
 from sweep.search.seeds import list_confirmations
-from sweep.search.study_forecast import FACTOR, WIDTH, Forecast, RemainingWork, list_remaining, make_forecast
+from sweep.search.study_forecast import (
+    FACTOR,
+    WIDTH,
+    Forecast,
+    RemainingWork,
+    TimeLeft,
+    list_remaining,
+    make_forecast,
+    predict_left,
+)
 from sweep.training.trial import run_trial
 
 # The law of a made-up machine: seconds of a micro batch of m samples, of an update, of what comes before the clock.
@@ -145,6 +155,24 @@ def test_another_kind_or_a_far_size_is_guessed_and_nothing_by_nothing() -> None:
     assert adam.seconds == known.seconds
 
 
+FOLDER = {"data.name": "imagefolder", "data.root": "a", "data.image_size": 32}
+VIT = {"model.name": "vit_micro"}
+
+
+@pytest.mark.parametrize(("probed", "wanted", "is_known"), [
+    ({}, VIT, False), (VIT, VIT | {"model.patch_size": 4}, False), ({}, {"data.name": "cifar10"}, False),
+    ({}, {"data.subset": 500}, False), ({}, {"data.validation_share": 0.3}, False),
+    (FOLDER, FOLDER | {"data.root": "b"}, False), (FOLDER, FOLDER | {"data.image_size": 64}, False),
+    ({}, {"optimizer.name": "adamw"}, True), ({}, {"model.norm": "group"}, True),
+    ({}, {"distributed.world_size": 2}, True),
+])  # fmt: skip
+def test_another_model_and_other_images_stand_for_nothing(
+    probed: dict[str, Any], wanted: dict[str, Any], is_known: bool
+) -> None:
+    cost = CostModel([probe_of(config(**probed))]).predict(config(**wanted))
+    assert (cost is not None and cost.is_guess) == is_known
+
+
 # ---------------------------------------------------------------------- the forecast of a study
 
 
@@ -236,6 +264,7 @@ def test_a_guess_widens_the_interval() -> None:
     sample = [*sizes(16, 64), *sizes(16, 64, model__name="vit_micro", distributed__world_size=2)]
     sure, _ = forecast(sample[:2], num_trials=2, is_exact=True)
     guessed, _ = forecast(sample, num_trials=4, is_exact=True)  # several ranks are not probed
+    assert (sure.share_guessed, guessed.share_guessed) == (0.0, 0.5)
     (low, _, high), (wide_low, _, wide_high) = between(sure), between(guessed)
     assert wide_high / wide_low > 2 * high / low
 
@@ -327,3 +356,59 @@ def test_a_study_that_has_trained_enough_has_its_open_confirmations_ahead(tmp_pa
     assert ahead == [3, 2, 1, 0]
     done = list_remaining(make_spec(trials=4, confirm={"seeds": 0}), 1, records)
     assert (done.num_trials, done.most_confirm, done.sample) == (0, 0, [])
+
+
+# ---------------------------------------------------------------------- the time left while a study runs
+
+
+def ended(paces: Sequence[float], wanted: TrialConfig) -> list[TrialRecord]:
+    """Trials that took so many times what is forecast."""
+    (usual,) = seconds_of([wanted])
+    return [make_record(wanted, {"total_seconds": pace * usual}, number) for number, pace in enumerate(paces)]
+
+
+def left_after(paces: Sequence[float], num_left: int, costs: CostModel | None = None) -> tuple[TimeLeft, float]:
+    """What is forecast of so many trials after others of these paces, and what they take at the last pace, with what
+    a study takes besides its trials."""
+    (wanted,) = sizes(64)
+    work = RemainingWork(sample=[wanted] * num_left, num_trials=num_left, most_confirm=0, is_exact=True)
+    left = predict_left(work, costs or CostModel([probe_of(wanted)]), ended(paces, wanted))
+    assert left is not None
+    return left, FACTOR * num_left * paces[-1] * seconds_of([wanted])[0]
+
+
+@pytest.mark.parametrize("num_idle", [0, 1, 8, 16])
+@pytest.mark.parametrize("pace", [0.4, 1.0, 3.0])
+@pytest.mark.parametrize("num_loaded", [1, 4])
+def test_a_load_that_begins_after_the_forecast_is_within_the_interval(
+    num_idle: int, pace: float, num_loaded: int
+) -> None:
+    left, truth = left_after([1.0] * num_idle + [pace] * num_loaded, 3)
+    assert left.low < truth < left.high
+    idle = left_after([1.0], 3)[0]
+    assert left.high - left.low >= 0.99 * (idle.high - idle.low) or pace < 1.0
+
+
+def test_the_pace_is_that_of_the_latest_trials() -> None:
+    paces = [left_after(each, 3)[0].pace for each in ([1.0] * 20, [1.0] * 20 + [2.0] * 8, [5.0] * 20 + [1.0] * 8)]
+    assert paces == pytest.approx([1.0, 2.0, 1.0])
+    (wanted,) = sizes(64)
+    reused = [replace(each, reused_from="other/0") for each in ended([9.0], wanted)]
+    work = RemainingWork(sample=[wanted], num_trials=1, most_confirm=0, is_exact=True)
+    left = predict_left(work, CostModel([probe_of(wanted)]), reused)
+    assert left is not None
+    assert left.pace == 1.0
+    assert predict_left(work, CostModel(), []) is None
+
+
+def test_without_probes_the_time_left_is_by_the_trials() -> None:
+    left, truth = left_after([3.0, 3.0], 4, CostModel())
+    assert left.pace == 1.0
+    assert left.median == pytest.approx(truth, rel=0.02)
+
+
+def test_the_time_left_ends_with_the_time_limits() -> None:
+    spec = make_spec(trials=8, search_timeout="60s", confirm={"max_configurations": 0})
+    for elapsed, expected in ((0.0, (100.0, 60.0)), (50.0, (50.0, 10.0)), (120.0, (0.0, 0.0))):
+        work = list_remaining(spec, 1, limit_seconds=100.0, elapsed_seconds=elapsed)
+        assert (work.limit_seconds, work.search_limit_seconds) == expected

@@ -1,15 +1,20 @@
 """What records say reaches a terminal as text: it shows control sequences and does not obey them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 
 import pytest
 from records_factory import make_config, make_spec
+from rich.console import Console
 
+from sweep.cli import display as display_module
 from sweep.cli.app import escape_controls
 from sweep.cli.display import Display
 from sweep.config.trial import flatten_config
 from sweep.records.messages import Progress
 from sweep.records.records import TrialRecord
+from sweep.search.study_forecast import TimeLeft
 from sweep.search.tuner import TrialAdvanced, TrialEnded, TrialStarted
 
 TITLE = "\x1b]0;taken over\x07"
@@ -32,6 +37,33 @@ def test_the_error_of_a_trial(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().err
     assert r"\x1b]0;taken over\x07" in shown
     assert not set(shown) & set("\x1b\x07\x9b")
+
+
+def test_the_time_left_is_an_interval_and_a_slower_machine_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(display_module, "_LEFT_SECONDS", 0.0)
+    values, asked = flatten_config(make_config(0)), []
+    paces = iter((1.2, 1.6, 1.7, 4.0))
+    display = Display(make_spec(), [])
+
+    def predict_left(records: Sequence[TrialRecord], elapsed_seconds: float) -> TimeLeft:
+        asked.append((len(records), elapsed_seconds >= 0.0))
+        return TimeLeft(60.0, 120.0, 245.0, next(paces))
+
+    display.predict_left = predict_left
+    with display:
+        for number in range(4):
+            record = TrialRecord(number=number, phase="search", values=values, outcome="complete", measurements={})
+            display.show(TrialEnded(record, ""))
+        shown = StringIO()
+        Console(file=shown, width=200).print(display._panel())
+    assert asked == [(1, True), (2, True), (3, True), (4, True)]
+    assert all(text in shown.getvalue() for text in ("1 min 00 s", "2 min 00 s", "4 min 05 s"))
+    said = [line for line in capsys.readouterr().err.splitlines() if "times as long" in line]
+    assert [("1.6" in line, "4.0" in line, "4 min 05 s" in line) for line in said] == [
+        (True, False, True), (False, True, True),
+    ]  # fmt: skip
 
 
 def test_the_live_line_of_a_trial_has_rate_utilization_and_memory() -> None:

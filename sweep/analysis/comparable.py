@@ -142,11 +142,11 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         # a trial that ended early may not have recorded its device
         kept &= chosen | (~complete & (read_text(trials, name) == ""))
         notes += note
-    done, num_repeated = _leave_out_repeated(trials[kept & complete])
+    # what a time is worth depends on all trials, so that it is the same wherever it is shown
+    done, num_repeated = _leave_out_repeated(apply_times(trials, frames.probes)[kept & complete])
     if num_repeated:
         said = "1 trial repeats another one" if num_repeated == 1 else f"{num_repeated:,} trials repeat other ones"
         notes.append(f"{said} with equal settings and seed, which give the same result; each result counts once.")
-    done = apply_times(done, frames.probes)
     grouping = group_configurations(done, configuration_groups(done))
     return ComparableTrials(
         frames=frames,
@@ -231,13 +231,11 @@ def is_main_model(frame: pd.DataFrame) -> Mask:
     return np.asarray(names == most_common(names)[0], dtype=np.bool_)
 
 
-def summarize_configurations(
-    trials: pd.DataFrame, objectives: Sequence[str], probes: pd.DataFrame | None = None
-) -> pd.DataFrame:
+def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
     """A row for every configuration with a complete trial, in the order of its first trial.
 
-    Times are those to use, by ``probes`` where a trial was disturbed (:func:`sweep.analysis.costs.apply_times`). Trials
-    are of one configuration when all ``config.*`` columns but the seed are equal. Columns:
+    ``trials`` have the times to use (:func:`sweep.analysis.costs.apply_times`). Trials are of one configuration when
+    all ``config.*`` columns but the seed are equal. Columns:
 
     ``number`` of the search trial (of the first confirming one where there is none), ``numbers`` and ``seeds`` (tuples)
     of the trials that the values rest on, ``confirmed`` (has a complete confirming trial), ``num_seeds``,
@@ -252,9 +250,7 @@ def summarize_configurations(
     every_group = pd.Series(configuration_groups(trials), index=trials.index)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     done, _ = _leave_out_repeated(trials[complete])
-    groups = every_group[done.index].to_numpy()
-    done = apply_times(done, pd.DataFrame() if probes is None else probes)
-    grouping = group_configurations(done, groups)
+    grouping = group_configurations(done, every_group[done.index].to_numpy())
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
     numbers, seeds = read_numbers(done, "number"), np.nan_to_num(read_numbers(done, "seed"))

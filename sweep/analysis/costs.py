@@ -27,9 +27,10 @@ from sweep.records.quality import (
     FEW_STEPS,
     LOADS_BESIDE,
     PACKED,
-    SIGNS_OF_DISTURBANCE,
+    PROCESSOR_WAIT,
     SLOWED_BY_OTHERS,
     find_time_doubts,
+    is_only_slowed,
 )
 from sweep.records.records import ProbeRecord
 
@@ -82,15 +83,16 @@ SOURCE_NAMES = {
 }
 _MAX_SLOWDOWN = 0.1  # beside another load, against a solo probe
 _MIN_RATIOS = 3  # of trials to probes, with which their median is used
-# Half the width of the 95 % interval, as a share of the time: beside other trials, whose number it depends on, and
-# where it is not on record.
-_SHARED_ERROR, _UNKNOWN_ERROR = 1.0, 0.2
+# Half the width of the 95 % interval, as a share of the time: where others slowed it by an unknown factor, and where
+# it is not on record.
+_SLOWED_ERROR, _UNKNOWN_ERROR = 1.0, 0.2
+_SLOWING = frozenset({SLOWED_BY_OTHERS, PACKED, PROCESSOR_WAIT})  # doubts that mean so
 # Metrics that change with the training time: a time in proportion, a rate inversely.
 _FOLLOWING = frozenset({"train_seconds", "seconds_to_target", "images_per_second"})
 Number = TypeVar("Number", float, Values)
 
 
-# Solo probes that nothing disturbed, by shape and device: seconds of an update, and of each image beside it.
+# Solo probes without a sign of disturbance, by shape and device: seconds of an update, and of each image beside it.
 References = Mapping[tuple[str, str], tuple[float, float]]
 
 
@@ -134,23 +136,25 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
        processes slowed it, and by how much is on record.
     3. ``EQUAL``: the geometric mean of what rules 1 and 2 give for trials of equal cost on the same device.
     4. ``PROBED``: the time by the solo probe of its shape (:func:`predict_alone`). Short probes are often faster than
-       trainings: where three undisturbed trials or more have one, it is multiplied by their median ratio to it.
+       trainings: where three undisturbed trials or more of the device have one, it is multiplied by their median
+       ratio to it.
     5. "": the time of the clock, which is uncertain. Half of its 95 % interval is what was recorded, 20 % where nothing
-       was, and 100 % beside other trials on the device.
+       was, and 100 % where other programs or other trials on the device slowed it.
 
     A time that is the budget itself is never replaced. What is passed on is not an observation: times by rule 3 do not
     count, and those by rule 4 count once for all trials of equal cost. An uncertain time counts only where no trial of
-    equal cost has another.
+    equal cost has another; of those that others slowed only the shortest, because others make no training faster.
     """
-    is_sure, is_slowed, is_beside, is_short, is_shared = _judge_flags(trials.flags)
+    is_sure, is_slowed, is_beside, is_short, is_crowded = _judge_flags(trials.flags)[:5]
     trials = trials._replace(seconds=np.where(trials.seconds > 0, trials.seconds, np.nan))
     is_known = np.isfinite(trials.seconds)
+    devices = pd.factorize(trials.devices)[0]
     alone = np.full(len(trials.seconds), np.nan)
     if not is_sure.all() or is_beside.any():
         alone = predict_alone(trials, references)
-    ratios = (trials.seconds / alone)[is_sure & ~is_beside & np.isfinite(alone)]
-    if len(ratios) >= _MIN_RATIOS:
-        alone = alone * float(np.median(ratios))
+        ratios = pd.Series(np.where(is_sure & ~is_beside, trials.seconds / alone, np.nan)).groupby(devices)
+        factors = ratios.transform("median").where(ratios.transform("count") >= _MIN_RATIOS, 1.0)
+        alone = predict_alone(trials, references, factors.to_numpy())
 
     # rules 1 and 2
     is_sure = is_sure & ~(is_beside & ~is_short & (trials.seconds > (1 + _MAX_SLOWDOWN) * alone))
@@ -159,7 +163,6 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
     seconds = np.where(is_slowed, trials.seconds / (1 + trials.slowdown), trials.seconds)
 
     # rules 3 and 4, for each group of equal cost on one device
-    devices = pd.factorize(trials.devices)[0]
     groups = np.asarray(pd.factorize(trials.groups * (int(devices.max(initial=0)) + 1) + devices)[0], dtype=np.int64)
     means, _ = average_costs(np.where(is_own, np.log(seconds), np.nan), groups, np.zeros(len(seconds)))
     equal = np.exp(means)[groups]
@@ -171,35 +174,41 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
 
     is_repeated = is_probed & pd.Series(groups).where(is_probed).duplicated().to_numpy(np.bool_)
     has_other = np.isin(groups, groups[(is_own & is_known) | is_probed])
+    crowded = pd.Series(np.where(is_crowded & is_uncertain, seconds, np.nan))
+    is_longer = np.asarray((crowded > crowded.groupby(groups).transform("min")) & (not trials.varies))
     halves = np.where(np.isfinite(trials.errors), trials.errors, _UNKNOWN_ERROR)
     return _TrialTimes(
         seconds=np.select([is_equal, is_probed], [equal, alone], seconds),
-        errors=np.where(is_uncertain, np.where(is_shared, _SHARED_ERROR, halves) / 2, 0.0),
+        errors=np.where(is_uncertain, np.where(is_crowded, _SLOWED_ERROR, halves) / 2, 0.0),
         sources=sources.astype(object),
-        counts=is_own | (is_probed & (~is_repeated | trials.varies)) | (is_uncertain & ~has_other),
+        counts=is_own | (is_probed & (~is_repeated | trials.varies)) | (is_uncertain & ~has_other & ~is_longer),
     )
 
 
-def predict_alone(trials: ClockedTrials, references: References) -> Values:
-    """The training time of each trial by the solo probe of its shape, shape ``[n]``; NaN where there is none. A probe
-    by which any trial took less time than alone was itself disturbed, and is not used."""
+def predict_alone(trials: ClockedTrials, references: References, factors: Values | float = 1.0) -> Values:
+    """The training time of each trial by the solo probe of its shape, ``factors`` times as long, shape ``[n]``; NaN
+    where there is none. A probe by which any trial took less time than alone was itself disturbed, and is not used:
+    less by over a tenth, or less at all where others slowed the trial."""
+    is_slowed = _judge_flags(trials.flags)[5]
     keys = list(zip(trials.shapes, trials.devices, strict=True))
     known = np.array([references.get(key, (np.nan, np.nan)) for key in keys], dtype=np.float64).reshape(-1, 2)
     alone = trials.num_steps * known[:, 0] + trials.num_images * known[:, 1]
-    refuted = {keys[row] for row in np.flatnonzero(alone > (1 + _MAX_SLOWDOWN) * trials.seconds)}
-    return np.where([key in refuted for key in keys], np.nan, alone)
+    is_too_long = np.where(is_slowed, factors, 1 / (1 + _MAX_SLOWDOWN)) * alone > trials.seconds
+    refuted = {keys[row] for row in np.flatnonzero(is_too_long)}
+    return np.where([key in refuted for key in keys], np.nan, factors * alone)
 
 
 def _judge_flags(flags: Texts) -> Mask:
-    # shape [5, n]: without a doubt; with the slowdown as the only doubt; beside another load; of too few steps to have
-    # a mean; beside other trials on its device
+    # shape [6, n]: without a doubt; with the slowdown as the only doubt; beside another load; of too few steps to have
+    # a mean; slowed by other programs or trials; by other programs
     codes, texts = pd.factorize(flags)
     verdicts = []
     for names in (set(str(text).split(",")) for text in texts):
         doubts = find_time_doubts(names)
-        is_beside = not LOADS_BESIDE.isdisjoint(names)
-        verdicts.append((not doubts, doubts == {SLOWED_BY_OTHERS}, is_beside, FEW_STEPS in names, PACKED in names))
-    return np.array(verdicts, dtype=np.bool_).reshape(-1, 5)[codes].T
+        is_beside, is_crowded = not LOADS_BESIDE.isdisjoint(names), not doubts.isdisjoint(_SLOWING)
+        facts = (not doubts, is_only_slowed(names), is_beside, FEW_STEPS in names)
+        verdicts.append((*facts, is_crowded, SLOWED_BY_OTHERS in names))
+    return np.array(verdicts, dtype=np.bool_).reshape(-1, 6)[codes].T
 
 
 # --- times in frames
@@ -225,6 +234,7 @@ def clock_trials(done: pd.DataFrame) -> ClockedTrials:
 
 
 def list_references(probes: pd.DataFrame | Iterable[ProbeRecord]) -> References:
+    """The probes with no quality flag but few steps: whatever else was seen also lengthens what a probe measures."""
     if not isinstance(probes, pd.DataFrame):
         rows = [(each, {"shape_digest": each.shape_digest}) for each in probes]
         probes = pd.DataFrame(
@@ -238,7 +248,7 @@ def list_references(probes: pd.DataFrame | Iterable[ProbeRecord]) -> References:
     return {
         (digests[row], devices[row]): _split_step(texts[row], means[row], updates[row], nums[row])
         for row in np.flatnonzero(is_usable)
-        if not find_time_doubts(flags[row]) and SIGNS_OF_DISTURBANCE.isdisjoint(flags[row])
+        if {"", FEW_STEPS}.issuperset(flags[row])
     }
 
 

@@ -5,10 +5,11 @@ The panel is redrawn at most twice a second, so that the display does not distur
 
 import html
 import io
-import statistics
+import math
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
@@ -41,12 +42,15 @@ from sweep.search.tuner import (
 
 if TYPE_CHECKING:
     from sweep.search.session import Session
+    from sweep.search.study_forecast import TimeLeft
 
 
 _NOTEBOOK_COLUMNS = 110
 _NOTEBOOK_LINES = 40  # of what happened; a cell of thousands makes a notebook slow
 _REDRAW_SECONDS = 0.5
 _FRONT_ROWS = 8
+_LEFT_SECONDS = 5.0  # between predictions of the time left, which take a part of a second
+_MUCH_SLOWER = 1.5  # times as long as was said before, from which it is said
 
 
 @final
@@ -119,7 +123,9 @@ class _NotebookSurface:
 
 @final
 class Display:
-    """Shows events; a context manager around the study's run."""
+    """Shows events; a context manager around the study's run. ``predict_left`` is that of its session."""
+
+    predict_left: "Callable[[Sequence[TrialRecord], float], TimeLeft | None] | None" = None
 
     def __init__(
         self,
@@ -139,8 +145,8 @@ class Display:
         self._running: dict[int, tuple[TrialStarted, Progress | None, Evaluation | None]] = {}
         self._surface: _ConsoleSurface | _NotebookSurface = surface or _ConsoleSurface()
         self._drawn = 0.0
-        self._has_ended = False
         self._saved_seconds: list[float] = []
+        self._began, self._predicted, self._left, self._said_pace = time.monotonic(), -math.inf, "", 1.0
 
     def __enter__(self) -> Self:
         known = len(self._records)
@@ -154,7 +160,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._has_ended = True
+        self._left = ""
         if self._surface.has_panel:
             self._surface.show_panel(self._panel())
             self._surface.stop()
@@ -186,6 +192,7 @@ class Display:
             self._running.pop(event.record.number, None)
             self._records[event.record.number] = event.record
             self._line(self._ended_line(event))
+            self._update_left()
         self._redraw()
 
     def close(self, answer: dict[str, Any]) -> None:
@@ -254,9 +261,8 @@ class Display:
         counts = Counter(record.outcome for record in self._records.values() if record.outcome)
         outcomes, done = ", ".join(f"{count} {name}" for name, count in counts.items()), counts.total()
         head = Table.grid(padding=(0, 1))
-        left = f"about {format_value('seconds', seconds)} left" if (seconds := self._seconds_left()) else ""
         bar = ProgressBar(total=max(self._count_planned(), done), completed=done, width=30)
-        head.add_row(bar, f"{done}/{self._count_planned()}", outcomes, left)
+        head.add_row(bar, f"{done}/{self._count_planned()}", outcomes, self._left)
         return Group(head, *self._running_lines(), self._front_table())
 
     def _running_lines(self) -> list[Text]:
@@ -297,19 +303,28 @@ class Display:
     def _count_planned(self) -> int:
         return self._spec.trials + self._spec.confirm.count_expected(self._spec.trials)
 
-    def _seconds_left(self) -> float | None:
-        if self._has_ended:
-            return None
-        trained = [
-            float(record.measurements["total_seconds"])
-            for record in self._records.values()
-            if not record.reused_from and "total_seconds" in record.measurements
-        ]
-        done = sum(record.outcome is not None for record in self._records.values())
-        return statistics.mean(trained) * max(self._count_planned() - done, 0) if trained else None
+    def _update_left(self) -> None:
+        now = time.monotonic()
+        if self.predict_left is None or now - self._predicted < _LEFT_SECONDS:
+            return
+        self._predicted = now
+        if left := self.predict_left(list(self._records.values()), now - self._began):
+            self._left = f"{describe_time(*left[:3])} left"
+            if left.pace >= _MUCH_SLOWER * self._said_pace:
+                self._said_pace = left.pace
+                slower = f"the latest trials took {left.pace:.1f} times as long as forecast"
+                self._line(f"slower than probed: {slower}; {self._left}")
+
+
+def describe_time(low: float, median: float, high: float) -> str:
+    """A forecast time for people; what is proposed, what is confirmed and what ends early is not known before."""
+    interval = f"90 % interval {format_value('seconds', low)} to {format_value('seconds', high)}"
+    return f"about {format_value('seconds', median)} ({interval})"
 
 
 def show_in_cell(session: "Session") -> Display:
     """What a notebook's cell shows of a study that Python code runs."""
     records = session.store.trial_records(session.spec.name)
-    return Display(session.spec, records, resumed_by=session.options.resumed_by, surface=_NotebookSurface())
+    display = Display(session.spec, records, resumed_by=session.options.resumed_by, surface=_NotebookSurface())
+    display.predict_left = session.predict_left
+    return display

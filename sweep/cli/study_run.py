@@ -14,7 +14,7 @@ from sweep.analysis.shortfalls import count_missing_objectives, explain_confirma
 from sweep.analysis.statistics import read_numbers
 from sweep.cli.app import print_answer, print_lines
 from sweep.cli.check import format_data, print_advice, show_inspection
-from sweep.cli.display import Display
+from sweep.cli.display import Display, describe_time
 from sweep.config.commands import StudyCommands, find_study_commands
 from sweep.config.errors import hide_credentials
 from sweep.config.metrics import METRICS, format_count
@@ -61,6 +61,7 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
         commands = _find_commands(session)
         records = session.store.trial_records(spec.name)
         display = Display(spec, records, commands.examine(), options.resumed_by, recommend=commands.recommend())
+        display.predict_left = session.predict_left
         print_lines([*format_data(session.data), *_opening_lines(session)], err=True)
         print_advice(spec, commands.check(), session.data.num_train)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
@@ -156,9 +157,9 @@ def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]
     )
     takes = "the time is unknown, because nothing could be probed"
     if middle is not None and low is not None and high is not None:
-        # what the sampler proposes, what is confirmed and what ends early is not known beforehand
-        interval = f"90 % interval {format_value('seconds', low)} to {format_value('seconds', high)}"
-        takes = f"about {format_value('seconds', middle)} ({interval})"
+        takes = describe_time(low, middle, high)
+    if forecast.share_guessed:
+        takes += f"; guessed for {forecast.share_guessed:.0%} of the trainings, which are unlike what was probed"
     if forecast.is_cut_by_timeout:
         takes += "; the timeout may end it earlier"
     lines = [f"forecast: {_count_trainings(forecast)}: {takes}"]

@@ -76,9 +76,10 @@ class MonitoredExecutor(ExecutorWrapper):
         seconds = ending.measurements.get("reference_seconds")
         if seconds is None:
             return ()
-        others = self._references.setdefault(ending.device, [])
-        flags = find_reference_flags(seconds, others)
-        others.append(seconds)
+        others, is_probe = self._references.setdefault(ending.device, []), "step_seconds_mean" in ending.measurements
+        flags = find_reference_flags(seconds, others, is_probe=is_probe)
+        if not is_probe:
+            others.append(seconds)
         return flags
 
 

@@ -111,12 +111,12 @@ def measure_time_error(windows: Sequence[StepWindow]) -> float | None:
     return _T_QUANTILES[int(num_blocks) - 3] * float(np.sqrt(variance)) / float(took.sum())
 
 
-def find_reference_flags(seconds: float, others: Sequence[float]) -> tuple[str, ...]:
-    """Whether the reference work before a trial took a different time than before the ``others`` of its study."""
+def find_reference_flags(seconds: float, others: Sequence[float], *, is_probe: bool = False) -> tuple[str, ...]:
+    """Whether the reference work took a different time than before the ``others`` of its study, of a probe a longer."""
     if len(others) < _MIN_REFERENCES:
         return ()
-    usual = float(np.median(others))
-    return ("reference_drift",) if abs(seconds - usual) >= MUCH * usual else ()
+    change = seconds / float(np.median(others)) - 1
+    return ("reference_drift",) if (change if is_probe else abs(change)) >= MUCH else ()
 
 
 def _measure_relative_spread(values: Sequence[float]) -> float:

@@ -39,7 +39,10 @@ _REFERENCE_SECONDS = 0.1  # of the reference work before a trial, which measures
 _FP32_BYTES = 4
 _FAR = 2  # times the largest probed micro batch, or below the smallest
 _FIRST_STEPS = 5  # before the clock starts; the memory pass counts twice for its bookkeeping
-_PROBE_SIDE_SECONDS = 0.3  # of a probe: the update, the images and the evaluation on their own
+_PROBE_SIDE_SECONDS = 0.4  # of a probe: the reference work, and update, images and evaluation on their own
+# What differs in one of these has nothing in common: another model, or other or more images.
+_OF_IMAGES = ("data.name", "data.root", "data.subset", "data.validation_share", "data.image_size")
+_APART = ("model.name", "model.patch_size", *_OF_IMAGES)
 
 
 @final
@@ -89,7 +92,7 @@ class CostModel:
             self._launch_seconds = min(self._launch_seconds, probe.launch_seconds or 0.0)
 
     def predict(self, config: TrialConfig, *, read_test: bool = False) -> TrialCost | None:
-        """The cost of a trial of ``config``, None while nothing is known; ``read_test`` as in its task.
+        """The cost of a trial of ``config``, None where nothing is known of its like; ``read_test`` as in its task.
 
         With a target accuracy it is the longest training. A trial that is pruned, fails or is stopped takes less.
         """
@@ -142,12 +145,11 @@ class CostModel:
         return round(interpolate(peaks, micro))
 
     def _find_probes(self, group: Shape) -> dict[tuple[int, int], ProbeRecord]:
-        """By size, the probes of ``group``, otherwise those of the group that is most like it."""
-
-        def likeness(other: Shape) -> tuple[bool, int]:
-            return other.of("model.name") == group.of("model.name"), len(set(other.facts) & set(group.facts))
-
-        nearest = group if group in self._groups else max(self._groups, key=likeness, default=None)
+        """By size, the probes of ``group``, else of the group most like it among those of its model and images."""
+        if group in self._groups:
+            return self._groups[group]
+        related = [other for other in self._groups if all(other.of(key) == group.of(key) for key in _APART)]
+        nearest = max(related, key=lambda other: len(set(other.facts) & set(group.facts)), default=None)
         return self._groups[nearest] if nearest else {}
 
 

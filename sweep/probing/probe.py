@@ -11,7 +11,7 @@ import torch
 
 from sweep.config.errors import InputError
 from sweep.measurement.clock import Ledger
-from sweep.measurement.device import time_calls
+from sweep.measurement.device import measure_reference_seconds, time_calls
 from sweep.measurement.quality import StepWindow, find_timing_flags, measure_time_error
 from sweep.records.messages import Message, ProbeTask
 from sweep.records.quality import MIN_WINDOWS, TIME_DOUBTS
@@ -63,6 +63,8 @@ def _choose_device(task: ProbeTask, state: TrialState) -> None:
 
 def _measure(task: ProbeTask, state: TrialState) -> None:
     ledger = state.ledger
+    with ledger.phase("diagnostics"):
+        state.facts["reference_seconds"] = measure_reference_seconds(state.device)
     with ledger.phase("setup"):
         setup = prepare_training(task.config, state.device)
     state.facts |= {"num_train": len(setup.splits.train), "num_validation": len(setup.splits.validation)}

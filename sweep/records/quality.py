@@ -1,8 +1,8 @@
 """The quality flags of a record by name, and which of them are doubts about a measured time.
 
-Three flags are doubts about the time: ``uncertain_time``, ``slowed_by_others`` and ``packed``. All others are
-information: on the configuration, the spread of the steps or the machine. :mod:`sweep.analysis.costs` decides what a
-doubtful time is worth.
+Three flags are doubts about the time: ``uncertain_time``, ``slowed_by_others`` and ``packed``, and of few steps also
+``processor_wait``. All others are information: on the configuration, the spread of the steps or the machine.
+:mod:`sweep.analysis.costs` decides what a doubtful time is worth.
 """
 
 from collections.abc import Collection, Mapping
@@ -60,18 +60,23 @@ MEANINGS = {name: flag.meaning for name, flag in _FLAGS.items()}
 TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED})
 # Another load ran beside the trial: its time is compared with a solo probe.
 LOADS_BESIDE = frozenset({"other_process", "throttled", BUSY_HOST})
-# A probe with one of these, or with a doubt, is no reference: a steady load leaves its time certain, and too long.
-SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
 
 
 def find_time_doubts(flags: Collection[str]) -> frozenset[str]:
-    """The doubts about a measured time among ``flags``. A flag of another version counts as one."""
-    return frozenset(flag for flag in flags if flag and (flag in TIME_DOUBTS or flag not in MEANINGS))
+    """The doubts about a measured time among ``flags``. A flag of another version counts as one, and waiting for
+    processors where too few steps were timed to tell what it cost."""
+    doubts = TIME_DOUBTS | {PROCESSOR_WAIT} if FEW_STEPS in flags else TIME_DOUBTS
+    return frozenset(flag for flag in flags if flag and (flag in doubts or flag not in MEANINGS))
+
+
+def is_only_slowed(flags: Collection[str]) -> bool:
+    """Whether the only doubt about a measured time is that other processes slowed it."""
+    return find_time_doubts(flags) == {SLOWED_BY_OTHERS}
 
 
 def has_undisturbed_windows(flags: Collection[str], measurements: Mapping[str, Any]) -> bool:
-    """Whether the only doubt about a measured time is that other processes slowed it, by how much is on record."""
-    return find_time_doubts(flags) == {SLOWED_BY_OTHERS} and "slowdown_by_others" in measurements
+    """Whether a measured time is only slowed, by how much is on record."""
+    return is_only_slowed(flags) and "slowdown_by_others" in measurements
 
 
 def name_flags(flags: str) -> str:

@@ -1,6 +1,5 @@
 """The guide at work: it counts images and devices, probes times and memory, and makes the study from them."""
 
-import math
 import time
 import tomllib
 from collections.abc import Mapping
@@ -118,9 +117,9 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
         reserve = _OPENINGS * (time.monotonic() - opened)
         draft = _draft(task, decisions, full)
         if budget is not None:  # before time is spent on probes
-            probing = 0.0 if forecaster.prober.list_valid() else PROBING_SECONDS
-            spent = time.monotonic() - task.began
-            check_time_left(budget, spent + reserve + probing, price([*list_sizes(full)][-1]) or 0.0)
+            least = price([*list_sizes(full)][-1])
+            spent = time.monotonic() - task.began + (PROBING_SECONDS if least is None else 0.0)
+            check_time_left(budget, spent + reserve, least or 0.0)
         session.forecast()
         largest = _find_largest_micro(session.spec, forecaster)
         decisions = decide(task.answers, replace(facts, largest_micro=largest))
@@ -138,7 +137,7 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
         return GuidedStudy(
             spec=spec,
             text=write_study(draft, head),
-            forecast=forecaster.forecast_other(spec, math.inf if draft.seconds is None else draft.seconds),
+            forecast=forecaster.forecast_other(spec),
             data=session.data,
             notes=decisions.notes,
             left_out=tuple(describe_left_out(draft.size, full, decisions, task.changes)),

@@ -41,7 +41,7 @@ from sweep.records.files import is_export
 from sweep.records.inputs import DataSummary, StudyInputs, digest_plugin, find_changed_inputs
 from sweep.records.messages import Ending
 from sweep.records.quality import find_time_doubts, has_undisturbed_windows
-from sweep.records.records import ReusableTrial
+from sweep.records.records import ReusableTrial, TrialRecord
 from sweep.records.store import NOTHING_LEARNED, ProbeBook, Store, open_store
 from sweep.search.attempts import RunPlan, check_space_before, check_space_between
 from sweep.search.breaker import RepeatedCrashes, list_repeated_crashes
@@ -49,7 +49,7 @@ from sweep.search.optuna import Mirror
 from sweep.search.samplers import make_sampler
 from sweep.search.sharing import check_device_sharing, share_devices
 from sweep.search.shutdown import Shutdown, shutdown_on_signals
-from sweep.search.study_forecast import Forecast, Forecaster
+from sweep.search.study_forecast import Forecast, Forecaster, TimeLeft, list_remaining, predict_left
 from sweep.search.tuner import Event, KeyMaker, TrialEnded, TrialReused, Tuner
 from sweep.training.data.folders import OnProgress
 from sweep.training.data.sources import check_device, check_inputs, expect_data
@@ -390,6 +390,12 @@ class Session:
         if not self.is_preview:
             self.forecaster.save_probes(self.store)
         return forecast
+
+    def predict_left(self, records: Sequence[TrialRecord], elapsed_seconds: float) -> TimeLeft | None:
+        """The time that a run which began ``elapsed_seconds`` ago still takes after ``records``."""
+        limit, slots = self._limit_seconds, self.forecaster.slots
+        work = list_remaining(self.spec, slots, records, limit_seconds=limit, elapsed_seconds=elapsed_seconds)
+        return predict_left(work, self.forecaster.cost_model, records)
 
     def run(self, shutdown: Shutdown | None = None) -> Generator[Event, None, None]:
         """Runs the study to its end, or until ``shutdown`` is requested (:class:`sweep.search.tuner.Tuner`)."""

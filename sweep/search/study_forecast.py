@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,7 @@ _SPREAD, _GUESS_SPREAD = 0.1, 0.6
 # Set on the development studies of benchmarks/forecast.py, so that half of their totals are above the median and 90 %
 # in the interval.
 FACTOR, WIDTH = 1.21, 1.26
+_NUM_LATEST = 5  # ended trials, whose pace that of the rest is taken to be
 
 _MAX_EXACT = 512  # proposals of a fixed sequence that are listed one by one
 _NUM_SAMPLED = 128  # points that represent an adaptive sampler's
@@ -107,9 +108,10 @@ def list_remaining(
     *,
     is_reusable: Callable[[TrialConfig], bool] = lambda _config: False,
     limit_seconds: float = math.inf,
+    elapsed_seconds: float = 0.0,
 ) -> RemainingWork:
-    """The rest of ``spec`` after ``records`` on so many ``slots``, within ``limit_seconds``; configurations that are
-    ``is_reusable`` need no training."""
+    """The rest of ``spec`` after ``records`` on so many ``slots``, within ``limit_seconds`` of a run that began
+    ``elapsed_seconds`` ago; configurations that are ``is_reusable`` need no training."""
     # An open trial is still to be trained. Open trials are the latest, so they are the first of the sample.
     searched = [record for record in records if record.phase == "search" and record.outcome is not None]
     num_trials = max(spec.trials - sum(record.outcome not in NOT_COUNTED for record in searched), 0)
@@ -135,8 +137,8 @@ def list_remaining(
         confirm_share=spec.confirm.share,
         confirm_left_seconds=confirm_left,
         slots=slots,
-        limit_seconds=limit_seconds,
-        search_limit_seconds=spec.search_timeout or math.inf,
+        limit_seconds=max(limit_seconds - elapsed_seconds, 0.0),
+        search_limit_seconds=max((spec.search_timeout or math.inf) - elapsed_seconds, 0.0),
         trial_limit_seconds=spec.trial_timeout or math.inf,
         sampler=spec.sampler,
         is_pruned=spec.pruner != "none",
@@ -161,8 +163,8 @@ class SampleCosts:
     search_seconds: Floats
     confirm_seconds: Floats
     num_trials: int
-    share_guessed: float  # share of the sample whose seconds follow from another kind or a far size
-    is_cap: bool  # the trainings may reach their target sooner
+    share_guessed: float = 0.0  # share of the sample whose seconds are unknown, or by another kind or a far size
+    is_cap: bool = False  # the trainings may reach their target sooner
 
 
 def predict_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> SampleCosts | None:
@@ -181,13 +183,13 @@ def predict_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Sam
         search_seconds=search_seconds,
         confirm_seconds=confirm_seconds,
         num_trials=round(work.num_trials * len(trained) / max(int(fits.sum()), 1)),
-        share_guessed=sum(cost.is_guess for cost in costs) / max(len(costs), 1),
+        share_guessed=1 - sum(not cost.is_guess for cost in costs) / max(len(trained), 1) if trained else 0.0,
         is_cap=any(cost.is_cap for cost in costs),
     )
 
 
-def draw_study_seconds(work: RemainingWork, costs: SampleCosts) -> Floats:
-    """Seconds of the rest of the study in each of many random cases, shape ``[draws]``."""
+def draw_study_seconds(work: RemainingWork, costs: SampleCosts, paces: Sequence[float] = ()) -> Floats:
+    """Seconds of the rest of the study in many random cases, as forecast or at one of ``paces``; shape ``[draws]``."""
     rng = np.random.default_rng(_SEED)
     search_seconds = _draw_search_seconds(work, costs, rng)
     seconds = search_seconds + _draw_confirm_seconds(work, costs, search_seconds, rng)
@@ -198,6 +200,8 @@ def draw_study_seconds(work: RemainingWork, costs: SampleCosts) -> Floats:
     median = float(np.median(totals))
     if median > 0:  # as the development studies came out: the median by a factor, the logarithms about it by another
         totals = FACTOR * median * (totals / median) ** WIDTH
+    if paces:
+        totals *= rng.choice([1.0, *paces], _NUM_DRAWS)
     limits = np.full(_NUM_DRAWS, work.search_limit_seconds)
     if np.isfinite(work.search_limit_seconds):  # after such a search the confirming alone is left to draw
         searching = limits * work.slots
@@ -268,6 +272,7 @@ class Forecast:
     num_probes: int  # made for this forecast
     probing_seconds: float
     is_cut_by_timeout: bool = False
+    share_guessed: float = 0.0  # of the trainings: no probe is of their kind and near their size
 
     def document(self) -> dict[str, Any]:
         """As ``sweep run --dry-run --json`` prints it."""
@@ -306,6 +311,7 @@ def make_forecast(
         num_probes=num_probes,
         probing_seconds=probing_seconds,
         is_cut_by_timeout=totals is not None and bool((totals >= work.limit_seconds).any()),
+        share_guessed=costs.share_guessed if costs else 0.0,
     )
 
 
@@ -380,6 +386,32 @@ def _spread_out(sizes: list[int]) -> list[int]:
     return [sizes[index] for index in order]
 
 
+class TimeLeft(NamedTuple):
+    """Seconds until a running study ends; ``pace`` is the measured over the forecast time of its latest trials."""
+
+    low: float
+    median: float
+    high: float
+    pace: float
+
+
+def predict_left(work: RemainingWork, cost_model: CostModel, records: Sequence[TrialRecord]) -> TimeLeft | None:
+    """The time of ``work`` after ``records`` in the order of their ends; None while nothing is known. The load of the
+    machine may have changed since it was probed, which the latest trials show."""
+    own = [each for each in records if each.outcome == "complete" and not each.reused_from]
+    latest = [each for each in own if "total_seconds" in each.measurements][-_NUM_LATEST:]
+    took = np.array([each.measurements["total_seconds"] for each in latest], dtype=np.float64)
+    known = [cost_model.predict(each.config, read_test=each.phase == "confirm") for each in latest]
+    paces = [spent / each.seconds for spent, each in zip(took, known, strict=True) if each and not each.is_cap]
+    costs = predict_costs(work, cost_model, np.ones(len(work.sample), dtype=np.bool_))
+    if costs is None and latest:
+        costs = SampleCosts(search_seconds=took, confirm_seconds=took, num_trials=work.num_trials)
+    if costs is None:
+        return None
+    low, median, high = map(float, np.quantile(draw_study_seconds(work, costs, paces), _LEVELS))
+    return TimeLeft(low, median, high, float(np.median(paces or [1.0])))
+
+
 @final
 class Forecaster:
     """Predicts what a study and its configurations cost on the machine of the executor; made once for a run.
@@ -420,9 +452,9 @@ class Forecaster:
         work = list_remaining(self._spec, self.slots, records, is_reusable=is_reusable, limit_seconds=limit_seconds)
         return make_forecast(work, self.cost_model, self.prober.find, self.prober.probe, self.memory_gate)
 
-    def forecast_other(self, spec: StudySpec, limit_seconds: float) -> Forecast:
+    def forecast_other(self, spec: StudySpec) -> Forecast:
         """The forecast of a study of another size, which has no records, without new probes."""
-        work = list_remaining(spec, self.slots, limit_seconds=limit_seconds)
+        work = list_remaining(spec, self.slots, limit_seconds=spec.timeout or math.inf)
         return make_forecast(work, self.cost_model, self.prober.find, None, self.memory_gate)
 
     def estimate_seconds(self, spec: StudySpec) -> float | None:

@@ -32,7 +32,7 @@ from sweep.config.trial import TrialConfig, config_keys, flatten_config
 from sweep.records.inputs import DataSummary, StudyInputs
 from sweep.records.records import Correct, TrialRecord
 from sweep.search.samplers import make_sampler
-from sweep.search.seeds import SearchEnd, list_confirmations
+from sweep.search.seeds import SearchEnd, list_confirmations, may_search_on
 
 Rng = np.random.Generator
 BATCHES = (16, 32, 64, 128, 256, 512)
@@ -323,7 +323,7 @@ class MadeStudy:
             if values is None and (due := self._list_due()):
                 self._train(due[0], "confirm")
                 continue
-            if values is None and end.reason and index < self._spec.trials and not end.is_settled:
+            if values is None and end.reason and not end.is_settled and may_search_on(self.records, self._spec):
                 values = sampler.propose(index)
             if values is None:
                 return self.frames

@@ -363,7 +363,6 @@ class CostAwareSampler(Sampler):
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
         self._learners = {name: Surrogate(name, self._encoding) for name in names}
         self._feasible = Surrogate("", self._encoding)
-        self._gain: float | None = None
         if predict:
             self._predict_shapes(predict)
         for record in records:
@@ -386,11 +385,6 @@ class CostAwareSampler(Sampler):
         self._records.append(record)
         if len(self._records) > WINDOW + _SLACK:
             self._records = select_window(self._records, self._spec, WINDOW)
-
-    def estimate_gain(self) -> float | None:
-        with self._threads.limit(limits=1):
-            self._best(len(self._records))
-        return self._gain
 
     def propose(self, index: int) -> dict[str, Any] | None:
         # The other cores are busy with trials; threads that wait for them take longer than a single one.
@@ -498,7 +492,6 @@ class CostAwareSampler(Sampler):
         span = max(float(tried.max()), float(reach.max())) - min(float(tried.min()), float(reach.min()))
         groups = [self._encoding.group(point) for point in points]
         improvements = find_curve_gains(groups, prediction, best, least_useful)
-        self._gain = float(-np.diff(axis.costs(tried.min() - np.array([0.0, improvements.max()])))[0])
         return improvements / (len({*groups, *best}) * max(span, 1e-12))
 
     def _prices(self, points: Sequence[Point]) -> Floats:

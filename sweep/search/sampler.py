@@ -103,11 +103,6 @@ class Sampler(ABC):
     def learn(self, record: TrialRecord) -> None:  # noqa: B027
         """Takes an ended search trial into account, if the points depend on results."""
 
-    def estimate_gain(self) -> float | None:
-        """By how much (a fraction) one more trial is expected to raise the tuned accuracy of some batch size, at most;
-        None where the sampler does not estimate it."""
-        return None
-
 
 @final
 class PointSampler(Sampler):

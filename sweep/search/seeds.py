@@ -152,7 +152,8 @@ def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
 @final
 class SearchEnd:
     """Decides between the next search trial and seeds, which have one budget. From the records, so that a resumed study
-    decides the same. ``reason`` tells why the search of a study has ended early; empty while it has not."""
+    decides the same. ``reason`` tells why the search of a study has ended early, empty while it has not; unless the
+    answer ``is_settled`` it goes on when no seed is worth anything."""
 
     def __init__(self, spec: StudySpec) -> None:
         self._spec = spec
@@ -184,7 +185,8 @@ class SearchEnd:
         enough = replace(candidates, num_seeds=np.full(len(candidates.rows), FEWEST_SEEDS))
         tried = replace(enough, rivals=enough.rivals[:, :0], untried=enough.untried.pick([]))
         whole, of_tried = (float(find_right_batches(each).right.mean(axis=0).max()) for each in (enough, tried))
-        if whole >= enough.rules.confidence and not _list_decisions(enough, _USES, draw_batches(enough, list_models(enough)[0])):
+        batches = draw_batches(enough, list_models(enough)[0])
+        if whole >= enough.rules.confidence and not _list_decisions(enough, _USES, batches):
             self.is_settled = True
             self.reason = "every statement is settled, that about settings that were not tried too"
         elif of_tried - whole <= _LEAST_PART * (1.0 - whole):
@@ -291,21 +293,30 @@ def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: St
         searched=searched,
         begun=begun,
         seconds=np.where(np.isfinite(seconds), seconds, usual),
-        time=measure_confirm_time(records, spec),
+        time=measure_time_left(records, spec),
     )
 
 
 def measure_confirm_time(records: Sequence[TrialRecord], spec: StudySpec) -> ConfirmTime:
-    """The time for confirming trials after the trials of ``records``; what a search that ended early has left over is
-    part of it."""
-    time = spec.confirm.measure_time([(each.phase, _point_of(each, spec), _price(each)) for each in records])
+    """The time for confirming trials after the trials of ``records``."""
+    return spec.confirm.measure_time([(each.phase, _point_of(each, spec), _price(each)) for each in records])
+
+
+def measure_time_left(records: Sequence[TrialRecord], spec: StudySpec) -> ConfirmTime:
+    """The same with what a search that ended early has not used: all trials of a study have one budget."""
+    time = measure_confirm_time(records, spec)
     num_searched = sum(each.phase == "search" and each.outcome is not None for each in records)
     planned = min(spec.trials, count_grid_points(spec.space) or spec.trials)
     if spec.search_timeout or not 0 < num_searched < planned:
         return time
-    left = planned / num_searched - 1.0
-    searched = time.in_all / spec.confirm.share
-    return time._replace(in_all=time.in_all * (1.0 + left) + searched * left)
+    unused = planned / num_searched - 1.0
+    return time._replace(in_all=time.in_all * (1.0 + unused + unused / spec.confirm.share))
+
+
+def may_search_on(records: Sequence[TrialRecord], spec: StudySpec) -> bool:
+    """Whether the budget allows a search trial of the usual length after a search that ended early."""
+    prices = [_price(each) for each in records if each.phase == "search" and each.outcome is not None]
+    return len(prices) < spec.trials and measure_time_left(records, spec).left >= np.nanmean([*prices, 0.0])
 
 
 def _price(record: TrialRecord) -> float:

@@ -25,7 +25,7 @@ from sweep.records.store import EnqueuedPoint, Store, list_waiting, take_point
 from sweep.search.attempts import Attempts, RunPlan
 from sweep.search.breaker import CircuitBreaker, list_repeated_crashes
 from sweep.search.pruner import make_pruner
-from sweep.search.seeds import SearchEnd, list_confirmations
+from sweep.search.seeds import SearchEnd, list_confirmations, may_search_on
 from sweep.training.data.sources import make_inputs_digest
 
 # What happens while a study runs: the command line prints these events, the Python API ignores them.
@@ -218,7 +218,7 @@ class Tuner:
             if self._open:
                 record, limit_bytes = self._open.pop(0)
                 yield self._launch(record, self._store.start_attempt(self._spec.name, record.number), limit_bytes)
-            elif proposal := self._propose() or self._confirm():
+            elif proposal := self._propose() or self._confirm() or self._search_on():
                 yield self._begin(proposal)
             else:
                 return
@@ -258,8 +258,8 @@ class Tuner:
 
     # ------------------------------------------------------------------ choice of the next trial
 
-    def _propose(self) -> _Proposal | None:
-        """The next search trial; None if the search is over."""
+    def _propose(self, *, is_forced: bool = False) -> _Proposal | None:
+        """The next search trial; None if the search is over, or unless it ``is_forced`` ended early."""
         if self._trials.num_counted >= self._spec.trials:
             return None
         if self._to_repeat:
@@ -267,7 +267,7 @@ class Tuner:
         index, first = self._trials.num_proposed - self._trials.num_enqueued, self._spec.first
         if waiting := list_waiting(self._store.database, self._spec.name):
             return self._complete(waiting[0], index)
-        if self._plan.is_search_over or self._has_settled():
+        if self._plan.is_search_over or (not is_forced and self._has_ended()):
             return None
         values = first[index] if index < len(first) else self._sampler.propose(index - len(first))
         config = None if values is None else self._make_distinct(values, index)
@@ -281,12 +281,18 @@ class Tuner:
             values = draw_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS)
         return _Proposal("search", self._spec.config((values or {}) | waiting.point), waiting.position)
 
-    def _has_settled(self) -> bool:
+    def _has_ended(self) -> bool:
         if self._search_end.is_due(self._trials.counted_records()):
-            gain = self._sampler.estimate_gain()
-            if gain is not None:
-                self._search_end.decide(read_frames(self._store.database, self._spec.name), gain)
+            self._search_end.decide(read_frames(self._store.database, self._spec.name))
         return bool(self._search_end.reason)
+
+    def _search_on(self) -> _Proposal | None:
+        """The next trial of a search that ended early, once no seed is worth anything."""
+        end = self._search_end
+        if self._attempts.running or not end.reason or end.is_settled:
+            return None
+        is_possible = may_search_on(self._trials.counted_records(), self._spec)
+        return self._propose(is_forced=True) if is_possible else None
 
     def _make_distinct(self, values: dict[str, Any], index: int) -> TrialConfig | None:
         """The configuration at ``values``, or a random one if this study has that one already."""

@@ -9,11 +9,14 @@ import pandas as pd
 import pytest
 from frames_factory import MadeFrames, frames_of, make_spec
 
+from benchmarks.answer_truth import FAMILIES, HARD, MadeStudy
+from benchmarks.answer_truth import make_spec as make_truth_spec
 from reports.labels import format_value
 from reports.texts import describe_batch_answer, describe_use_setting
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer, BatchAnswer, Statement
 from sweep.analysis.recommendation import as_document
+from sweep.config.space import Parameter
 from sweep.config.study import AnswerRules, Tolerance
 from sweep.config.trial import flatten_config
 from sweep.records.inputs import DataSummary
@@ -405,3 +408,53 @@ def test_the_curve_names_what_was_tuned_too_little() -> None:
     assert [point.p_without_loss > 0.95 for point in middle.curve] == [True, True, False]
     assert middle.curve[1].accuracy.low < 0.949 < middle.curve[1].accuracy.high
     assert middle.curve[2].seconds.median == pytest.approx(10.0, rel=0.03)
+
+
+# --- about the whole space
+
+DRAWN = [(family, number) for family in ("cliff", "wide_range", "two_optima", "heavy_tails") for number in range(2)]
+
+
+def answer_made(family: str, number: int, **changes: Any) -> BatchAnswer:
+    truth = (FAMILIES | HARD)[family](np.random.default_rng(number), 0.004)
+    spec = make_truth_spec(truth, 12, number, answer={"tolerance": {"accuracy": 0.01}}, **changes)
+    return answer_of(MadeStudy(truth, spec, 1000, number).run())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("family", "number"), DRAWN)
+def test_a_statement_about_several_is_no_more_probable_than_each_of_its_parts(family: str, number: int) -> None:
+    answer = answer_made(family, number)
+    within = {point.batch: point.p_without_loss for point in answer.curve}
+    by_name = {each.name: each for each in answer.statements}
+    for each in answer.statements:
+        assert 0 <= each.probability <= 1
+        assert not each.is_settled or each.probability >= 0.95
+    use, together = by_name["use"], by_name["equally_good"]
+    assert all(use.probability <= within[batch] for batch in use.batches)
+    if "configuration" in by_name:
+        assert by_name["configuration"].probability <= use.probability
+    if together.probability:
+        assert together.probability <= min([1.0, *(within[batch] for batch in together.batches)])
+        worse = re.search(r"([\d, ]+) (?:is|are) worse", together.text)
+        named = map(int, worse[1].replace(" ", "").strip(",").split(",")) if worse else ()
+        assert together.probability <= min([1.0, *(1 - within[batch] for batch in named)])
+    largest = by_name["largest_without_loss"]
+    assert all(largest.probability == within[batch] for batch in largest.batches)
+
+
+def test_what_was_not_tried_makes_a_statement_less_sure() -> None:
+    study = make_study(CURVE)
+    assert study.spec is not None and answer_of(study).statements[0].is_settled
+    space = study.spec.space | {"optimizer.lr": Parameter(log=(1e-6, 1e3))}  # of whose decades seven are unknown
+    wide = answer_of(replace(study, spec=study.spec.model_copy(update={"space": space})))
+    assert not wide.statements[0].is_settled
+    assert wide.named.number == answer_of(study).named.number
+
+
+def test_a_model_or_a_batch_size_that_was_not_tried_leaves_the_answer_open() -> None:
+    study = make_study(CURVE)
+    assert study.spec is not None and answer_of(study).statements[0].is_settled
+    for key, values in (("model.name", ("resnet8", "vit_micro")), ("batch.micro", (16, 64, 256, 512))):
+        space = study.spec.space | {key: Parameter(choice=values)}
+        open_answer = answer_of(replace(study, spec=study.spec.model_copy(update={"space": space})))
+        assert not open_answer.statements[0].is_settled, key

@@ -67,6 +67,7 @@ _UNKNOWN = 0.1  # of what nothing is known of: the deviation of its accuracy fro
 _NUM_ROUNDS = 5
 _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the response down to it
 _FAR_BELOW = 3.0  # standard deviations
+_FAR_AWAY = 0.5  # a decade
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
 
 
@@ -248,28 +249,31 @@ def draw_response(
     draws, estimates, spec = draws.copy(), estimates.copy(), records.spec
     models = read_text(records.frame, "config.model.name")[rows]
     found: dict[tuple[str, int], Values] = {}
+
+    def level() -> Values:  # of what nothing is known of
+        return float(np.nanmax(estimates)) + _UNKNOWN * generator.standard_normal(len(draws))
+
     for name in dict.fromkeys(models.tolist()):
         of_model = np.flatnonzero(models == name)
         of_model = of_model[np.argsort(-estimates[of_model], kind="stable")]
         settings = _Settings(records, rows[of_model], str(name))
         response = _fit_response(records, settings, estimates[of_model], len(draws), generator)
         if response is None:
-            level = estimates[of_model[0]] + _UNKNOWN * generator.standard_normal((len(settings.batches), len(draws)))
-            found |= {(str(name), batch): each for batch, each in zip(settings.batches, level, strict=True)}
+            found |= {(str(name), batch): level() for batch in settings.batches}
             continue
         is_top, middle, drawn = response
         k = int(is_top.sum())
         if k >= _FEWEST:
             draws[:, of_model[is_top]], estimates[of_model[is_top]] = drawn[:, :k], middle[:k]
         of_points = drawn[:, k:]
-        found |= {
-            (str(name), batch): of_points[:, settings.point_batches == batch].max(axis=1) for batch in settings.batches
-        }
+        for batch in settings.batches:
+            values = of_points[:, settings.point_batches == batch].max(axis=1)
+            is_beyond = not settings.smallest <= batch <= settings.largest
+            found[str(name), batch] = np.maximum(values, level()) if is_beyond else values
     swept = spec.space.get("model.name") if spec else None
     for name in map(str, swept.grid_values or () if swept and spec else ()):
         if spec and name not in models:
-            level = estimates.max() + _UNKNOWN * generator.standard_normal(len(draws))
-            found |= {(name, batch): level for batch in list_batches(spec, name)}
+            found |= {(name, batch): level() for batch in list_batches(spec, name)}
     return draws, estimates, Untried(
         models=np.array([name for name, _ in found], dtype=object),
         batches=np.array([batch for _, batch in found], dtype=np.int64),
@@ -302,7 +306,29 @@ def _fit_response(
     factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
     away = draw_normal(covariance, num_draws, generator)
     shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))
-    return is_top, scale.backward(middle), scale.backward(middle + factor * away + shift)
+    drawn = middle + factor * away
+    far, elsewhere = _draw_far_points(settings, np.maximum(scale.forward(estimates), floor), num_draws, generator)
+    drawn[:, k:][:, far] = np.maximum(drawn[:, k:][:, far], elsewhere)
+    return is_top, scale.backward(middle), scale.backward(drawn + shift)
+
+
+def _draw_far_points(
+    settings: "_Settings", values: Values, num_draws: int, generator: np.random.Generator
+) -> tuple[Numbers, Values]:
+    """Which of the points that were not tried are a decade or more from all that were, and draws there, shape ``[draws,
+    f]``: nothing is known of them but how far the ``values`` (shape ``[k]``) of the tried ones scatter, because there
+    may be another optimum."""
+    away = np.linalg.norm(settings.points[:, None, 1:] - settings.features[None, :, 1:], axis=-1)
+    far = np.flatnonzero(away.min(axis=1) >= _FAR_AWAY) if len(away) else np.empty(0, dtype=np.int64)
+    if not len(far):
+        return far, np.empty((num_draws, 0))
+    lengths = np.log(np.append(1.0, np.full(settings.features.shape[1] - 1, _FAR_AWAY)))
+    places = np.concatenate([settings.features, settings.points[far]])
+    prior = float(values.var()) * _matern(places, places, np.append(lengths, 0.0))[0]
+    n = len(values)
+    gain = prior[n:, :n] @ np.linalg.inv(prior[:n, :n] + (_SOFTNESS * _REACH) ** 2 * np.eye(n))
+    covariance = prior[n:, n:] - gain @ prior[:n, n:]
+    return far, values.mean() + gain @ (values - values.mean()) + draw_normal(covariance, num_draws, generator)
 
 
 def _condition(
@@ -324,10 +350,11 @@ def _condition(
         process = GaussianProcess(
             places, values, errors=np.sqrt(known.diagonal()), deviations=parts, usual_signal=posterior.spread.sd
         )
-        square, rough, seeds = (size**2 for size in process.deviations)
+        square, own, rough, seeds = (size**2 for size in process.deviations)
         prior = process.covariance(everywhere) + square * _expand_squares(everywhere)
-        prior[:n, :n] += rough * parts[1].shape
-        inverse = np.linalg.inv(prior[:n, :n] + seeds * parts[2].shape + known)
+        prior += own * _find_equal_batches(everywhere)
+        prior[:n, :n] += rough * parts[2].shape
+        inverse = np.linalg.inv(prior[:n, :n] + seeds * parts[3].shape + known)
         gain = prior[:, :n] @ inverse
         middle = process.mean + gain @ (values - process.mean)
         is_above = middle[n : n + len(low)] > floor
@@ -353,11 +380,13 @@ def _is_contradicted(spread: Spread, fitted: float, whole: float) -> bool:
 
 
 def _expect_deviations(posterior: Posterior, features: Values, variances: Values) -> list[Deviation]:
-    # of the response from a constant: its square part, what only neighbors share, and the seeds' errors of the means
+    # of the response from a constant: its square part, what each batch size has of its own, what only neighbors share,
+    # and the seeds' errors of the means
     sd, degrees = posterior.spread.sd, posterior.spread.degrees
     doubt = np.sqrt(0.5 / max(degrees, _FEWEST_DEGREES))  # of the logarithm of a standard deviation
     return [
         Deviation(_expand_squares(features), _USUAL_SQUARE * sd, 1.0),
+        Deviation(_find_equal_batches(features), _USUAL_ROUGH * sd, _DOUBT),
         Deviation(_correlate_neighbors(features), _USUAL_ROUGH * sd, _DOUBT),
         Deviation(np.diag(variances), sd, float(doubt)),
     ]
@@ -370,6 +399,11 @@ def _expand_squares(features: Values) -> Values:
     squares = [centered[:, i] * centered[:, j] for i in range(width) for j in range(i, width)]
     terms = np.stack([np.ones(len(centered)), *centered.T, *squares], axis=1)
     return np.asarray(terms @ terms.T)
+
+
+def _find_equal_batches(features: Values) -> Values:
+    # what deviates at one batch size does so at all its settings
+    return np.asarray(features[:, :1] == features[:, 0], dtype=np.float64)
 
 
 def _correlate_neighbors(features: Values) -> Values:
@@ -426,6 +460,7 @@ class _Settings:
         is_new = np.array([not np.isclose(features, point, rtol=0.0).all(axis=1).any() for point in points], np.bool_)
         center = features.mean(axis=0)
         self.features, self.points = features - center, points[is_new] - center
+        self.smallest, self.largest = float(np.min(sizes, initial=np.inf)), float(np.max(sizes, initial=0.0))
         self.point_batches = np.array([batch for batch, _ in places], dtype=np.int64)[is_new]
         self.batches: list[int] = sorted(set(self.point_batches.tolist()))
 

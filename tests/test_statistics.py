@@ -17,14 +17,17 @@ from sweep.analysis.comparable import summarize_configurations
 from sweep.analysis.costs import equal_cost_groups
 from sweep.analysis.statistics import (
     Estimate,
+    Grouping,
     Region,
     Spread,
     assess_region,
     confidence_interval,
     configuration_groups,
     correct_holm,
+    find_failed,
     front_probabilities,
     front_rank,
+    group_configurations,
     hypervolume,
     mean_estimate,
     median_errors,
@@ -245,3 +248,64 @@ def test_missing_values_and_no_rows():
     assert len(nothing) == 0
     assert {"on_front", "val_accuracy_low", "num_failed_seeds"} <= set(nothing.columns)
     assert len(table(trial(0, None, None, outcome="crashed"))) == 0
+
+
+# --- spreads that differ, and trainings that failed
+
+
+def grouping_of(members: list[int]) -> Grouping:
+    trials = pd.DataFrame({"phase": ["confirm"] * len(members)})
+    return group_configurations(trials, np.array(members))
+
+
+def scatter(spreads: list[float], num_seeds: int, seed: int = 0) -> tuple[np.ndarray, Grouping]:
+    rng = np.random.default_rng(seed)
+    values = np.concatenate([spread * rng.standard_normal(num_seeds) for spread in spreads])
+    return values, grouping_of(np.repeat(np.arange(len(spreads)), num_seeds).tolist())
+
+
+def test_equal_spreads_are_pooled_and_different_ones_kept_apart() -> None:
+    equal, groups = scatter([1.0] * 40, 4)
+    deviations, degrees = groups.moderate_spread(equal)
+    own = equal.reshape(40, 4).std(axis=1, ddof=1)
+    assert np.std(deviations) < 0.3 * np.std(own)
+    assert np.median(degrees) > 20
+    different, groups = scatter([0.1, 10.0] * 20, 4)
+    deviations, degrees = groups.moderate_spread(different)
+    assert np.median(deviations[1::2]) > 20 * np.median(deviations[::2])
+    assert np.median(degrees) < 10
+
+
+def test_moderated_spreads_are_nearer_to_the_truth_than_own_and_pooled_ones() -> None:
+    truth = np.exp(np.random.default_rng(1).normal(0.0, 0.5, 60))
+    values, groups = scatter(truth.tolist(), 4, seed=2)
+    own = values.reshape(60, 4).std(axis=1, ddof=1)
+    pooled = np.full(60, pooled_spread(values, groups.members).sd)
+    errors = [np.mean(np.log(each / truth) ** 2) for each in (groups.moderate_spread(values)[0], own, pooled)]
+    assert errors[0] < 0.8 * min(errors[1:])
+
+
+def test_without_repeats_there_is_no_spread_and_equal_values_have_none() -> None:
+    deviations, degrees = grouping_of([0, 1, 2]).moderate_spread(np.array([1.0, 2.0, 3.0]))
+    assert np.isnan(deviations).all()
+    assert not degrees.any()
+    deviations, degrees = grouping_of([0, 0, 1, 1]).moderate_spread(np.array([1.0, 1.0, 2.0, 2.0]))
+    assert not deviations.any()
+    assert (degrees == 2).all()
+
+
+STEADY = [90.0, 90.2, 90.1, 89.9]
+
+
+@pytest.mark.parametrize(("values", "failed"), [
+    ([90.1, 90.2, 82.0, 90.0], [2]),  # far below the others, which are close together
+    ([90.1, 90.2, 97.0, 90.0], []),  # far above: no failure
+    ([75.0, 82.0, 90.0, 86.0], []),  # all are far apart: an unstable rate
+    ([90.1, 82.0], []),  # of two nobody knows which
+    ([90.1, 90.2, 82.0, float("nan")], [2]),
+    ([82.0, 82.1, 90.0, 90.2], []),  # as many low ones as high ones
+])  # fmt: skip
+def test_a_training_far_below_others_of_its_configuration_failed(values: list[float], failed: list[int]) -> None:
+    groups = grouping_of([0] * len(values) + [1] * len(STEADY) + [2] * len(STEADY))
+    found = find_failed(np.array([*values, *STEADY, *STEADY]), groups)
+    assert np.flatnonzero(found).tolist() == failed

@@ -409,8 +409,8 @@ class CostAwareSampler(Sampler):
             return None
         tried = [self._point(record) for record in self._records]
         turns = np.array([self._turns(point, tried) for point in points])
-        distances = self._distances(points, tried)
-        return points[int(np.lexsort((-distances, turns))[0])]
+        order = np.lexsort((-self._distances(points, tried), self._prices_of_names(points), turns))
+        return points[int(order[0])]
 
     def _has_learned(self) -> bool:
         values = [float(r.measurements[ACCURACY]) for r in self._records if ACCURACY in r.measurements]
@@ -424,6 +424,15 @@ class CostAwareSampler(Sampler):
             (self._encoding.group(other) == group) + sum(other[path] == point[path] for path in self._names)
             for other in tried
         )
+
+    def _prices_of_names(self, points: Sequence[Point]) -> Floats:
+        """The median cost of the ``points`` that choose the same names, shape ``[n]``: an expensive model is not
+        tried twice without a reason."""
+        prices: dict[str, list[float]] = defaultdict(list)
+        names = [make_point_key({path: point[path] for path in self._names}) for point in points]
+        for name, price in zip(names, self._prices(points), strict=True):
+            prices[name].append(price)
+        return np.array([median(prices[name]) for name in names])
 
     def _distances(self, points: Sequence[Point], tried: Sequence[Point]) -> Floats:
         """The distance of each point from the closest one that was tried, shape ``[n]``; without any, from the center

@@ -444,7 +444,8 @@ def test_a_statement_about_several_is_no_more_probable_than_each_of_its_parts(fa
 
 def test_what_was_not_tried_makes_a_statement_less_sure() -> None:
     study = make_study(CURVE)
-    assert study.spec is not None and answer_of(study).statements[0].is_settled
+    assert study.spec is not None
+    assert answer_of(study).statements[0].is_settled
     space = study.spec.space | {"optimizer.lr": Parameter(log=(1e-6, 1e3))}  # of whose decades seven are unknown
     wide = answer_of(replace(study, spec=study.spec.model_copy(update={"space": space})))
     assert not wide.statements[0].is_settled
@@ -453,7 +454,8 @@ def test_what_was_not_tried_makes_a_statement_less_sure() -> None:
 
 def test_a_model_or_a_batch_size_that_was_not_tried_leaves_the_answer_open() -> None:
     study = make_study(CURVE)
-    assert study.spec is not None and answer_of(study).statements[0].is_settled
+    assert study.spec is not None
+    assert answer_of(study).statements[0].is_settled
     for key, values in (("model.name", ("resnet8", "vit_micro")), ("batch.micro", (16, 64, 256, 512))):
         space = study.spec.space | {key: Parameter(choice=values)}
         open_answer = answer_of(replace(study, spec=study.spec.model_copy(update={"space": space})))

@@ -268,8 +268,8 @@ def test_equal_spreads_are_pooled_and_different_ones_kept_apart() -> None:
     equal, groups = scatter([1.0] * 40, 4)
     deviations, degrees = groups.moderate_spread(equal)
     own = equal.reshape(40, 4).std(axis=1, ddof=1)
-    assert np.std(deviations) < 0.3 * np.std(own)
-    assert np.median(degrees) > 20
+    assert np.std(deviations) < 0.5 * np.std(own)
+    assert np.median(degrees) > 10
     different, groups = scatter([0.1, 10.0] * 20, 4)
     deviations, degrees = groups.moderate_spread(different)
     assert np.median(deviations[1::2]) > 20 * np.median(deviations[::2])

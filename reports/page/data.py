@@ -31,7 +31,6 @@ from sweep.analysis.candidates import (
     Candidates,
     config_of,
     estimate_value,
-    find_right,
     pick_for,
     select_shown,
 )

@@ -57,8 +57,8 @@ class Candidates:
     ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
     probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``;
     ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``. ``untried`` is what else the space holds,
-    and ``rivals`` the draws of it, shape ``[draws, u, m]``: as fast and as small as the fastest and the smallest
-    candidate at its batch size, or, where there is none, of all."""
+    and ``rivals`` are draws of it, shape ``[draws, u, m]``: as fast and as small as the fastest and the smallest
+    candidate of its model at its batch size; where there is none, of its model, or of all."""
 
     records: ComparableTrials
     limits: Limits
@@ -165,10 +165,10 @@ def _draw_rivals(
     sizes = read_numbers(records.frame, "global_batch_size")[rows]
     rivals = np.empty((len(draws), len(untried.batches), len(names)))
     for place, (model, batch) in enumerate(zip(untried.models, untried.batches, strict=True)):
-        alike = (models == model) & (sizes == batch)
+        masks = [(models == model) & (sizes == batch), models == model, np.ones(len(rows), dtype=np.bool_)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of what was not measured
-            rivals[:, place] = np.nanmin(draws[:, alike if alike.any() else models == model], axis=1)
+            rivals[:, place] = np.nanmin(draws[:, next(mask for mask in masks if mask.any())], axis=1)
     rivals[..., names.index(ACCURACY)] = untried.accuracies
     return rivals
 
@@ -307,11 +307,10 @@ USE_TABLE = {
 
 @dataclass(frozen=True)
 class BatchGroups:
-    """The effective batch sizes of each model, by the candidates that have them and what was not tried: ``names``, and
-    in which draws each is ``right`` for the headline, shape ``[draws, g]``; ``of_candidates``, the group of each
-    candidate, and ``probabilities`` that it is right itself, shapes ``[k]``."""
+    """The effective batch sizes of each model, tried or not: in which draws each is ``right`` for the headline, shape
+    ``[draws, g]``; ``of_candidates``, the group of each candidate, and the ``probabilities`` that the candidate itself
+    is right, shapes ``[k]``."""
 
-    names: tuple[tuple[str, int], ...]
     right: Mask
     of_candidates: Numbers
     probabilities: Values
@@ -322,14 +321,12 @@ def find_right_batches(candidates: Candidates) -> BatchGroups:
     right."""
     frame, untried = candidates.records.frame.iloc[candidates.rows], candidates.untried
     sizes = np.nan_to_num(read_numbers(frame, "global_batch_size")).astype(np.int64)
-    pairs = [*zip(read_text(frame, "config.model.name"), sizes, strict=True), *zip(untried.models, untried.batches, strict=True)]
-    named = [(str(model), int(batch)) for model, batch in pairs]
-    names = tuple(dict.fromkeys(named))
-    members = np.array([names.index(each) for each in named], dtype=np.int64)
-    right = _find_right(candidates, BATCH_SIZE)
-    groups = np.stack([right[:, members == group].any(axis=1) for group in range(len(names))], axis=1)
-    k = len(candidates.rows)
-    return BatchGroups(names, groups, members[:k], right[:, :k].mean(axis=0))
+    names = [*zip(read_text(frame, "config.model.name"), sizes.tolist(), strict=True)]
+    names += zip(untried.models, untried.batches.tolist(), strict=True)
+    members = np.asarray(pd.factorize(pd.MultiIndex.from_tuples(names))[0], dtype=np.int64)
+    right, k = _find_right(candidates, BATCH_SIZE), len(sizes)
+    of_groups = [right[:, members == group].any(axis=1) for group in range(members.max() + 1)]
+    return BatchGroups(np.stack(of_groups, axis=1), members[:k], right[:, :k].mean(axis=0))
 
 
 def find_right(candidates: Candidates, use: Use) -> Mask:
@@ -466,16 +463,12 @@ def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligibl
     return int(close[np.lexsort((-probabilities[close], -candidates.p_front[close]))[0]])
 
 
-def pick_of_batch(candidates: Candidates, groups: BatchGroups, group: int, eligible: Mask | None = None) -> int:
-    """The candidate that stands for a batch size: of those with enough fresh seeds where there are such, or of the
-    ``eligible`` (shape ``[k]``), the one that is most probably right, then the most accurate; -1 where there is none."""
-    own = groups.of_candidates == group
-    usable = own & (candidates.nameable if eligible is None else eligible)
-    usable = usable if usable.any() or eligible is not None else own
-    if not usable.any():
-        return -1
-    places = np.flatnonzero(usable)
-    return int(places[np.lexsort((candidates.values(ACCURACY)[places], groups.probabilities[places]))[-1]])
+def pick_of_batch(candidates: Candidates, groups: BatchGroups, group: int, eligible: Mask) -> int:
+    """The candidate among the ``eligible`` (shape ``[k]``) that stands for a batch size: the one that is most probably
+    right, then the most accurate; -1 where there is none."""
+    places = np.flatnonzero((groups.of_candidates == group) & eligible)
+    order = np.lexsort((candidates.values(ACCURACY)[places], groups.probabilities[places]))
+    return int(places[order[-1]]) if len(places) else -1
 
 
 def pick_for(candidates: Candidates, use: Use, eligible: Mask) -> tuple[int | None, Values]:
@@ -486,7 +479,7 @@ def pick_for(candidates: Candidates, use: Use, eligible: Mask) -> tuple[int | No
         return pick_surest(candidates, use, probabilities, eligible), probabilities
     groups = find_right_batches(candidates)
     probabilities = groups.right.mean(axis=0)[groups.of_candidates]
-    rows = [pick_of_batch(candidates, groups, group, eligible) for group in range(len(groups.names))]
+    rows = [pick_of_batch(candidates, groups, group, eligible) for group in range(groups.right.shape[1])]
     stands = np.isin(np.arange(len(candidates.rows)), rows)
     return pick_surest(candidates, use, probabilities, stands), probabilities
 

@@ -310,8 +310,8 @@ def _maximize_expectation(counted: list[tuple[Values, Values]], size: int) -> Va
 class Posterior:
     """One metric of every configuration: ``centers`` on its scale, ``errors`` in standard deviations of the
     ``spread``. Where configurations scatter differently, ``ratios`` are their own spreads over that one, with
-    ``degrees`` of freedom. Configurations with the same number in ``shared`` have one true value, the mean of ``num_pooled``
-    trials; None where each has its own. Arrays have shape ``[n]``.
+    ``degrees`` of freedom. Configurations with the same number in ``shared`` have one true value, the mean of
+    ``num_pooled`` trials; None where each has its own. Arrays have shape ``[n]``.
 
     With ``images`` the true value is that on new images, without them that on the evaluated ones.
     """

@@ -60,13 +60,14 @@ _NEIGHBORHOOD = 0.1  # of a setting's range: what deviates from the smooth respo
 _USUAL_SQUARE, _USUAL_ROUGH, _DOUBT = 5.0, 0.2, 0.7
 _IMPLAUSIBLE = 0.05  # probability
 _DECADES = 2.0  # of a setting that counts by its logarithm are as much as the range of another
-_SAME = 1e-9
+_APART_FROM_RATES = ("model.name", "distributed.world_size")
 _NUM_POINTS, _MAX_MOVED = 32, 8  # settings that are looked at for each batch size: of the space, and of others
 _MOST_POINTS = 1024  # of the space that are looked at for its batch sizes
-_NUM_ROUNDS, _SOFT = 5, 0.2
-_LEAST_DEGREES = 3.0
-_OUTLIER = 3.0
-_UNKNOWN = 0.1  # accuracy
+_FEWEST_AT_ALL = 3  # configurations of a model that tell anything about what was not tried
+_UNKNOWN = 0.1  # of what nothing is known of: the deviation of its accuracy from the best
+_NUM_ROUNDS = 5
+_SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the response down to it
+_FAR_BELOW = 3.0  # standard deviations
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
 
 
@@ -245,90 +246,103 @@ def draw_response(
     """``draws`` (shape ``[draws, k]``) of the accuracies of the configurations ``rows`` on new images, and their
     ``estimates`` (shape ``[k]``), with those of the response of each model in their place, where it can be fitted; and
     what was not tried."""
-    draws, estimates = draws.copy(), estimates.copy()
+    draws, estimates, spec = draws.copy(), estimates.copy(), records.spec
     models = read_text(records.frame, "config.model.name")[rows]
-    found: list[tuple[str, int, Values]] = []
+    found: dict[tuple[str, int], Values] = {}
     for name in dict.fromkeys(models.tolist()):
         of_model = np.flatnonzero(models == name)
         of_model = of_model[np.argsort(-estimates[of_model], kind="stable")]
         settings = _Settings(records, rows[of_model], str(name))
         response = _fit_response(records, settings, estimates[of_model], len(draws), generator)
         if response is None:
-            best = float(estimates[of_model[0]])
-            unknown = best + _UNKNOWN * generator.standard_normal((len(settings.untried), len(draws)))
-            found += [(str(name), batch, each) for batch, each in zip(settings.untried, unknown, strict=True)]
+            level = estimates[of_model[0]] + _UNKNOWN * generator.standard_normal((len(settings.batches), len(draws)))
+            found |= {(str(name), batch): each for batch, each in zip(settings.batches, level, strict=True)}
             continue
-        kept, drawn, middle, of_untried = response
-        if kept.sum() >= _FEWEST:
-            where = of_model[kept]
-            draws[:, where], estimates[where] = drawn, middle
-        found += [(str(name), batch, values) for batch, values in of_untried.items()]
+        is_top, middle, drawn = response
+        k = int(is_top.sum())
+        if k >= _FEWEST:
+            draws[:, of_model[is_top]], estimates[of_model[is_top]] = drawn[:, :k], middle[:k]
+        of_points = drawn[:, k:]
+        found |= {
+            (str(name), batch): of_points[:, settings.point_batches == batch].max(axis=1) for batch in settings.batches
+        }
+    swept = spec.space.get("model.name") if spec else None
+    for name in map(str, swept.grid_values or () if swept and spec else ()):
+        if spec and name not in models:
+            level = estimates.max() + _UNKNOWN * generator.standard_normal(len(draws))
+            found |= {(name, batch): level for batch in list_batches(spec, name)}
     return draws, estimates, Untried(
-        models=np.array([name for name, _, _ in found], dtype=object),
-        batches=np.array([batch for _, batch, _ in found], dtype=np.int64),
-        accuracies=np.stack([values for _, _, values in found], axis=1) if found else np.empty((len(draws), 0)),
-    )
+        models=np.array([name for name, _ in found], dtype=object),
+        batches=np.array([batch for _, batch in found], dtype=np.int64),
+        accuracies=np.stack(list(found.values()), axis=1) if found else np.empty((len(draws), 0)),
+    )  # fmt: skip
 
 
 def _fit_response(
     records: ComparableTrials, settings: "_Settings", estimates: Values, num_draws: int, generator: np.random.Generator
-) -> tuple[Mask, Values, Values, dict[int, Values]] | None:
-    # Which of the settings' rows are part of the response, their joint draws and posterior means, and the draws of the
-    # best that was not tried at each batch size. None where the accuracies have no smooth response.
+) -> tuple[Mask, Values, Values] | None:
+    """Which of the configurations of ``settings``, with these ``estimates`` (shape ``[k]``, the best first), belong to
+    the response; the posterior means of these, then of the points that were not tried, and joint draws of both. None
+    where the accuracies have no smooth response."""
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
-    is_top = estimates >= np.nanmax(estimates) - _REACH
-    if is_top.sum() < 3 or not posterior.spread.sd > 0:
+    is_top = estimates >= estimates[0] - _REACH
+    rows, k = settings.rows[is_top], int(is_top.sum())
+    if k < _FEWEST_AT_ALL or not posterior.spread.sd > 0 or not np.isfinite(settings.features).all():
         return None
-    rows = settings.rows[is_top]
-    means, variances, single = _summarize_trainings(records, rows)
-    features, low = settings.features[is_top], settings.features[~is_top]
     of_images = posterior.covariance(rows) - np.diag((posterior.spread.sd * posterior.errors[rows]) ** 2)
-    k = len(rows)
     # what all configurations share changes no order
     common = max(float((of_images.sum() - np.trace(of_images)) / (k * (k - 1))), 0.0)
-    apart = drop_negative(of_images - common)
-    # What is far below tells no more than that it is: it holds the response down where that would be above.
-    floor = float(scale.forward(np.array([np.nanmax(estimates) - _REACH]))[0])
-    active = np.zeros(len(low), dtype=np.bool_)
-    doubt = np.zeros(k)
-    for _ in range(_NUM_ROUNDS):
-        n = k + int(active.sum())
-        places = np.concatenate([features, low[active]])
-        values = np.append(means, np.full(n - k, floor))
-        noise = np.pad(apart, (0, n - k)) + np.diag(np.append(doubt, np.full(n - k, (_SOFT * _REACH) ** 2)))
-        parts = _expect_deviations(posterior, places, np.append(variances, np.zeros(n - k)))
-        process = GaussianProcess(
-            places, values, errors=np.sqrt(noise.diagonal()), deviations=parts, usual_signal=posterior.spread.sd
-        )
-        square, rough, seeds = (size**2 for size in process.deviations)
-        of_seeds = seeds * parts[-1].shape
-        others = np.concatenate([low, settings.points])
-        everywhere = np.concatenate([places, others])
-        prior = process.covariance(everywhere) + square * _expand_squares(everywhere)
-        prior[:n, :n] += rough * parts[1].shape
-        inverse = np.linalg.inv(prior[:n, :n] + of_seeds + noise)
-        gain = prior[:, :n] @ inverse
-        middle = process.mean + gain @ (values - process.mean)
-        above = middle[n : n + len(low)] > floor
-        # from what the others predict (Rasmussen and Williams, section 5.4.2): a training that failed
-        missed = (inverse @ (values - process.mean) / inverse.diagonal())[:k]
-        failed = (doubt == 0) & (single > 0.5) & (missed * np.sqrt(inverse.diagonal()[:k]) < -_OUTLIER)
-        if not (above & ~active).any() and not failed.any():
-            break
-        active |= above
-        doubt[failed] = missed[failed] ** 2
-    if _is_contradicted(posterior.spread, process.deviations[-1], float(means.std())):
+    # what is far below the best tells no more than that it is
+    floor = float(scale.forward(estimates[:1] - _REACH)[0])
+    conditioned = _condition(records, settings, is_top, drop_negative(of_images - common), floor)
+    if conditioned is None:
         return None
-    chosen = np.concatenate([np.arange(k), np.arange(n + len(low), len(everywhere))])
-    covariance = prior[np.ix_(chosen, chosen)] - gain[chosen] @ prior[:n, chosen]
+    middle, covariance = conditioned
     # the seeds' spread is known from few repeats, and so are the sizes of the parts, which are taken for known
     degrees = max(posterior.spread.degrees, _FEWEST_DEGREES)
     factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
     away = draw_normal(covariance, num_draws, generator)
     shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))
-    drawn = scale.backward(middle[chosen] + factor * away + shift)
-    best = {batch: drawn[:, k:][:, settings.point_batches == batch].max(axis=1) for batch in settings.untried}
-    return is_top, drawn[:, :k], scale.backward(middle[:k]), best
+    return is_top, scale.backward(middle), scale.backward(middle + factor * away + shift)
+
+
+def _condition(
+    records: ComparableTrials, settings: "_Settings", is_top: Mask, of_images: Values, floor: float
+) -> tuple[Values, Values] | None:
+    """Mean and covariance, on the scale of the accuracy, at the configurations ``is_top`` and the points that were not
+    tried. The others hold the response down to the ``floor`` where it would be above without them. A single training
+    far below what all others predict failed, and counts as little as that is unlikely."""
+    posterior, low, k = records.posterior(ACCURACY), settings.features[~is_top], int(is_top.sum())
+    means, variances, is_single = _summarize_trainings(records, settings.rows[is_top])
+    holds, doubt = np.zeros(len(low), dtype=np.bool_), np.zeros(k)
+    for _ in range(_NUM_ROUNDS):
+        n = k + int(holds.sum())
+        places = np.concatenate([settings.features[is_top], low[holds]])
+        everywhere = np.concatenate([places, low, settings.points])
+        values = np.append(means, np.full(n - k, floor))
+        known = np.pad(of_images, (0, n - k)) + np.diag(np.append(doubt, np.full(n - k, (_SOFTNESS * _REACH) ** 2)))
+        parts = _expect_deviations(posterior, places, np.append(variances, np.zeros(n - k)))
+        process = GaussianProcess(
+            places, values, errors=np.sqrt(known.diagonal()), deviations=parts, usual_signal=posterior.spread.sd
+        )
+        square, rough, seeds = (size**2 for size in process.deviations)
+        prior = process.covariance(everywhere) + square * _expand_squares(everywhere)
+        prior[:n, :n] += rough * parts[1].shape
+        inverse = np.linalg.inv(prior[:n, :n] + seeds * parts[2].shape + known)
+        gain = prior[:, :n] @ inverse
+        middle = process.mean + gain @ (values - process.mean)
+        is_above = middle[n : n + len(low)] > floor
+        # from what the others predict (Rasmussen and Williams, equations 5.10 to 5.12)
+        missed = (inverse @ (values - process.mean) / inverse.diagonal())[:k]
+        failed = is_single & (doubt == 0) & (missed * np.sqrt(inverse.diagonal()[:k]) < -_FAR_BELOW)
+        if not (is_above & ~holds).any() and not failed.any():
+            break
+        holds |= is_above
+        doubt[failed] = missed[failed] ** 2
+    if _is_contradicted(posterior.spread, process.deviations[-1], float(means.std())):
+        return None
+    chosen = np.append(np.arange(k), np.arange(n + len(low), len(everywhere)))
+    return middle[chosen], prior[np.ix_(chosen, chosen)] - gain[chosen] @ prior[:n, chosen]
 
 
 def _is_contradicted(spread: Spread, fitted: float, whole: float) -> bool:
@@ -366,69 +380,70 @@ def _correlate_neighbors(features: Values) -> Values:
 
 
 def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Values, Values, Mask]:
-    # The mean accuracy on its scale, and its variance where the spread between seeds is 1. Of all trainings that did
-    # not fail, those of the search too: that they were looked at is part of the joint distribution.
+    # The mean accuracy on its scale, its variance where the spread between seeds is 1, and whether it is of a single
+    # training. Of all trainings that did not fail, those of the search too: that they were looked at is part of the
+    # joint distribution.
     grouping, posterior = records.grouping, records.posterior(ACCURACY)
     values = scale_of(ACCURACY).forward(read_numbers(records.done, ACCURACY))
     known = np.isfinite(values) & ~find_failed(values, grouping)
-    members, values, size = grouping.members[known], values[known], grouping.size
-    counts = np.maximum(np.bincount(members, minlength=size).astype(np.float64), 1.0)
-    means = np.bincount(members, values, minlength=size) / counts
-    if posterior.ratios is None or posterior.degrees is None:
-        return means[rows], 1.0 / counts[rows], counts[rows] < 2
-    degrees = posterior.degrees[rows]  # the variance of Student's t
-    expected = np.where(degrees > _LEAST_DEGREES, degrees / np.maximum(degrees - 2.0, 1.0), _LEAST_DEGREES)
-    return means[rows], posterior.ratios[rows] ** 2 * expected / counts[rows], counts[rows] < 2
+    members, values = grouping.members[known], values[known]
+    counts = np.maximum(np.bincount(members, minlength=grouping.size), 1.0)
+    means, is_single = np.bincount(members, values, minlength=grouping.size) / counts, counts < 2
+    ratios = np.ones(grouping.size) if posterior.ratios is None else posterior.ratios
+    if posterior.degrees is not None and posterior.degrees.any():  # the variance of Student's t
+        degrees = np.maximum(posterior.degrees, _FEWEST_DEGREES)
+        ratios = ratios * np.sqrt(degrees / (degrees - 2.0))
+    return means[rows], (ratios**2 / counts)[rows], is_single[rows]
 
 
 class _Settings:
-    """The settings of the configurations ``rows``, the best first, of one ``model`` as numbers, ``features`` of shape ``[k, d]``: the
-    effective batch size, then what was swept beside ``batch.*`` and the model. A logarithm counts two decades as 1,
-    whatever the range, any other number its range; names are corners of a simplex with sides of 1. ``points``, shape
-    ``[p, d]``, are settings of the space that were not tried, ``point_batches`` their batch sizes."""
+    """The settings of the configurations ``rows`` of one ``model``, the best first, as numbers: ``features``, shape
+    ``[k, d]``, are of the effective batch size, then of what was swept beside ``batch.*`` and the model. Two decades of
+    a logarithm count as 1, whatever the range, and so does the range of another number; names are corners of a simplex
+    with sides of 1. ``points``, shape ``[p, d]``, are settings that were not tried, at the effective batch sizes
+    ``point_batches``, of which there are ``batches``: of the space where it is on record, and those that were good at
+    another batch size."""
 
     def __init__(self, records: ComparableTrials, rows: Numbers, model: str) -> None:
         self.rows, frame, spec = rows, records.frame, records.spec
-        keys = [key for key in records.swept if not is_batch_key(key) and key not in ("model.name", "distributed.world_size")]
+        keys = [key for key in records.swept if not is_batch_key(key) and key not in _APART_FROM_RATES]
         keys = [key for key in keys if f"config.{key}" in frame]
         sizes = read_numbers(frame, "global_batch_size")[rows]
-        columns: list[list[Scalar]] = [[plain_value(each) for each in frame[f"config.{key}"].iloc[rows]] for key in keys]
+        columns = [list(map(plain_value, frame[f"config.{key}"].iloc[rows])) for key in keys]
         tried = list(zip(*columns, strict=True)) if keys else [()] * len(rows)
-        parameters = [spec.space.get(key) if spec else None for key in keys]
-        untried = _spread_points(parameters) if spec and all(parameters) else []
-        others = list(dict.fromkeys([*tried[:_MAX_MOVED], *untried]))
+        parameters = [spec.space[key] for key in keys] if spec and all(key in spec.space for key in keys) else []
+        others = list(dict.fromkeys([*tried[:_MAX_MOVED], *_spread_points(parameters)]))
         planned = list_batches(spec, model) if spec else []
-        batches = sorted({*planned, *sizes[np.isfinite(sizes)].astype(int).tolist()})
+        sizes_there = sorted({*planned, *sizes[np.isfinite(sizes)].astype(int).tolist()})
         encoders = [_find_encoder([*column, *(point[i] for point in others)]) for i, column in enumerate(columns)]
 
         def encode(size: float, point: tuple[Scalar, ...]) -> list[float]:
             pairs = zip(encoders, point, strict=True)
             return [encode_decades(size), *(number for code, value in pairs for number in code(value))]
 
-        self.features = np.array([encode(size, point) for size, point in zip(sizes, tried, strict=True)])
-        places = [(batch, encode(batch, point)) for batch in batches for point in others]
-        points = np.array([place for _, place in places]).reshape(len(places), self.features.shape[1])
-        away = np.abs(points[:, None] - self.features[None]).max(axis=-1) if len(points) else np.empty((0, 1))
-        is_new = away.min(axis=1) > _SAME
-        center = self.features.mean(axis=0)
-        self.features, self.points = self.features - center, points[is_new] - center
+        features = np.array([encode(size, point) for size, point in zip(sizes, tried, strict=True)])
+        places = [(batch, encode(batch, point)) for batch in sizes_there for point in others]
+        points = np.array([place for _, place in places]).reshape(len(places), features.shape[1])
+        is_new = np.array([not np.isclose(features, point, rtol=0.0).all(axis=1).any() for point in points], np.bool_)
+        center = features.mean(axis=0)
+        self.features, self.points = features - center, points[is_new] - center
         self.point_batches = np.array([batch for batch, _ in places], dtype=np.int64)[is_new]
-        self.untried = sorted(set(self.point_batches.tolist()))
+        self.batches: list[int] = sorted(set(self.point_batches.tolist()))
 
 
-def _spread_points(parameters: Sequence[Parameter | None]) -> list[tuple[Scalar, ...]]:
-    # over the whole space: all of a small grid, otherwise evenly
-    known = [parameter for parameter in parameters if parameter is not None]
-    grids = [parameter.grid_values for parameter in known]
+def _spread_points(parameters: Sequence[Parameter]) -> list[tuple[Scalar, ...]]:
+    """Points of the whole space of ``parameters``: all of a small grid, otherwise evenly by the sequence of Roberts
+    2018 ("The unreasonable effectiveness of quasirandom sequences")."""
+    if not parameters:
+        return []
+    grids = [parameter.grid_values for parameter in parameters]
     if None not in grids and math.prod(map(len, filter(None, grids))) <= _NUM_POINTS:
         return list(product(*filter(None, grids)))
-    # the sequence of Roberts 2018 ("The unreasonable effectiveness of quasirandom sequences")
-    ratio = 2.0
+    ratio, width = 2.0, len(parameters)
     for _ in range(30):
-        ratio = (1.0 + ratio) ** (1.0 / (len(known) + 1.0))
-    steps = ratio ** -np.arange(1.0, len(known) + 1.0)
-    shares = (0.5 + np.arange(1, _NUM_POINTS + 1)[:, None] * steps) % 1.0
-    return [tuple(item.at(float(u)) for item, u in zip(known, row, strict=True)) for row in shares]
+        ratio = (1.0 + ratio) ** (1.0 / (width + 1.0))
+    shares = (0.5 + np.arange(1, _NUM_POINTS + 1)[:, None] * ratio ** -np.arange(1.0, width + 1.0)) % 1.0
+    return [tuple(item.at(float(u)) for item, u in zip(parameters, row, strict=True)) for row in shares]
 
 
 def _find_encoder(values: Sequence[Scalar]) -> Callable[[Scalar], list[float]]:

@@ -110,8 +110,8 @@ def _describe_doubt(candidates: Candidates, places: Mapping[str, int]) -> str:
 
 
 class _Split(NamedTuple):
-    """The batches that are known to lose no more than the tolerance, those that are known to lose more than half of it,
-    and the others; each of shape ``[b]``."""
+    """The batches that are known to lose no more than the tolerance, those that are known to lose more, and the others;
+    each of shape ``[b]``."""
 
     inside: Mask
     outside: Mask
@@ -119,12 +119,10 @@ class _Split(NamedTuple):
 
 
 def split_batches(candidates: Candidates, draws: BatchDraws) -> _Split:
-    """Which batches are as good as the best. Only a batch with enough fresh seeds is known to be; between half the
-    tolerance and the whole of it both statements are right, so that each can be decided about."""
-    rules = candidates.rules
-    within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
-    inside = (within.mean(axis=0) >= rules.confidence) & candidates.nameable[draws.places]
-    outside = ~inside & (near.mean(axis=0) <= 1 - rules.confidence)
+    """Which batches are as good as the best. Only a batch with enough fresh seeds is known to be."""
+    rules, within = candidates.rules, draws.find_within(candidates.rules.tolerance.accuracy).mean(axis=0)
+    inside = (within >= rules.confidence) & candidates.nameable[draws.places]
+    outside = within <= 1 - rules.confidence
     return _Split(inside, outside, ~(inside | outside))
 
 
@@ -247,9 +245,9 @@ def _state_equally_good(
     candidates: Candidates, draws: BatchDraws, split: _Split, thin: Mapping[int, int], early: Sequence[int]
 ) -> Statement:
     tolerance, is_tuned = candidates.rules.tolerance.accuracy, ~np.isin(draws.batches, list(thin))
-    within, near = draws.find_within(tolerance), draws.find_within(tolerance / 2)
-    worse, unknown = split.outside & is_tuned, split.unknown & is_tuned
-    is_right = np.all(within[:, split.inside], axis=1) & ~np.any(near[:, worse], axis=1)
+    within, worse, unknown = draws.find_within(tolerance), split.outside & is_tuned, split.unknown & is_tuned
+    is_right = np.all(within[:, split.inside], axis=1) & ~np.any(within[:, worse], axis=1)
+    probability = float(is_right.mean()) if (split.inside | worse).any() else 0.0
     parts = [
         f"{_list(draws, mask)} {one if mask.sum() == 1 else several}"
         for mask, one, several in (
@@ -269,8 +267,8 @@ def _state_equally_good(
         name="equally_good",
         text=f"Within {_points(tolerance)}, {draws.model}:{tried}{seeds}{_add_remarks(candidates, thin)}",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
-        probability=float(is_right.mean()) if (split.inside | worse).any() else 0.0,
-        is_settled=not unknown.any() and not thin,
+        probability=probability,
+        is_settled=not unknown.any() and not thin and probability >= candidates.rules.confidence,
         missing=_find_missing(candidates, thin, unknown),
     )
 

@@ -12,7 +12,15 @@ import moocore
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import digamma, gammaln, nctdtr, ndtri, polygamma, stdtr, stdtrit  # scipy.stats takes half a second to import
+from scipy.special import (
+    digamma,
+    gammaln,
+    nctdtr,
+    ndtri,
+    polygamma,
+    stdtr,
+    stdtrit,
+)  # scipy.stats takes half a second to import
 
 from sweep.config.metrics import METRICS, NoiseScale
 from sweep.config.trial import Scalar

@@ -204,9 +204,7 @@ def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
         for place, (name, batch) in enumerate(zip(untried.models, untried.batches, strict=True))
         if name == model
     }
-    tuned = [
-        np.maximum(drawn[:, rows].max(axis=1), of_untried.get(batch, -np.inf)) for batch, rows in groups.items()
-    ]
+    tuned = [np.maximum(drawn[:, rows].max(axis=1), of_untried.get(batch, -np.inf)) for batch, rows in groups.items()]
     return BatchDraws(
         model=model,
         batches=np.array(list(groups), dtype=np.int64),

@@ -1,5 +1,5 @@
-"""Proposes the point with the largest expected gain per second of its predicted cost: the gain of hypervolume and the
-gain of tuned accuracy at its batch size.
+"""Proposes the point with the largest expected gain per second of its predicted cost: that of the tuned accuracy at its
+batch size, or, in a study without accuracy, the gain of hypervolume.
 
 Accuracy, and whatever else only training determines, is modeled over all swept parameters. Time and memory follow from
 the shape of a configuration: their models have no other features, and are accurate after a few measured shapes. As the
@@ -14,7 +14,6 @@ from statistics import median
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 from scipy.stats import qmc
 from threadpoolctl import ThreadpoolController
@@ -55,8 +54,10 @@ _FIRST_FIT = 6
 WINDOW = 300  # trials that the models are fitted on: the cost grows with the cube
 _SLACK = 50
 _LEAST_FIRST = 3  # proposals before the models are used
-_BREAKDOWN = 0.3  # of the angle of the accuracy
-_APART = 0.05  # of two decades of a rate: closer points have the same accuracy
+_MOST_GROUPS = 128  # quasi-random points that are looked at for the batch sizes of a space
+_LEARNED = 0.05  # accuracy: what has learned more than that beyond the worst is no failure
+_BREAKDOWN = 0.3  # below the best angle of the accuracy: that it broke down is all that a worse one tells
+_APART = 0.05  # a tenth of a decade of a rate: points that are closer cannot be told apart
 _MAX_SHAPES = 100  # whose cost is predicted from probes
 _CHOICE = 32  # quasi-random points among which a first proposal is the one farthest from the others
 _LEAST_CHANCE = 1e-9  # of being feasible
@@ -97,9 +98,12 @@ class Encoding:
         metric = METRICS[name]
         return metric.is_memory or (metric.is_speed and not metric.until_target and not self._is_until_target)
 
-    def group(self, values: Values) -> tuple[str, int]:
-        """The model of a point and the power of two next to its effective batch size: its position on the curves."""
-        return str(values.get("model.name", self._base["model.name"])), round(math.log2(self._batch(values)[1]))
+    def group(self, values: Values) -> tuple[str, int, int]:
+        """The model of a point and the powers of two next to its micro and effective batch size: its position on the
+        curves of what the best setting gives, of which time and memory depend on little else."""
+        micro, whole = self._batch(values)
+        name = str(values.get("model.name", self._base["model.name"]))
+        return name, round(math.log2(micro)), round(math.log2(whole))
 
     def _accuracy_batch(self, values: Values) -> list[float]:
         micro, whole = self._batch(values)
@@ -242,7 +246,7 @@ class Surrogate:
             if not points:
                 self._model = None
                 return False
-            if self._name == ACCURACY:  # that it broke down is all that a bad one tells
+            if self._name == ACCURACY:
                 costs = np.minimum(costs, costs.min() + _BREAKDOWN)
             errors = self._axis_errors(usable)  # predictions count as exact
             self.fit_to(points, costs, np.append(errors, np.zeros(len(points) - len(errors))))
@@ -336,11 +340,6 @@ def find_curve_gains(
     return np.asarray(np.maximum(deviations * (distances * ndtr(distances) + density), 0.0))
 
 
-import os
-HV=int(os.environ.get("HV","0"))
-_LEARNED, _MOST_GROUPS = 0.05, 128
-
-
 def _find_distances(points: Floats, others: Floats) -> Floats:
     # of each of ``points`` from the closest of ``others``, shape [n]
     return np.asarray(np.linalg.norm(points[:, None] - others[None], axis=-1).min(axis=1))
@@ -348,8 +347,8 @@ def _find_distances(points: Floats, others: Floats) -> Floats:
 
 @final
 class CostAwareSampler(Sampler):
-    """The first proposals are near the center of the space, later ones follow the models. ``predict`` gives seconds and
-    bytes of configurations whose shapes were probed."""
+    """The first proposals fill the space, later ones follow the models. ``predict`` gives seconds and bytes of
+    configurations whose shapes were probed."""
 
     def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> None:
         self._spec, self._encoding = spec, Encoding(spec)
@@ -402,7 +401,7 @@ class CostAwareSampler(Sampler):
     def _first(self, index: int) -> Point | None:
         """A point of the batch size and the names that were tried least, far from all others; None once every batch
         size had its turn, or half of the trials are over, and something has learned more than the rest."""
-        if index >= self._num_first and self._has_learned():
+        if index >= self._num_first and (self._has_learned() or index >= 2 * self._num_first):
             return None
         numbers = range(index * _CHOICE, (index + 1) * _CHOICE)
         points = [point for point in map(self._quasi_random, numbers) if make_point_key(point) not in self._seen]
@@ -431,7 +430,7 @@ class CostAwareSampler(Sampler):
         of the space, whose extremes are seldom good."""
         if not tried:
             away = [[item.share(point[path]) - 0.5 for path, item in self._spec.space.items()] for point in points]
-            return -np.linalg.norm(np.array(away), axis=1)
+            return np.asarray(-np.linalg.norm(np.array(away), axis=1))
         return _find_distances(self._encoding.accuracy(points), self._encoding.accuracy(tried))
 
     # ------------------------------------------------------------------ by the models
@@ -469,7 +468,6 @@ class CostAwareSampler(Sampler):
         if ACCURACY in self._spec.objectives:
             column = self._spec.objectives.index(ACCURACY)
             gains = self._curve_gains(points, complete, costs[:, column], predictions[column])
-            if HV: gains = gains + find_front_gains(costs, predictions, self._spec.seed + index)
         else:
             gains = find_front_gains(costs, predictions, self._spec.seed + index)
         # If hardly any improvement is left, the most uncertain point comes first.

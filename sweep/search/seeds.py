@@ -86,24 +86,26 @@ def _decide_use(candidates: Candidates, use: Use) -> _Decision | None:
 
 
 def _decide_headline(candidates: Candidates) -> _Decision | None:
-    groups = find_right_batches(candidates)
-    probabilities = groups.right.mean(axis=0)
-    rows = [pick_of_batch(candidates, groups, group) for group in range(len(groups.names))]
-    is_open = np.array([row >= 0 for row in rows])
-    named = probabilities[is_open & candidates.nameable[np.maximum(rows, 0)]]
-    if not probabilities[is_open].any() or (len(named) and named.max() >= candidates.rules.confidence):
+    groups, everyone = find_right_batches(candidates), np.ones(len(candidates.rows), dtype=np.bool_)
+    rows = []
+    for group in range(groups.right.shape[1]):
+        named = pick_of_batch(candidates, groups, group, candidates.nameable)
+        rows.append(named if named >= 0 else pick_of_batch(candidates, groups, group, everyone))
+    tried = np.flatnonzero(np.array(rows) >= 0)  # the others cannot be named
+    right, places = groups.right[:, tried], np.array(rows, dtype=np.int64)[tried]
+    probabilities = right.mean(axis=0)
+    named_ones = probabilities[candidates.nameable[places]]
+    if not probabilities.any() or (len(named_ones) and named_ones.max() >= candidates.rules.confidence):
         return None
-    chosen = np.flatnonzero(is_open)
-    return _Decision(groups.right[:, chosen], np.array(rows, dtype=np.int64)[chosen], _HEADLINE_WEIGHT)
+    return _Decision(right, places, _HEADLINE_WEIGHT)
 
 
 def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[_Decision]:
-    tolerance = candidates.rules.tolerance.accuracy
-    within, near = batches.find_within(tolerance), batches.find_within(tolerance / 2)
+    within = batches.find_within(candidates.rules.tolerance.accuracy)
     unknown = split_batches(candidates, batches).unknown
     return [
         _Decision(
-            np.stack([within[:, index], ~near[:, index]], axis=1),
+            np.stack([within[:, index], ~within[:, index]], axis=1),
             np.array([batches.places[index], -1], dtype=np.int64),
             1.0 / len(unknown),
         )
@@ -316,7 +318,7 @@ def measure_time_left(records: Sequence[TrialRecord], spec: StudySpec) -> Confir
 def may_search_on(records: Sequence[TrialRecord], spec: StudySpec) -> bool:
     """Whether the budget allows a search trial of the usual length after a search that ended early."""
     prices = [_price(each) for each in records if each.phase == "search" and each.outcome is not None]
-    return len(prices) < spec.trials and measure_time_left(records, spec).left >= np.nanmean([*prices, 0.0])
+    return len(prices) < spec.trials and bool(measure_time_left(records, spec).left >= np.nanmean([*prices, 0.0]))
 
 
 def _price(record: TrialRecord) -> float:

@@ -146,14 +146,13 @@ def test_costs_see_the_split_and_neither_the_rate_nor_the_decay() -> None:
     assert one.tolist() != other.tolist()
 
 
-def test_features_lie_between_0_and_1_and_choices_of_numbers_are_in_order() -> None:
-    made = encoding()
-    points = [point("resnet8", 16, 1, lr) for lr in (0.003, 0.03, 0.3)] + [point("vit_micro", 256, 4)]
-    table = made.accuracy(points)
-    assert table.min() >= 0.0
-    assert table.max() <= 1.0
-    assert table[0, 2:3] < table[1, 2:3] < table[2, 2:3]
-    assert table[1, 2] == pytest.approx(0.5)
+def test_two_decades_of_a_batch_size_count_as_the_range_of_a_choice_of_numbers() -> None:
+    points = [point("resnet8", 16, 1, lr) for lr in (0.003, 0.03, 0.3)] + [point("resnet8", 160, 10)]
+    table = encoding().accuracy(points)
+    rate, batch, micro = 2, -2, -1
+    assert table[:3, rate] == pytest.approx([0.0, 0.5, 1.0])
+    assert table[3, batch] - table[0, batch] == pytest.approx(1.0)
+    assert table[3, micro] - table[0, micro] == pytest.approx(0.5)
 
 
 # ---------------------------------------------------------------------- the sampler
@@ -194,14 +193,16 @@ def test_it_reaches_most_of_the_hypervolume_for_a_fraction_of_the_seconds() -> N
 
 
 @pytest.mark.parametrize(("dear", "cheap"), [("resnet8", "vit_micro"), ("vit_micro", "resnet8")])
-def test_what_probes_foretell_decides_the_first_proposal(dear: str, cheap: str) -> None:
+def test_what_probes_foretell_decides_where_nothing_was_measured(dear: str, cheap: str) -> None:
     def known(_metric: str, config: TrialConfig) -> float:
         return 10.0 if config.model.name == dear else 1.0
 
     for seed in range(4):
-        first = make_sampler(table_spec(sampler="cost_aware", seed=seed), [], known).propose(0)
-        assert first is not None
-        assert first["model.name"] == cheap
+        spec = table_spec(sampler="cost_aware", seed=seed)
+        failed = search(spec, 64, lambda _values: ("crashed", {}))
+        after = make_sampler(spec, failed, known).propose(64)  # those that fill the space are over
+        assert after is not None
+        assert after["model.name"] == cheap
 
 
 def test_measurements_replace_predictions() -> None:
@@ -311,7 +312,7 @@ def test_tpe_finds_the_better_half_more_often_than_chance() -> None:
     def judge(values: dict[str, float]) -> tuple[Outcome, dict[str, float | int]]:
         return "complete", {"val_accuracy": 1 - abs(np.log10(values["optimizer.lr"]) + 1)}
 
-    spec = make_spec(objectives=["val_accuracy"], trials=60)
+    spec = make_spec(objectives=["val_accuracy"], trials=60, sampler="tpe")
     rates = [item.config.optimizer.lr for item in search(spec, 60, judge)[30:]]
     assert np.mean([0.03 < lr < 0.33 for lr in rates]) > 0.6  # a third of the range by chance
 

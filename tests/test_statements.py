@@ -67,8 +67,8 @@ def statement(found: BatchAnswer, name: str) -> Statement:
 
 
 def points_of(given: Statement) -> float:
-    """The points of accuracy that a statement names."""
-    (found,) = re.findall(r"(-?[\d.]+) points of accuracy", given.text)
+    """The points of accuracy that a statement names as a difference."""
+    (found,) = re.findall(r"([-+][\d.]+) points of accuracy", given.text)
     return float(found)
 
 

@@ -81,7 +81,10 @@ def test_each_use_gets_its_configuration() -> None:
     del numbers["balanced"]  # a matter of taste
     assert numbers == {"accuracy": 0, "speed": 1, "memory": 2, "fine_tune": None, "distributed": None}
     accuracy = answer.uses["accuracy"]
-    assert (accuracy.values["val_accuracy"].median, accuracy.values["val_accuracy"].n) == (pytest.approx(0.95, abs=1e-4), 3)
+    assert (accuracy.values["val_accuracy"].median, accuracy.values["val_accuracy"].n) == (
+        pytest.approx(0.95, abs=1e-4),
+        3,
+    )
     assert accuracy.values["val_accuracy"].low < 0.949 < 0.951 < accuracy.values["val_accuracy"].high
     assert accuracy.is_settled
     assert accuracy.probability > 0.95

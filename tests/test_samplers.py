@@ -9,7 +9,7 @@ from curve_table import CurveTable, table_spec
 from records_factory import make_record, make_spec, search
 
 from sweep.analysis.response import Deviation, GaussianProcess
-from sweep.analysis.statistics import hypervolume, reference_point
+from sweep.analysis.statistics import hypervolume
 from sweep.config.metrics import METRICS
 from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome

@@ -16,6 +16,7 @@ from sweep.analysis.statistics import (
     Numbers,
     Values,
     configuration_groups,
+    find_failed,
     group_configurations,
     half_width,
     median_errors,
@@ -91,6 +92,12 @@ class ComparableTrials:
         return np.bincount(grouping.members, is_counted, minlength=grouping.size).astype(np.int64)
 
     @cached_property
+    def failed(self) -> Mask:
+        """Which complete trials failed: they are far below other seeds of their configuration, and count in no
+        estimate of its accuracy; shape ``[len(done)]``."""
+        return find_failed(scale_of(ACCURACY).forward(read_numbers(self.done, ACCURACY)), self.grouping)
+
+    @cached_property
     def has_doubtful_time(self) -> Mask:
         """Of which configurations no trial has a time that can be used for certain; shape ``[configurations]``."""
         is_usable = read_text(self.done, "time_source") != ""
@@ -99,8 +106,8 @@ class ComparableTrials:
     def posterior(self, name: str) -> Posterior:
         """The posterior of the metric ``name``, fitted once; of the accuracy, on new images."""
         if name not in self._posteriors:
-            covariance = self.images.covariance if name == ACCURACY else None
-            self._posteriors[name] = fit_posterior(name, self.done, self.grouping, covariance)
+            of_accuracy = (self.images.covariance, self.failed) if name == ACCURACY else (None, None)
+            self._posteriors[name] = fit_posterior(name, self.done, self.grouping, *of_accuracy)
         return self._posteriors[name]
 
     @cached_property

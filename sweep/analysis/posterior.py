@@ -19,7 +19,6 @@ from sweep.analysis.statistics import (
     Spread,
     Values,
     combine_degrees,
-    find_failed,
     half_width,
     median_errors,
     most_common,
@@ -440,14 +439,19 @@ class Posterior:
 
 
 def fit_posterior(
-    name: str, done: pd.DataFrame, grouping: Grouping, image_covariance: _ImageCovariance | None = None
+    name: str,
+    done: pd.DataFrame,
+    grouping: Grouping,
+    image_covariance: _ImageCovariance | None = None,
+    failed: Mask | None = None,
 ) -> Posterior:
     """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
     ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own.
     The times are those of :func:`sweep.analysis.costs.apply_times`: one that cannot be used for certain counts only
     where its group has no other, and then by its uncertainty; a probe's time counts once, however many trials have it.
 
-    With ``image_covariance`` the metric is an accuracy, and the posterior that on new images. Search trials share one
+    With ``image_covariance`` the metric is an accuracy, and the posterior that on new images. Trials that ``failed``
+    (shape ``[trials]``) do not count. Search trials share one
     seed: what it does to all of them alike is not told apart from what it does to each, and counts as the latter.
     """
     values = scale_of(name).forward(read_observed(name, done))
@@ -463,8 +467,8 @@ def fit_posterior(
             counts = np.bincount(costs[np.isfinite(values)], minlength=len(means))
             return replace(posterior, centers=means[shared], errors=mean_errors[shared], num_pooled=counts[shared])
         values = scale_of(name).forward(read_own(name, done, grouping))
-    if image_covariance is not None:
-        values = np.where(find_failed(values, grouping), np.nan, values)
+    if failed is not None:
+        values = np.where(failed, np.nan, values)
     centers, counts = grouping.medians(values)
     spread, (deviations, degrees) = grouping.seed_spread(values), grouping.moderate_spread(values)
     ratios = deviations / spread.sd if spread.degrees and spread.sd > 0 else np.ones(grouping.size)

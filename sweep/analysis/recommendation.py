@@ -187,7 +187,14 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
 
 
 def _list_assumptions(candidates: Candidates) -> list[str]:
-    notes = []
+    notes, records = [], candidates.records
+    if records.failed.any():
+        numbers = read_numbers(records.done, "number")[records.failed].astype(int).tolist()
+        notes.append(
+            f"{len(numbers)} of {int(records.grouping.is_confirm.sum())} trainings with fresh seeds failed: their "
+            f"accuracy is far below the other seeds of their configuration, and is in no estimate. Trials: "
+            f"{', '.join(map(str, numbers))}."
+        )
     if not candidates.nameable.all():
         notes.append(
             f"{int(candidates.nameable.sum())} of {format_count(len(candidates.rows), 'configuration')} "

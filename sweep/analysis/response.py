@@ -31,7 +31,6 @@ from sweep.analysis.statistics import (
     Spread,
     Texts,
     Values,
-    find_failed,
     plain_value,
     read_numbers,
     read_text,
@@ -385,7 +384,7 @@ def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Valu
     # joint distribution.
     grouping, posterior = records.grouping, records.posterior(ACCURACY)
     values = scale_of(ACCURACY).forward(read_numbers(records.done, ACCURACY))
-    known = np.isfinite(values) & ~find_failed(values, grouping)
+    known = np.isfinite(values) & ~records.failed
     members, values = grouping.members[known], values[known]
     counts = np.maximum(np.bincount(members, minlength=grouping.size), 1.0)
     means, is_single = np.bincount(members, values, minlength=grouping.size) / counts, counts < 2

@@ -182,10 +182,11 @@ def test_a_probe_with_any_flag_but_few_steps_is_no_reference() -> None:
 def test_times_that_others_slowed_count_by_the_shortest_and_are_known_to_a_factor() -> None:
     # as measured on a busy machine: the probe of 128 was disturbed as well, and above two of the trainings
     seconds = {64: (3.161, 3.06, 3.061, 3.151), 128: (3.21, 3.4, 2.392, 2.407)}
+    flags = "processor_wait,busy_host,slowed_by_others"
+    shapes = [(each, micro, index) for micro, times in seconds.items() for index, each in enumerate(times)]
     rows = [
-        trial(each, "processor_wait,busy_host,slowed_by_others", config(**{"batch.micro": micro}), step_time_error=0.03)
-        for micro, times in seconds.items()
-        for each in times
+        trial(each, flags, config(**{"batch.micro": micro, "optimizer.lr": 0.01 * (index + 1)}), step_time_error=0.03)
+        for each, micro, index in shapes
     ]
     probe = make_probe(config(**{"batch.micro": 128}))
     probe = replace(probe, step_seconds_mean=3.477 / 20, update_seconds=3.477 / 20)

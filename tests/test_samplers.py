@@ -9,7 +9,7 @@ from curve_table import CurveTable, table_spec
 from records_factory import make_record, make_spec, search
 
 from sweep.analysis.response import Deviation, GaussianProcess
-from sweep.analysis.statistics import hypervolume, reference_point
+from sweep.analysis.statistics import hypervolume
 from sweep.config.metrics import METRICS
 from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome
@@ -146,28 +146,32 @@ def test_costs_see_the_split_and_neither_the_rate_nor_the_decay() -> None:
     assert one.tolist() != other.tolist()
 
 
-def test_features_lie_between_0_and_1_and_choices_of_numbers_are_in_order() -> None:
-    made = encoding()
-    points = [point("resnet8", 16, 1, lr) for lr in (0.003, 0.03, 0.3)] + [point("vit_micro", 256, 4)]
-    table = made.accuracy(points)
-    assert table.min() >= 0.0
-    assert table.max() <= 1.0
-    assert table[0, 2:3] < table[1, 2:3] < table[2, 2:3]
-    assert table[1, 2] == pytest.approx(0.5)
+def test_two_decades_of_a_batch_size_count_as_the_range_of_a_choice_of_numbers() -> None:
+    points = [point("resnet8", 16, 1, lr) for lr in (0.003, 0.03, 0.3)] + [point("resnet8", 160, 10)]
+    table = encoding().accuracy(points)
+    rate, batch, micro = 2, -2, -1
+    assert table[:3, rate] == pytest.approx([0.0, 0.5, 1.0])
+    assert table[3, batch] - table[0, batch] == pytest.approx(1.0)
+    assert table[3, micro] - table[0, micro] == pytest.approx(0.5)
 
 
 # ---------------------------------------------------------------------- the sampler
 
 
-def seconds_to(table: CurveTable, sampler: str, share: float, seed: int) -> float:
-    """What the trials cost until this share of the hypervolume was found."""
+def seconds_to_tune(table: CurveTable, sampler: str, tolerance: float, seed: int) -> float:
+    """What the trials cost until each batch size of the best model was tuned, to within ``tolerance`` of accuracy."""
     spec = table_spec(sampler=sampler, seed=seed, trials=400)
-    rows = np.array([[-table.mean_end(index), *table.costs(index)] for index in range(len(table.points))])
+    ends = [table.mean_end(index) for index in range(len(table.points))]
     places = {make_point_key(item): index for index, item in enumerate(table.points)}
-    reference = reference_point(rows)
-    wanted, seen, spent = share * hypervolume(rows, reference), set(), 0.0
+    configs = [spec.config(item) for item in table.points]
+    groups = [(each.model.name, each.global_batch_size) for each in configs]
+    best: dict[tuple[str, int], float] = {}
+    for group, end in zip(groups, ends, strict=True):
+        best[group] = max(end, best.get(group, 0.0))
+    wanted = {group for group, end in best.items() if end >= max(ends) - 0.02}
+    spent, seen = 0.0, set()
     proposals, records = make_sampler(spec, []), 0
-    while hypervolume(rows[sorted(seen)], reference) < wanted if seen else True:
+    while wanted:
         values = proposals.propose(records)
         assert values is not None
         index = places[make_point_key(values)]
@@ -176,6 +180,8 @@ def seconds_to(table: CurveTable, sampler: str, share: float, seed: int) -> floa
         if index not in seen:
             spent += table.costs(index)[0] + 1.0
         seen.add(index)
+        if ends[index] >= best[groups[index]] - tolerance:
+            wanted.discard(groups[index])
         measured = record.measurements | {"total_seconds": table.costs(index)[0] + 1.0}
         proposals.learn(
             TrialRecord(number=records, phase="search", values=record.values, outcome="complete", measurements=measured)
@@ -184,24 +190,26 @@ def seconds_to(table: CurveTable, sampler: str, share: float, seed: int) -> floa
     return spent
 
 
-def test_it_reaches_most_of_the_hypervolume_for_a_fraction_of_the_seconds() -> None:
+def test_it_tunes_the_batch_sizes_for_a_fraction_of_the_seconds() -> None:
     ours, blind = [], []
     for seed in range(3):
         table = CurveTable(table_spec(), seed, 0.2)
-        ours.append(seconds_to(table, "cost_aware", 0.98, seed))
-        blind.append(seconds_to(table, "qmc", 0.98, seed))
+        ours.append(seconds_to_tune(table, "cost_aware", 0.005, seed))
+        blind.append(seconds_to_tune(table, "qmc", 0.005, seed))
     assert np.median(ours) < 0.5 * np.median(blind)
 
 
 @pytest.mark.parametrize(("dear", "cheap"), [("resnet8", "vit_micro"), ("vit_micro", "resnet8")])
-def test_what_probes_foretell_decides_the_first_proposal(dear: str, cheap: str) -> None:
+def test_what_probes_foretell_decides_where_nothing_was_measured(dear: str, cheap: str) -> None:
     def known(_metric: str, config: TrialConfig) -> float:
         return 10.0 if config.model.name == dear else 1.0
 
     for seed in range(4):
-        first = make_sampler(table_spec(sampler="cost_aware", seed=seed), [], known).propose(0)
-        assert first is not None
-        assert first["model.name"] == cheap
+        spec = table_spec(sampler="cost_aware", seed=seed)
+        failed = search(spec, 64, lambda _values: ("crashed", {}))
+        after = make_sampler(spec, failed, known).propose(64)  # those that fill the space are over
+        assert after is not None
+        assert after["model.name"] == cheap
 
 
 def test_measurements_replace_predictions() -> None:
@@ -311,7 +319,7 @@ def test_tpe_finds_the_better_half_more_often_than_chance() -> None:
     def judge(values: dict[str, float]) -> tuple[Outcome, dict[str, float | int]]:
         return "complete", {"val_accuracy": 1 - abs(np.log10(values["optimizer.lr"]) + 1)}
 
-    spec = make_spec(objectives=["val_accuracy"], trials=60)
+    spec = make_spec(objectives=["val_accuracy"], trials=60, sampler="tpe")
     rates = [item.config.optimizer.lr for item in search(spec, 60, judge)[30:]]
     assert np.mean([0.03 < lr < 0.33 for lr in rates]) > 0.6  # a third of the range by chance
 

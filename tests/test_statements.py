@@ -69,6 +69,12 @@ def statement(found: BatchAnswer, name: str) -> Statement:
     return chosen
 
 
+def points_of(given: Statement) -> float:
+    """The points of accuracy that a statement names as a difference."""
+    (found,) = re.findall(r"([-+][\d.]+) points of accuracy", given.text)
+    return float(found)
+
+
 def test_the_fastest_batch_that_loses_no_more_than_the_tolerance_is_named() -> None:
     found = answer_of(make_study(CURVE))
     use = statement(found, "use")
@@ -83,7 +89,7 @@ def test_the_fastest_batch_that_loses_no_more_than_the_tolerance_is_named() -> N
     larger, smaller = statement(found, "next_larger"), statement(found, "next_smaller")
     assert (larger.batches, smaller.batches) == ((256,), (16,))
     assert "0.33 times the training time" in larger.text
-    assert "-2.9" in larger.text
+    assert points_of(larger) == pytest.approx(-2.9, abs=0.05)
     assert "3.33 times the training time" in smaller.text
 
 
@@ -104,7 +110,7 @@ def test_the_length_of_the_training_is_stated(num_epochs: float | None, num_step
 
 
 @pytest.mark.parametrize(("given", "words"), [
-    (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory", "-2.9", "the best is under 1 %")),
+    (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory", "the best is under 1 %")),
     (16, ("16, against 64: 3.33 times the training time", "0.25 times the memory", "the best is over 99 %")),
     (64, ("The given effective batch size, 64, is the one to use.",)),
     (32, ("32 costs is not known: resnet8 completed no", "made.toml --set name=made_batch_32 --set batch.micro=32")),
@@ -115,6 +121,8 @@ def test_a_given_batch_size_is_compared_with_the_one_to_use(given: int, words: t
     found = statement(answer.batch_size, "given")
     assert [each for each in words if each not in found.text] == []
     assert (found.batches, found.is_estimate) == ((given,), True)
+    if given == 256:
+        assert points_of(found) == pytest.approx(-2.9, abs=0.05)
     unnamed = recommend(make_study(CURVE, num_seeds=0), given_batch=16).batch_size
     assert unnamed is not None
     assert "not known yet" in statement(unnamed, "given").text
@@ -163,19 +171,21 @@ def test_a_probability_is_about_the_batch_sizes_that_are_named_and_the_rest_is_n
 
 
 def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named_and_leave_the_statement_open() -> None:
-    study = make_study({16: (0.95, 100.0), 64: (0.95, 30.0), 128: (0.9, 20.0)}, rates=(0.01,), sizes=(32, 1024))
-    found = answer_of(study)
+    study = make_study({16: (0.95, 100.0), 64: (0.95, 30.0), 128: (0.9, 20.0)}, sizes=(32, 1024))
+    sizes, rates = study.trials["global_batch_size"], study.trials["config.optimizer.lr"]
+    is_left_out = (sizes == 64) & (rates == 0.003) | (sizes == 128) & (rates != 0.01)
+    found = answer_of(replace(study, trials=study.trials[~is_left_out].reset_index(drop=True)))
     good, largest = statement(found, "equally_good"), statement(found, "largest_without_loss")
-    # what is as good as the best with one configuration already is not in doubt
+    # what is as good as the best with two configurations already is not in doubt
     assert "16, 64 are equally good. As good already, although too few configurations were tried" in good.text
     lack = "Not tuned enough to tell: 128 with 1 of at least 3 configurations; 32, 1024 with no complete training."
-    assert good.text.endswith(lack)
+    assert good.text.endswith(f"to count as tuned: 64. {lack}")
     assert largest.text.endswith(lack.replace("32, ", ""))  # a smaller one changes nothing
     certain = dict(describe_batch_answer(found).statements)
     for each in (good, largest):
         assert not each.is_settled
         assert certain[each.text].endswith("not known yet")
-        assert each.missing == "sweep run made.toml --trials 6"  # seeds tune nothing
+        assert each.missing == "sweep run made.toml --trials 18"  # seeds tune nothing
 
 
 def test_a_batch_size_is_not_called_as_good_as_the_best_where_no_other_one_is_tuned() -> None:
@@ -195,7 +205,7 @@ def test_where_no_batch_size_is_known_to_be_good_or_worse_there_is_no_probabilit
     good = statement(answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0)}, 3, noise=0.03)), "equally_good")
     assert "16, 64 are not known yet to be as good or worse" in good.text
     assert (good.batches, good.probability, good.is_settled) == ((), 0.0, False)
-    found = answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0), 256: (0.3, 9.0)}, 3, noise=0.03))
+    found = answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0), 256: (0.3, 9.0)}, 3, noise=0.03, seed=1))
     good = statement(found, "equally_good")  # that one is worse is known, and no batch size is named
     assert (good.batches, good.probability > 0.0) == ((), True)
     assert dict(describe_batch_answer(found).statements)[good.text] == "not settled"

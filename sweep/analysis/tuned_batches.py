@@ -315,9 +315,8 @@ def _list_remarks(candidates: Candidates, candidate: int, num_configurations: in
     parameter = spec.space.get(RATE) if spec else None
     if parameter is not None and np.isfinite(rate):
         values = [cast(float, value) for value in parameter.grid_values or ()]
-        share = parameter.share(rate)
-        at_low = rate <= min(values) if values else share <= _EDGE
-        at_high = rate >= max(values) if values else share >= 1 - _EDGE
+        at_low = rate <= min(values) if values else parameter.share(rate) <= _EDGE
+        at_high = rate >= max(values) if values else parameter.share(rate) >= 1 - _EDGE
         if at_low != at_high:
             side, way = ("lower", "downward") if at_low else ("upper", "upward")
             remarks.append(

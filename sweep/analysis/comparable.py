@@ -250,7 +250,8 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     every_group = pd.Series(configuration_groups(trials), index=trials.index)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     done, _ = _leave_out_repeated(trials[complete])
-    grouping = group_configurations(done, every_group[done.index].to_numpy())
+    groups = every_group[done.index].to_numpy()
+    grouping = group_configurations(done, groups)
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
     numbers, seeds = read_numbers(done, "number"), np.nan_to_num(read_numbers(done, "seed"))

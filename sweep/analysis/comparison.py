@@ -155,7 +155,10 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
     pace = measure_pace_difference(a, b)
     differences: dict[str, list[Difference]] = {}
     for name in names if pairs else ():
-        spread = _pool_spread(sides, name)
+        # between the seeds of one configuration of one study, over all that have several, on the metric's scale
+        values = [scale_of(name).forward(side.read(name)) for side in sides]
+        groups = [sides[0].grouping.members, sides[1].grouping.members + sides[0].grouping.size]
+        spread = pooled_spread(np.concatenate(values), np.concatenate(groups))
         of_metric = [_find_difference(sides, pair, name, spread, pace) for pair in pairs]
         differences[name] = give_verdicts(of_metric, [name] * len(of_metric))
     known = {name: [item for item in of_metric if item.interval.n] for name, of_metric in differences.items()}
@@ -276,13 +279,6 @@ def _list_aligned(
 
 
 # --- differences and verdicts
-
-
-def _pool_spread(sides: _Sides, name: str) -> Spread:
-    # between the seeds of one configuration of one study, over all that have several, on the metric's scale
-    values = [scale_of(name).forward(side.read(name)) for side in sides]
-    groups = [sides[0].grouping.members, sides[1].grouping.members + sides[0].grouping.size]
-    return pooled_spread(np.concatenate(values), np.concatenate(groups))
 
 
 def _find_difference(

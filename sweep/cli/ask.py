@@ -230,7 +230,8 @@ def ask(
     answers, budget_seconds = collect_answers(images, given, models, num_devices=num_devices, takes_defaults=yes)
     file = path or _find_free_path(Path(images[1] or images[0]).resolve().name or "images", root)
     origin = StudyOrigin(argument=str(file), plugin=str(plugin or ""), options=list_on_option(on))
-    command = _find_run_command(origin, changes, root)
+    study = str(changes.get("name", choose_study_name(file)))
+    command = find_study_commands(study, str(root / study), origin, origin.plugin).run()
     options = Options(root=root, executor=executor, plugin=plugin_path, resumed_by=f"`{command}`", origin=origin)
     task = GuideTask(
         name=choose_study_name(file),
@@ -250,11 +251,6 @@ def ask(
     lines = [*format_data(made.data), *format_forecast(made.forecast, made.spec.price), f"run it with: {command}"]
     print_answer(document, lines, as_json=as_json)
     return 0
-
-
-def _find_run_command(origin: StudyOrigin, changes: Mapping[str, Any], root: Path) -> str:
-    study = str(changes.get("name", choose_study_name(Path(origin.argument))))
-    return find_study_commands(study, str(root / study), origin, origin.plugin).run()
 
 
 def _check_path(path: Path | None, changes: Mapping[str, Any], root: Path) -> None:

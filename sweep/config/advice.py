@@ -124,11 +124,6 @@ _WARMUP_FROM = 8  # times the reference batch, Goyal et al. 2017
 _FEW_EPOCHS = 20
 
 
-def _has_only_large_batches(case: _Case) -> _Facts:
-    smallest = case.sizes[0]
-    return {"smallest": smallest, "key": case.batch_key} if smallest >= 512 else None
-
-
 def _accumulates_much(case: _Case) -> _Facts:
     most = max(config.num_accumulation for config in case.corners)
     return {"most": most} if most > 16 else None
@@ -283,7 +278,8 @@ def _list_effects() -> list[_Pitfall]:
 
 
 _PITFALLS = (
-    _Pitfall("only_large_batches", "batch.micro", _has_only_large_batches,
+    _Pitfall("only_large_batches", "batch.micro",
+        lambda case: {"smallest": case.sizes[0], "key": case.batch_key} if case.sizes[0] >= 512 else None,
         "The smallest effective batch size is {smallest}.",
         "The largest batch that fits is seldom the one to use: beyond the throughput knee it saves no time, and "
         "at equal epochs it takes fewer steps. A study without smaller ones cannot show what they would give; a "

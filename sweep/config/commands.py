@@ -239,12 +239,9 @@ def _select_configuration(changes: Mapping[str, object]) -> dict[str, object]:
 
 
 def _list_sets(changes: Mapping[str, object]) -> list[str]:
-    return [f"--set {shlex.quote(f'{key}={_toml_value(value)}')}" for key, value in changes.items()]
-
-
-def _toml_value(value: object) -> str:
     # as ``--set`` reads it: TOML, with quotes only around text that would be read as another value
-    return value if isinstance(value, str) and not _needs_quotes(value) else toml_literal(value)
+    texts = {key: toml_literal(each) if _is_quoted(each) else each for key, each in changes.items()}
+    return [f"--set {shlex.quote(f'{key}={text}')}" for key, text in texts.items()]
 
 
 def toml_literal(value: object) -> str:
@@ -259,9 +256,10 @@ def toml_literal(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _needs_quotes(text: str) -> bool:
+def _is_quoted(value: object) -> bool:
+    text = str(value)
     try:
         tomllib.loads(f"value = {text.strip()}")
     except (tomllib.TOMLDecodeError, RecursionError):
-        return text != text.strip()
+        return text != text.strip() or not isinstance(value, str)
     return True

@@ -17,13 +17,7 @@ from typing import Any, Literal, TypeVar, final
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.exc import (
-    DBAPIError,
-    InterfaceError,
-    NoSuchModuleError,
-    OperationalError,
-    SQLAlchemyError,
-)
+from sqlalchemy.exc import DBAPIError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from sweep.config.errors import RUN_AGAIN, InputError, StoreError, hide_credentials
 from sweep.records.address import parse_url, store_path

@@ -142,11 +142,8 @@ class Evidence:
 
 
 def gather_evidence(frames: Frames) -> Evidence:
-    """The evidence in ``frames``; works with no trial at all, and while a study runs.
-
-    Raises:
-        InputError: trials of two studies are known to have read different images.
-    """
+    """The evidence in ``frames``; works with no trial at all, and while a study runs. Raises ``InputError``: trials of
+    two studies are known to have read different images."""
     find_common_data(frames)
     # copied, so that columns of one type lie together: pandas warns where columns are added to over 100 separate ones
     trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True).copy()

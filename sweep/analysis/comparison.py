@@ -144,11 +144,8 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
     """B against A. Configurations are equal when every key is, except the seed, the data's path, and keys that have one
     value throughout one study and another throughout the other: those are what is compared, and are in ``changed``.
     Configurations of other budgets or on other data are never equal. What a configuration measured are the trials that
-    its answer rests on: the fresh seeds, otherwise the first search trial.
-
-    Raises:
-        InputError: the two, or several studies in one of them, read different data.
-    """
+    its answer rests on: the fresh seeds, otherwise the first search trial. Raises ``InputError``: the two, or several
+    studies in one of them, read different data."""
     _require_equal_data(a, b)
     sides, pairs = _align(a.trials, b.trials)
     names = [name for name in _METRIC_NAMES if _is_measured(sides, name)]

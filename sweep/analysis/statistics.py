@@ -63,11 +63,7 @@ def front_rank(values: Values, signs: npt.ArrayLike | None = None) -> npt.NDArra
 def reference_point(values: Values, signs: npt.ArrayLike | None = None, margin: float = 0.1) -> Values:
     """The worst finite value of each objective, moved out by ``margin`` of its range; shape ``[m]``, signs undone.
 
-    Hypervolumes can be compared only under one reference point.
-
-    Raises:
-        ValueError: no row is complete.
-    """
+    Hypervolumes can be compared only under one reference point. Raises ``ValueError``: no row is complete."""
     costs, finite = _costs(values, signs)
     if not finite.any():
         raise ValueError("a reference point requires one row without missing values")

@@ -72,11 +72,8 @@ def _check_terminal(*, takes_defaults: bool) -> None:
 
 def _put_question(question: _Question, given: str | None, parse: Callable[[str], T], *, takes_defaults: bool) -> T:
     """The parsed answer to ``question``: the one ``given`` by its option, the default, or what is typed. What is typed
-    and not valid is followed by the reason and the same question.
-
-    Raises:
-        InputError: what was given by the option is not valid.
-    """
+    and not valid is followed by the reason and the same question. Raises ``InputError``: what was given by the option
+    is not valid."""
     if given is not None or takes_defaults:
         return parse(question.default if given is None else given.strip())
     while True:
@@ -97,11 +94,8 @@ def collect_answers(
 ) -> tuple[Answers, float | None]:
     """The answers about the ``images`` (a data set and its root), and the seconds that the study may take, None where
     it is not to be run; ``given`` are answers by options. The number of devices is a question only where there are
-    several, the model only where there are weights.
-
-    Raises:
-        InputError: an answer that was given by an option is not valid.
-    """
+    several, the model only where there are weights. Raises ``InputError``: an answer that was given by an option is not
+    valid."""
 
     def answer(question: _Question, parse: Callable[[str], T]) -> T:
         is_known = takes_defaults or (question is _DEVICES and num_devices == 1)
@@ -125,11 +119,8 @@ def collect_answers(
 
 
 def _find_data(text: str) -> tuple[str, str | None]:
-    """The data set and its root that ``text`` names: a data set, or a folder of images.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """The data set and its root that ``text`` names: a data set, or a folder of images. Raises ``InputError``: it is
+    neither."""
     if text in DATASETS:
         return text, None
     if Path(text).is_dir():

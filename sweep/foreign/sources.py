@@ -106,12 +106,8 @@ def is_foreign(place: str) -> bool:
 
 def read_foreign_table(place: Path | pd.DataFrame, study: str = "", series: Collection[str] = ()) -> ForeignTable:
     """The runs at ``place``. ``study`` names one where the source holds several; ``series`` are the columns of which
-    all values are read and not only the last one, where the source has them.
-
-    Raises:
-        InputError: no program is known that writes such a file, its package is not installed, or the file is damaged,
-            too large or empty.
-    """
+    all values are read and not only the last one, where the source has them. Raises ``InputError``: no program is known
+    that writes such a file, its package is not installed, or the file is damaged, too large or empty."""
     if isinstance(place, pd.DataFrame):
         digest = hashlib.sha256(place.to_csv().encode()).hexdigest()
         return _tabulate(_Read(place), "pandas", "the DataFrame", digest)

@@ -70,12 +70,9 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: Dat
 
     A micro batch of "auto" is taken to be the whole global batch, which is an upper bound. A compiled model is taken to
     hold what it holds without the compiler, which is often more. Of a GPU's libraries only the persistent workspace of
-    cuBLAS is counted. Without ``facts`` of the data set it is looked at.
-
-    Raises:
-        InputError: for an unknown device type; a model, a data set or a precision that is not available; a model or an
-            optimizer that cannot be traced without values.
-    """
+    cuBLAS is counted. Without ``facts`` of the data set it is looked at. Raises ``InputError``: for an unknown device
+    type; a model, a data set or a precision that is not available; a model or an optimizer that cannot be traced
+    without values."""
     if device_type not in _DEVICE_TYPES:
         raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
     check_device(config, device_type)

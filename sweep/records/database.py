@@ -396,12 +396,8 @@ def _read_holder(descriptor: int) -> tuple[str, bool]:
 @contextmanager
 def database_lock(database: Database, study: str) -> Iterator[None]:
     """Holds ``study`` on a PostgreSQL server for this process; without effect on SQLite, where :func:`study_lock`
-    guards the file. The server frees it when this process ends, or loses the connection.
-
-    Raises:
-        InputError: another process holds it; the message says which and since when.
-        StoreError: the server cannot be reached.
-    """
+    guards the file. The server frees it when this process ends, or loses the connection. Raises ``InputError``: another
+    process holds it; the message says which and since when; ``StoreError``: the server cannot be reached."""
 
     def try_lock(connection: Connection) -> None:
         key = {"key": f"batch-sweep/{study}"}

@@ -65,12 +65,9 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
 
 
 def choose_device(task: Task, state: TrialState) -> None:
-    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device.
-
-    Raises:
-        InputError: the plug-in or the device is not there.
-        DeviceFullError: other programs hold all memory of the GPU.
-    """
+    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device. Raises
+    ``InputError``: the plug-in or the device is not there; ``DeviceFullError``: other programs hold all memory of the
+    GPU."""
     if task.threads:
         torch.set_num_threads(task.threads)
     if task.plugin:

@@ -277,7 +277,11 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
             raise InputError(f"--batch {batch}: the training split has {facts.num_train:,} images; give a smaller one.")
         made = make_study(task, facts)
     write_new_file(file, made.text)
-    print_lines([f"wrote {file}", *_describe_lack(made, has_budget=task.budget_seconds is not None)], err=True)
+    lines = [f"wrote {file}", *made.notes]
+    if made.left_out:
+        reason = "because there is no --budget" if task.budget_seconds is None else "for lack of time"
+        lines.append(f"left out {reason}: {'; '.join(made.left_out)}")
+    print_lines(lines, err=True)
     return made, {
         "study": made.spec.name,
         "file": str(file),
@@ -285,13 +289,6 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
         "left_out": list(made.left_out),
         "notes": list(made.notes),
     }
-
-
-def _describe_lack(made: "GuidedStudy", *, has_budget: bool) -> Iterator[str]:
-    yield from made.notes
-    if made.left_out:
-        reason = "for lack of time" if has_budget else "because there is no --budget"
-        yield f"left out {reason}: {'; '.join(made.left_out)}"
 
 
 def _run(made: "GuidedStudy", task: "GuideTask", *, document: dict[str, Any], as_json: bool) -> int:

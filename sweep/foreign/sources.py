@@ -186,10 +186,8 @@ def _read_parquet(path: Path) -> _Read:
     from pyarrow import parquet, types  # 0.2 s, and only these files need it
 
     metadata = parquet.read_metadata(path)
-    refuse_too_many(path, metadata.num_rows, metadata.num_columns)
     num_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-    if num_bytes > MAX_FILE_BYTES:
-        raise InputError(f"{path}: {num_bytes} bytes unpacked, at most {MAX_FILE_BYTES} are taken.")
+    refuse_too_many(path, metadata.num_rows, metadata.num_columns, num_bytes)
     # as dictionaries, because a file of kilobytes may repeat one megabyte of text ten million times
     texts = [field.name for field in parquet.read_schema(path) if types.is_string(field.type)]
     return _Read(pd.read_parquet(path, read_dictionary=texts))

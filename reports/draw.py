@@ -150,7 +150,8 @@ def make_canvas(figure: Figure, paper: Paper = _SCREEN, dpi: int = _SCREEN_DPI) 
 
 def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> Canvas:
     is_narrow = width < _NARROW
-    caption = _wrap_caption(figure, width) if has_title else []
+    text = _make_printable(f"{figure.finding} {figure.caption}".strip())
+    caption = textwrap.wrap(text, int(width * (14 if is_narrow else 16.5))) if has_title else []
     room = 0.14 * (len(caption) + len(figure.legend_layers())) if is_narrow else 0.0  # they take more lines there
     if figure.is_led:
         is_beside = width >= _BESIDE
@@ -161,7 +162,9 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
     else:
         columns = max(1, min(_MAX_COLUMNS, int(width / _LEAST_PANEL), len(figure.panels)))
         rows, ratios = math.ceil(len(figure.panels) / columns), {}
-        height = rows * _row_height(figure) * (0.75 if is_narrow else 1.0) + (0.2 if is_narrow else 0.9) + room
+        bars = [len(layer.y) for panel in figure.panels for layer in panel.layers if isinstance(layer, Bars)]
+        height = rows * (1.0 + 0.32 * max(bars) if bars else 3.1) * (0.75 if is_narrow else 1.0)
+        height += (0.2 if is_narrow else 0.9) + room
     canvas = Canvas(figsize=(width, height), dpi=dpi, layout="constrained")
     FigureCanvasAgg(canvas)  # it keeps its renderer, which measures texts
     if has_title:
@@ -194,18 +197,6 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
         for area, panel in zip(areas, panels, strict=True):
             _place_labels(area, panel, dpi / 72)
     return canvas
-
-
-def _row_height(figure: Figure) -> float:
-    """Inches of a row of panels."""
-    bars = [len(layer.y) for panel in figure.panels for layer in panel.layers if isinstance(layer, Bars)]
-    return 1.0 + 0.32 * max(bars) if bars else 3.1
-
-
-def _wrap_caption(figure: Figure, width: float) -> list[str]:
-    return textwrap.wrap(
-        _make_printable(f"{figure.finding} {figure.caption}".strip()), int(width * (14 if width < _NARROW else 16.5))
-    )
 
 
 def _add_legend(canvas: Canvas, figure: Figure, width: float, caption: Sequence[str]) -> None:

@@ -142,17 +142,15 @@ class Evidence:
 
 
 def gather_evidence(frames: Frames) -> Evidence:
-    """The evidence in ``frames``; works with no trial at all, and while a study runs.
-
-    Raises:
-        InputError: trials of two studies are known to have read different images.
-    """
+    """The evidence in ``frames``; works with no trial at all, and while a study runs. Raises ``InputError``: trials of
+    two studies are known to have read different images."""
     find_common_data(frames)
     # copied, so that columns of one type lie together: pandas warns where columns are added to over 100 separate ones
     trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True).copy()
     trials = apply_times(trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str")), frames.probes)
     spec = frames.spec
-    objectives = spec.objectives if spec else _usual_objectives(trials)
+    usual = tuple(name for name in USUAL_OBJECTIVES if np.isfinite(read_numbers(trials, name)).any())
+    objectives = spec.objectives if spec else usual or USUAL_OBJECTIVES
     search = _search(trials, objectives)
     first = trials["number"].groupby(configuration_groups(trials)).transform("min")
     trials = trials.assign(family=first, detailed=_detailed(trials, search))
@@ -176,11 +174,6 @@ def gather_evidence(frames: Frames) -> Evidence:
 def keep_finite(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The finite ones."""
     return np.asarray(values[np.isfinite(values)])
-
-
-def _usual_objectives(trials: pd.DataFrame) -> tuple[str, ...]:
-    measured = tuple(name for name in USUAL_OBJECTIVES if len(keep_finite(read_numbers(trials, name))))
-    return measured or USUAL_OBJECTIVES
 
 
 def _search(trials: pd.DataFrame, objectives: tuple[str, ...]) -> pd.DataFrame:

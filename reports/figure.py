@@ -236,11 +236,7 @@ class Paper:
 
 
 def check_width(name: str) -> Width:
-    """``name`` as a width of pictures.
-
-    Raises:
-        InputError: there is no such width.
-    """
+    """``name`` as a width of pictures. Raises ``InputError``: there is no such width."""
     if name not in get_args(Width):
         raise InputError(describe_unknown("width of images", name, get_args(Width)))
     return cast("Width", name)

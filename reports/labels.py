@@ -56,7 +56,9 @@ def format_value(unit: str, value: float | None) -> str:
     if unit == "number":  # a setting: three digits would show a beta2 of 0.9999 as 1
         return f"{value:.6g}"
     if find_unit(unit).measures == "time" and abs(value) >= _MINUTE:
-        return _duration(value)
+        minutes, rest = divmod(round(value), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours:,} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
     return _in_unit(unit, [value], choose_unit(unit, [value]))
 
 
@@ -173,12 +175,6 @@ def format_setting(value: object) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.3g}"
     return "none" if value is None else str(value)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
 def _in_unit(unit: str, values: Sequence[float], shown: DisplayUnit) -> str:

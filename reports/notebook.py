@@ -96,10 +96,7 @@ def render_answer(answer: Answer) -> str:
     facts = (
         (
             (fact.statement, f"{fact.detail}; n = {fact.n}" if fact.detail else ""),
-            (
-                format_effect(fact.unit, fact.value),
-                f"not enough data; run: {fact.missing}" if fact.missing else "",
-            ),
+            (format_effect(fact.unit, fact.value), f"not enough data; run: {fact.missing}" if fact.missing else ""),
         )
         for fact in answer.facts.values()
     )

@@ -69,10 +69,7 @@ METHOD: tuple[tuple[str, str], ...] = (
         "only where it loses less than half of the tolerance. Probabilities cover the configurations that were tried, "
         "no others. Search trials share one seed; its common effect is counted as if each trial had its own.",
     ),
-    (
-        "Time and memory",
-        "Trials of equal cost are pooled, unless they scatter too much to have one cost.",
-    ),
+    ("Time and memory", "Trials of equal cost are pooled, unless they scatter too much to have one cost."),
 )
 
 # A recommended configuration.

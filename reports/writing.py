@@ -96,11 +96,7 @@ def _import_drawing() -> None:
 
 
 def _write_all(
-    frames: "Frames",
-    page_path: Path,
-    forms: Sequence[Format],
-    pool: ProcessPoolExecutor | None,
-    paper: Paper,
+    frames: "Frames", page_path: Path, forms: Sequence[Format], pool: ProcessPoolExecutor | None, paper: Paper
 ) -> Path:
     # imported late, so that the other processes begin before pandas and scipy are here
     from reports.evidence import gather_evidence

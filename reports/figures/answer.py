@@ -169,8 +169,7 @@ def _draw_tradeoff(drawn: AnswerMarks) -> Panel:
     ]  # fmt: skip
     front = sorted((mark for mark in shown if mark.is_front), key=lambda mark: mark.seconds.median)
     path = marks.make_steps(
-        np.array([mark.seconds.median for mark in front]),
-        np.array([_error(mark.accuracy.median) for mark in front]),
+        np.array([mark.seconds.median for mark in front]), np.array([_error(mark.accuracy.median) for mark in front])
     )
     if front and max(max(values) / min(values) for values in path) > 1.01:  # else it lies under a mark
         layers.append(Lines(name="Pareto front of accuracy and time", role="best", segments=(path,)))

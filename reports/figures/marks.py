@@ -197,11 +197,7 @@ class Edge(NamedTuple):
 
 def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str]) -> Edge:
     """Positions beyond the worst of ``values``, those of two outcomes apart, so that they do not hide each other;
-    ``sign`` is -1 where larger is better.
-
-    Raises:
-        ValueError: no value is finite.
-    """
+    ``sign`` is -1 where larger is better. Raises ``ValueError``: no value is finite."""
     finite = keep_finite(values[values > 0] if scale == "log" else values)
     if not len(finite):
         raise ValueError("an edge requires a finite value; none was given")

@@ -13,14 +13,7 @@ from reports.evidence import Evidence, format_column, keep_finite, read_cells, t
 from reports.figure import Bars, Density, Figure, Heat, Intervals, Lines, Points
 from reports.figures.costs import PARTS, parts_of
 from reports.figures.trials import select_evenly
-from reports.labels import (
-    OUTCOME_NAMES,
-    choose_unit,
-    format_estimate,
-    format_metric,
-    format_setting,
-    metric_label,
-)
+from reports.labels import OUTCOME_NAMES, choose_unit, format_estimate, format_metric, format_setting, metric_label
 from reports.layout import HEAT_COLORS, Json, escape_text, look_of, make_layout, show_panel
 from reports.page.tables import split_columns
 from reports.texts import LEADING, USE_TITLES

@@ -67,13 +67,15 @@ def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str]
     environment.filters |= {"value": format_value, "interval": format_interval}
     details, limits = describe_details(evidence), describe_limits(evidence.candidates)
     picture_caption = made.answer.caption.partition("\n")[0] if isinstance(made.answer, Figure) else ""
+    shown = figures_json(made.figures) | {"details": details, "limits": limits}
+    data = json.dumps(shown, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return environment.get_template("page.html.jinja").render(
         policy=_write_policy(gzip.decompress(packed), script.encode()),
         # not escaped: files of ours, drawings with escaped texts, and base64
         style=Markup(_resource("page.css")),  # nosec B704
         plotly=Markup(_in_base64(packed)),  # nosec B704
         script=Markup(script),  # nosec B704
-        data=Markup(_pack(figures_json(made.figures) | {"details": details, "limits": limits})),  # nosec B704
+        data=Markup(_in_base64(gzip.compress(data, compresslevel=6, mtime=0))),  # nosec B704
         pictures=[Markup(picture) for picture in pictures],  # nosec B704
         picture_caption=picture_caption,
         limits=limits,
@@ -253,11 +255,6 @@ def _write_policy(*scripts: bytes) -> str:
         f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _pack(data: object) -> str:
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return _in_base64(gzip.compress(text.encode(), compresslevel=6, mtime=0))
 
 
 def _in_base64(content: bytes) -> str:

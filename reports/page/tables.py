@@ -275,10 +275,7 @@ def draw_claim(claim: Finding, text: str) -> _ClaimPicture:
             axis.locate(low) if math.isfinite(_transform(low, is_log=is_log)) else 0.0,
             axis.locate(high) if math.isfinite(high) else WIDTH,
         ),
-        interval=(
-            2.0 if is_cut[0] else axis.locate(claim.low),
-            WIDTH - 2.0 if is_cut[1] else axis.locate(claim.high),
-        ),
+        interval=(2.0 if is_cut[0] else axis.locate(claim.low), WIDTH - 2.0 if is_cut[1] else axis.locate(claim.high)),
         is_cut=(is_cut[0], is_cut[1]),
         effect=axis.locate(claim.effect) if _is_effect_stated(claim) else None,
         is_open=claim.verdict in UNSETTLED,

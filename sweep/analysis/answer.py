@@ -135,8 +135,8 @@ class TunedBatch:
     seconds_to_target: Interval
     p_without_loss: float
     remarks: tuple[str, ...]
-    best_measured: float = math.nan
-    is_time_doubtful: bool = False
+    best_measured: float
+    is_time_doubtful: bool
     price: TrainingPrice | None = None  # where the study has a price of an hour
 
 

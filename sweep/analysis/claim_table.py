@@ -69,10 +69,6 @@ def _is_large(trials: pd.DataFrame) -> Mask:
     return _growth(trials) >= 8
 
 
-def _warms_up(trials: pd.DataFrame) -> Mask:
-    return _number(trials, "schedule.warmup") > 0
-
-
 def _grows(trials: pd.DataFrame) -> Mask:
     return ~_of("batch.schedule", "", "constant")(trials)
 
@@ -197,7 +193,7 @@ CLAIMS = (
         statement="From 8 times the reference batch on, warm-up gains half a point of accuracy or more.",
         published="Goyal et al. 2017, ResNet-50, error at 8k: no warm-up 24.84 +- 0.37 %, constant 25.88 +- 0.56 %, "
         "gradual 23.74 +- 0.09 %.",
-        measure=_pair(_WARMUP_KEYS, _warms_up, _is_large),
+        measure=_pair(_WARMUP_KEYS, lambda trials: _number(trials, "schedule.warmup") > 0, _is_large),
         design=Design(
             base={_MICRO: 256, "rules.reference_batch": 32, _RATE: 0.05, "rules.lr": "linear"},
             space={"schedule.warmup": (0.0, 0.1)},

@@ -144,18 +144,18 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
     """B against A. Configurations are equal when every key is, except the seed, the data's path, and keys that have one
     value throughout one study and another throughout the other: those are what is compared, and are in ``changed``.
     Configurations of other budgets or on other data are never equal. What a configuration measured are the trials that
-    its answer rests on: the fresh seeds, otherwise the first search trial.
-
-    Raises:
-        InputError: the two, or several studies in one of them, read different data.
-    """
+    its answer rests on: the fresh seeds, otherwise the first search trial. Raises ``InputError``: the two, or several
+    studies in one of them, read different data."""
     _require_equal_data(a, b)
     sides, pairs = _align(a.trials, b.trials)
     names = [name for name in _METRIC_NAMES if _is_measured(sides, name)]
     pace = measure_pace_difference(a, b)
     differences: dict[str, list[Difference]] = {}
     for name in names if pairs else ():
-        spread = _pool_spread(sides, name)
+        # between the seeds of one configuration of one study, over all that have several, on the metric's scale
+        values = [scale_of(name).forward(side.read(name)) for side in sides]
+        groups = [sides[0].grouping.members, sides[1].grouping.members + sides[0].grouping.size]
+        spread = pooled_spread(np.concatenate(values), np.concatenate(groups))
         of_metric = [_find_difference(sides, pair, name, spread, pace) for pair in pairs]
         differences[name] = give_verdicts(of_metric, [name] * len(of_metric))
     known = {name: [item for item in of_metric if item.interval.n] for name, of_metric in differences.items()}
@@ -276,13 +276,6 @@ def _list_aligned(
 
 
 # --- differences and verdicts
-
-
-def _pool_spread(sides: _Sides, name: str) -> Spread:
-    # between the seeds of one configuration of one study, over all that have several, on the metric's scale
-    values = [scale_of(name).forward(side.read(name)) for side in sides]
-    groups = [sides[0].grouping.members, sides[1].grouping.members + sides[0].grouping.size]
-    return pooled_spread(np.concatenate(values), np.concatenate(groups))
 
 
 def _find_difference(

@@ -40,14 +40,6 @@ _BASE: dict[str, Scalar] = {"budget.epochs": 10, "model.patch_size": 4}
 _DATA_KEYS = ("data.name", "data.root", "data.subset", "data.image_size", "data.resize", "data.on_bad_image")
 # For the digits: 504 images for validation, each 0.2 points of accuracy, and half as many epochs, so that the plans are
 # shorter.
-_DATA_KEYS = (
-    "data.name",
-    "data.root",
-    "data.subset",
-    "data.image_size",
-    "data.resize",
-    "data.on_bad_image",
-)  # that choose images
 _DIGITS: dict[str, Scalar] = {"data.validation_share": 0.33, "budget.epochs": 5}
 
 
@@ -112,18 +104,14 @@ def evaluate_claims(frames: Frames) -> list[Finding]:
 def assess_claim(claim: Claim, records: ComparableTrials) -> Assessment:
     """The claim measured on the records, without a verdict."""
     lack = claim.find_lack(records)
-    measurement = Measurement(reason=lack) if lack else claim.measure(records)
-    if claim.unit == _ACCURACY_UNIT:
-        measurement = measurement._replace(estimate=_add_rounding(measurement.estimate, records.images.num_images))
+    measurement, num_images = Measurement(reason=lack) if lack else claim.measure(records), records.images.num_images
+    estimate = measurement.estimate
+    if claim.unit == _ACCURACY_UNIT and num_images and estimate.degrees > 0:
+        # An accuracy is rounded to one of the images, so that a few equal differences do not show that there is no
+        # scatter: the error of their mean is at least that of roundings, 1 / (12 images^2) for each of two accuracies.
+        error = max(estimate.error, 1 / (num_images * math.sqrt(6 * estimate.n)))
+        measurement = measurement._replace(estimate=estimate._replace(error=error))
     return Assessment(claim, records, measurement, lack)
-
-
-def _add_rounding(estimate: Estimate, num_images: int | None) -> Estimate:
-    # An accuracy is rounded to one of the images, so that a few equal differences do not show that there is no scatter:
-    # the error of their mean is at least that of roundings, 1 / (12 images^2) for each of the two accuracies.
-    if not num_images or not estimate.degrees > 0:
-        return estimate
-    return estimate._replace(error=max(estimate.error, 1 / (num_images * math.sqrt(6 * estimate.n))))
 
 
 def find_verdicts(assessments: Sequence[Assessment]) -> list[Finding]:

@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.answer import (
-    USES,
-    Answer,
-    Fact,
-    Limits,
-    Recommendation,
-    TrainingPrice,
-    ValidationSize,
-    to_document,
-)
+from sweep.analysis.answer import USES, Answer, Fact, Limits, Recommendation, TrainingPrice, ValidationSize, to_document
 from sweep.analysis.candidates import USE_TABLE, Candidates, choose_for, list_estimates, select_candidates
 from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, select_comparable
 from sweep.analysis.costs import find_longest_curve, parse_shapes, ran_micro_batches
@@ -31,7 +22,7 @@ from sweep.analysis.shortfalls import (
     explain_search,
 )
 from sweep.analysis.statements import answer_batch_size, drop_doubtful_times
-from sweep.analysis.statistics import Interval, Mask, read_numbers, read_text
+from sweep.analysis.statistics import Interval, read_numbers, read_text
 from sweep.analysis.tuned_batches import list_models
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS, format_count, join_words
@@ -216,8 +207,10 @@ def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured:
     records = candidates.records
     trials = _of_model(records.trials, model)
     sizes, outcomes = ran_micro_batches(trials), read_text(trials, "outcome")
-    probes = records.frames.probes
-    probes = probes[_probes_of(probes, model, set(read_text(records.done, "device")))]
+    probes, devices = records.frames.probes, {"", *read_text(records.done, "device")}
+    is_of_model = [shape.get("model.name", model) == model for shape in parse_shapes(probes)]
+    is_here = [device in devices for device in read_text(probes, "device")]
+    probes = probes[np.array(is_of_model, dtype=np.bool_) & np.array(is_here, dtype=np.bool_)]
     probed, probe_outcomes = read_numbers(probes, "micro_batch"), read_text(probes, "outcome")
     ran = np.concatenate([sizes[outcomes == "complete"], probed[probe_outcomes == "complete"]])
     failed = np.concatenate([sizes[np.isin(outcomes, _DID_NOT_FIT)], probed[np.isin(probe_outcomes, _DID_NOT_FIT)]])
@@ -267,12 +260,6 @@ def _noise_scale(candidates: Candidates, model: str) -> _Measured:
 
 def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
     return trials[np.asarray(read_text(trials, "config.model.name") == model, dtype=np.bool_)]
-
-
-def _probes_of(probes: pd.DataFrame, model: str, devices: set[str]) -> Mask:
-    is_of_model = [shape.get("model.name", model) == model for shape in parse_shapes(probes)]
-    is_here = [not device or device in devices for device in read_text(probes, "device")]
-    return np.array(is_of_model, dtype=np.bool_) & np.array(is_here, dtype=np.bool_)
 
 
 # How each fact is measured, its statement and unit.

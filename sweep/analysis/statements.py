@@ -10,18 +10,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from sweep.analysis.answer import BatchAnswer, Limits, Recommendation, Statement, TunedBatch
-from sweep.analysis.candidates import (
-    BATCH_SIZE,
-    Candidates,
-    choose_for,
-    compare_candidates,
-    estimate_value,
-    find_right_batches,
-)
+from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for, compare_candidates, find_right_batches
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.costs import num_accumulation
 from sweep.analysis.rate_powers import MICRO_KEYS
-from sweep.analysis.statistics import Mask, configuration_groups, read_numbers, read_text
+from sweep.analysis.statistics import Mask, configuration_groups, read_numbers
 from sweep.analysis.tuned_batches import (
     RATE,
     BatchDraws,
@@ -51,7 +44,7 @@ def answer_batch_size(candidates: Candidates, given: int | None = None) -> Batch
     if named.number is not None:  # it stands for its batch size, so that the curve and the headline have one number
         places = np.where(batches.batches == named.global_batch_size, _find(candidates, named.number), batches.places)
         draws[chosen] = batches = replace(batches, places=places)
-    curve = {model: _describe_curve(candidates, draws[model]) for model in models}
+    curve = {model: describe_tuned(candidates, draws[model]) for model in models}
     thin = find_thin_batches(candidates, batches)
     statements = _state_use(candidates, batches, named, thin, curve[chosen])
     if len(batches.batches) > 1:
@@ -68,21 +61,6 @@ def answer_batch_size(candidates: Candidates, given: int | None = None) -> Batch
         statements=tuple(statements),
         next_step=next((statement.missing for statement in statements if statement.missing), None),
     )
-
-
-def _describe_curve(candidates: Candidates, draws: BatchDraws) -> list[TunedBatch]:
-    """The curve of one model. The accuracy of a point is, as its time, its configuration's own estimate."""
-    done = candidates.records.done
-    best = done[read_text(done, "config.model.name") == draws.model].groupby("global_batch_size")[ACCURACY].max()
-    return [
-        replace(
-            point,
-            accuracy=estimate_value(candidates, place, ACCURACY),
-            best_measured=float(best.get(point.batch, math.nan)),
-            is_time_doubtful=candidates.is_time_doubtful(place),
-        )
-        for point, place in zip(describe_tuned(candidates, draws), draws.places.tolist(), strict=True)
-    ]
 
 
 def drop_doubtful_times(candidates: Candidates, item: Recommendation) -> Recommendation:

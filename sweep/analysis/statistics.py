@@ -12,15 +12,7 @@ import moocore
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import (
-    digamma,
-    gammaln,
-    nctdtr,
-    ndtri,
-    polygamma,
-    stdtr,
-    stdtrit,
-)  # scipy.stats takes half a second to import
+from scipy.special import digamma, gammaln, nctdtr, ndtri, polygamma, stdtr, stdtrit  # scipy.stats imports slowly
 
 from sweep.config.metrics import METRICS, NoiseScale
 from sweep.config.trial import Scalar
@@ -71,11 +63,7 @@ def front_rank(values: Values, signs: npt.ArrayLike | None = None) -> npt.NDArra
 def reference_point(values: Values, signs: npt.ArrayLike | None = None, margin: float = 0.1) -> Values:
     """The worst finite value of each objective, moved out by ``margin`` of its range; shape ``[m]``, signs undone.
 
-    Hypervolumes can be compared only under one reference point.
-
-    Raises:
-        ValueError: no row is complete.
-    """
+    Hypervolumes can be compared only under one reference point. Raises ``ValueError``: no row is complete."""
     costs, finite = _costs(values, signs)
     if not finite.any():
         raise ValueError("a reference point requires one row without missing values")
@@ -185,10 +173,7 @@ def t_density(values: Values, degrees: float) -> Values:
 
 
 def seed_interval(
-    values: npt.ArrayLike,
-    spread: Spread | None = None,
-    confidence: float = CONFIDENCE,
-    known_variance: float = 0.0,
+    values: npt.ArrayLike, spread: Spread | None = None, confidence: float = CONFIDENCE, known_variance: float = 0.0
 ) -> Interval:
     """Median of a few seeds' ``values`` (shape ``[n]``) and its interval by Student's t distribution.
 
@@ -378,17 +363,12 @@ def find_failed(values: Values, grouping: Grouping) -> Mask:
     Far is five times the larger of the usual deviation from the median and of the best seed's.
     """
     known = grouping.is_confirm & np.isfinite(values)
-    members, counts = grouping.members, np.bincount(grouping.members[known], minlength=grouping.size)
-    medians = np.full(grouping.size, np.nan)
-    best = np.full(grouping.size, -np.inf)
-    for configuration in np.flatnonzero(counts >= _FEWEST_TO_FAIL):
-        own = values[known & (members == configuration)]
-        medians[configuration], best[configuration] = np.median(own), own.max()
-    away = np.abs(values - medians[members])[known & np.isfinite(medians[members])]
-    away = away[away > 0]
-    usual = float(np.median(away)) / _USUAL_DEVIATION if len(away) else 0.0
-    limit = medians - _FAR * np.maximum(usual, best - medians)
-    return np.asarray(known & (values < limit[members]))
+    own = pd.Series(np.where(known, values, np.nan)).groupby(grouping.members)
+    medians = own.transform("median").where(own.transform("count") >= _FEWEST_TO_FAIL).to_numpy()
+    away = np.abs(values - medians)[known]
+    usual = float(np.median(away[away > 0])) / _USUAL_DEVIATION if (away > 0).any() else 0.0
+    limit = medians - _FAR * np.maximum(usual, own.transform("max").to_numpy() - medians)
+    return np.asarray(known & (values < limit))
 
 
 def group_configurations(done: pd.DataFrame, groups: Numbers) -> Grouping:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.answer import TunedBatch, TunedModel
-from sweep.analysis.candidates import Candidates, describe_draws, estimate_value
+from sweep.analysis.candidates import Candidates, estimate_value
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, ComparableTrials
 from sweep.analysis.rate_powers import measure_rate_power, scaled_learning_rates
 from sweep.analysis.response import list_batches
@@ -255,7 +255,8 @@ def _choose_representative(candidates: Candidates, of_batch: Numbers) -> int:
 
 def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs: _BatchCosts) -> TunedBatch:
     candidate, batch = int(draws.places[index]), int(draws.batches[index])
-    frame = candidates.records.frame
+    frame, done = candidates.records.frame, candidates.records.done
+    is_own = (read_text(done, "config.model.name") == draws.model) & (read_numbers(done, "global_batch_size") == batch)
     num_seeds = int(candidates.num_seeds[candidate])
     num_configurations, num_learned = _count_configurations(candidates, draws.model, batch)
     seconds = estimate_value(candidates, candidate, SECONDS)
@@ -270,7 +271,9 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
         learning_rate=float(scaled_learning_rates(frame.iloc[[candidates.rows[candidate]]])[0]),
         num_configurations=num_configurations,
         num_seeds=num_seeds,
-        accuracy=describe_draws(draws.tuned[:, index], num_seeds),
+        accuracy=estimate_value(candidates, candidate, ACCURACY),
+        best_measured=float(done.loc[is_own, ACCURACY].max()),
+        is_time_doubtful=candidates.is_time_doubtful(candidate),
         seconds=seconds,
         memory_bytes=estimate_value(candidates, candidate, MEMORY),
         images_per_second=Interval(*pace, seconds.n) if np.isfinite(pace[0]) else _UNKNOWN,

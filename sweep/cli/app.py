@@ -147,10 +147,7 @@ def _read_options(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version",
-            callback=_print_versions,
-            is_eager=True,
-            help="Show the versions of sweep, Python and torch.",
+            "--version", callback=_print_versions, is_eager=True, help="Show the versions of sweep, Python and torch."
         ),
     ] = False,
 ) -> None:
@@ -188,7 +185,9 @@ def _run(arguments: list[str] | None) -> int:
     except SystemExit as ending:  # typer's end on a closed pipe
         if not isinstance(ending.__context__, BrokenPipeError):
             raise
-        return _end_quietly()
+        # what reads the output has ended, as `head` does: there is nobody to tell, and a flush at exit would fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except OSError as error:
         return _print_error(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except (KeyboardInterrupt, typer.Abort):
@@ -200,12 +199,6 @@ def _run(arguments: list[str] | None) -> int:
     except typer.TyperException as error:
         return _print_error(error.format_message(), error.exit_code)
     return code if isinstance(code, int) else 0
-
-
-def _end_quietly() -> int:
-    # what reads the output has ended, as `head` does: there is nobody to tell, and a flush at exit would fail again
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 128 + signal.SIGPIPE
 
 
 def _warn_of_passwords(arguments: list[str]) -> None:

@@ -40,11 +40,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stand
 
 
 def parse_sets(pairs: list[str] | None, option: str = "--set") -> dict[str, Any]:
-    """``["batch.micro=64", "data.name=digits"]`` as a dictionary; values are TOML, and bare words are strings.
-
-    Raises:
-        InputError: a pair has no ``=`` or names a key twice.
-    """
+    """``["batch.micro=64", "data.name=digits"]`` as a dictionary; values are TOML, and bare words are strings. Raises
+    ``InputError``: a pair has no ``=`` or names a key twice."""
     changes: dict[str, Any] = {}
     for pair in pairs or ():
         key, separator, text = pair.partition("=")
@@ -67,11 +64,7 @@ def _parse_value(text: str) -> Any:
 
 
 def parse_duration(text: str | None, option: str) -> float | None:
-    """Seconds from ``90``, ``"90s"``, ``"10m"``, ``"2h"``.
-
-    Raises:
-        InputError: naming the option.
-    """
+    """Seconds from ``90``, ``"90s"``, ``"10m"``, ``"2h"``. Raises ``InputError``: naming the option."""
     if text is None:
         return None
     try:
@@ -84,11 +77,7 @@ def parse_duration(text: str | None, option: str) -> float | None:
 
 
 def parse_bytes(text: str | None, option: str) -> float | None:
-    """Bytes from ``24GiB``, ``800 MiB``, ``24GB`` or a plain number.
-
-    Raises:
-        InputError: naming the option.
-    """
+    """Bytes from ``24GiB``, ``800 MiB``, ``24GB`` or a plain number. Raises ``InputError``: naming the option."""
     if text is None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
@@ -107,11 +96,7 @@ def list_on_option(on: str) -> tuple[str, ...]:
 
 
 def write_new_file(path: Path, text: str) -> None:
-    """Writes a file that does not exist yet.
-
-    Raises:
-        InputError: it exists, or cannot be written.
-    """
+    """Writes a file that does not exist yet. Raises ``InputError``: it exists, or cannot be written."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -122,11 +107,8 @@ def write_new_file(path: Path, text: str) -> None:
 
 
 def build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
-    """The base configuration of ``study`` (the defaults without one) with ``changes`` over it.
-
-    Raises:
-        InputError: no such study, or an unknown key or bad value.
-    """
+    """The base configuration of ``study`` (the defaults without one) with ``changes`` over it. Raises ``InputError``:
+    no such study, or an unknown key or bad value."""
     if study is None:
         config = build_config(replace_keys({}, changes), "--set")
     else:
@@ -150,10 +132,7 @@ def use_plugin(path: Path | None) -> str | None:
 def find_records(study: str, root: Path) -> str:
     """Where the records of ``study`` are. ``study`` is a database URL (or ``SWEEP_STORE``, for the URL in the variable
     of this name; a ``#`` and a study's name may follow), the name of a study under ``root``, a path, or a study file.
-
-    Raises:
-        InputError: nothing is there.
-    """
+    Raises ``InputError``: nothing is there."""
     variable, mark, name = study.partition("#")
     if variable == STORE_VARIABLE and os.environ.get(STORE_VARIABLE):
         return os.environ[STORE_VARIABLE] + mark + name
@@ -195,11 +174,7 @@ def _exists(path: Path) -> bool:
 
 def load_records(study: str, root: Path, *, evaluations: bool = True) -> "Frames":
     """The frames of ``study``, with or without its learning curves; ``sweep import`` may have made the study of another
-    program's records.
-
-    Raises:
-        InputError: nothing is there, or it cannot be read.
-    """
+    program's records. Raises ``InputError``: nothing is there, or it cannot be read."""
     from sweep.foreign.sources import is_foreign
     from sweep.records.loading import load_frames
 

@@ -72,11 +72,8 @@ def _check_terminal(*, takes_defaults: bool) -> None:
 
 def _put_question(question: _Question, given: str | None, parse: Callable[[str], T], *, takes_defaults: bool) -> T:
     """The parsed answer to ``question``: the one ``given`` by its option, the default, or what is typed. What is typed
-    and not valid is followed by the reason and the same question.
-
-    Raises:
-        InputError: what was given by the option is not valid.
-    """
+    and not valid is followed by the reason and the same question. Raises ``InputError``: what was given by the option
+    is not valid."""
     if given is not None or takes_defaults:
         return parse(question.default if given is None else given.strip())
     while True:
@@ -97,11 +94,8 @@ def collect_answers(
 ) -> tuple[Answers, float | None]:
     """The answers about the ``images`` (a data set and its root), and the seconds that the study may take, None where
     it is not to be run; ``given`` are answers by options. The number of devices is a question only where there are
-    several, the model only where there are weights.
-
-    Raises:
-        InputError: an answer that was given by an option is not valid.
-    """
+    several, the model only where there are weights. Raises ``InputError``: an answer that was given by an option is not
+    valid."""
 
     def answer(question: _Question, parse: Callable[[str], T]) -> T:
         is_known = takes_defaults or (question is _DEVICES and num_devices == 1)
@@ -125,11 +119,8 @@ def collect_answers(
 
 
 def _find_data(text: str) -> tuple[str, str | None]:
-    """The data set and its root that ``text`` names: a data set, or a folder of images.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """The data set and its root that ``text`` names: a data set, or a folder of images. Raises ``InputError``: it is
+    neither."""
     if text in DATASETS:
         return text, None
     if Path(text).is_dir():
@@ -230,7 +221,8 @@ def ask(
     answers, budget_seconds = collect_answers(images, given, models, num_devices=num_devices, takes_defaults=yes)
     file = path or _find_free_path(Path(images[1] or images[0]).resolve().name or "images", root)
     origin = StudyOrigin(argument=str(file), plugin=str(plugin or ""), options=list_on_option(on))
-    command = _find_run_command(origin, changes, root)
+    study = str(changes.get("name", choose_study_name(file)))
+    command = find_study_commands(study, str(root / study), origin, origin.plugin).run()
     options = Options(root=root, executor=executor, plugin=plugin_path, resumed_by=f"`{command}`", origin=origin)
     task = GuideTask(
         name=choose_study_name(file),
@@ -250,11 +242,6 @@ def ask(
     lines = [*format_data(made.data), *format_forecast(made.forecast, made.spec.price), f"run it with: {command}"]
     print_answer(document, lines, as_json=as_json)
     return 0
-
-
-def _find_run_command(origin: StudyOrigin, changes: Mapping[str, Any], root: Path) -> str:
-    study = str(changes.get("name", choose_study_name(Path(origin.argument))))
-    return find_study_commands(study, str(root / study), origin, origin.plugin).run()
 
 
 def _check_path(path: Path | None, changes: Mapping[str, Any], root: Path) -> None:
@@ -290,7 +277,11 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
             raise InputError(f"--batch {batch}: the training split has {facts.num_train:,} images; give a smaller one.")
         made = make_study(task, facts)
     write_new_file(file, made.text)
-    print_lines([f"wrote {file}", *_describe_lack(made, has_budget=task.budget_seconds is not None)], err=True)
+    lines = [f"wrote {file}", *made.notes]
+    if made.left_out:
+        reason = "because there is no --budget" if task.budget_seconds is None else "for lack of time"
+        lines.append(f"left out {reason}: {'; '.join(made.left_out)}")
+    print_lines(lines, err=True)
     return made, {
         "study": made.spec.name,
         "file": str(file),
@@ -298,13 +289,6 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
         "left_out": list(made.left_out),
         "notes": list(made.notes),
     }
-
-
-def _describe_lack(made: "GuidedStudy", *, has_budget: bool) -> Iterator[str]:
-    yield from made.notes
-    if made.left_out:
-        reason = "for lack of time" if has_budget else "because there is no --budget"
-        yield f"left out {reason}: {'; '.join(made.left_out)}"
 
 
 def _run(made: "GuidedStudy", task: "GuideTask", *, document: dict[str, Any], as_json: bool) -> int:

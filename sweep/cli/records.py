@@ -326,11 +326,8 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 def serve_dashboard(place: str | Path, port: int = 8080) -> int:
-    """Serves the study at ``place`` (folder, SQLite file or URL) until it is interrupted; returns the exit code.
-
-    Raises:
-        InputError: no study there, nothing mirrored yet, optuna-dashboard is missing, or the port is taken.
-    """
+    """Serves the study at ``place`` (folder, SQLite file or URL) until it is interrupted; returns the exit code. Raises
+    ``InputError``: no study there, nothing mirrored yet, optuna-dashboard is missing, or the port is taken."""
     from sweep.records.store import open_store
     from sweep.search.optuna import open_read_only
 

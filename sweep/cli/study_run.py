@@ -96,16 +96,15 @@ def _opening_lines(session: Session) -> list[str]:
     return lines
 
 
-def estimate_times(frames: Frames, records: list[TrialRecord]) -> list[TrialRecord]:
+def _correct_times(frames: Frames, records: list[TrialRecord]) -> list[TrialRecord]:
     """``records`` with the times that the page shows, which probes and other trials correct."""
-    trials, rows = apply_times(frames.trials, frames.probes), {}
-    for name in filter(lambda name: METRICS[name].is_speed, METRICS):
-        rows[name] = dict(zip(trials["number"].tolist(), read_numbers(trials, name).tolist(), strict=True))
-    estimated = []
+    trials, corrected = apply_times(frames.trials, frames.probes), []
+    numbers, speeds = trials["number"].tolist(), [name for name in METRICS if METRICS[name].is_speed]
+    times = {name: dict(zip(numbers, read_numbers(trials, name).tolist(), strict=True)) for name in speeds}
     for record in records:
-        own = {name: rows[name][record.number] for name in rows.keys() & record.measurements.keys()}
-        estimated.append(replace(record, measurements=record.measurements | own))
-    return estimated
+        own = {name: times[name][record.number] for name in times.keys() & record.measurements.keys()}
+        corrected.append(replace(record, measurements=record.measurements | own))
+    return corrected
 
 
 def _summarize(session: Session, records: list[TrialRecord], stopped: Stopped | None) -> dict[str, Any]:
@@ -116,7 +115,7 @@ def _summarize(session: Session, records: list[TrialRecord], stopped: Stopped | 
         {"number": record.number}
         | {"config": {path: flatten_config(record.config)[path] for path in spec.space}}
         | {name: record.measurements[name] for name in spec.objectives}
-        for record in find_front(estimate_times(frames, records), spec.objectives)
+        for record in find_front(_correct_times(frames, records), spec.objectives)
     ]
     is_cut_short = stopped is not None and bool(list_confirmations(frames, records, spec))
     reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")

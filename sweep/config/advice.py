@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import format_count
-from sweep.config.sections import RulesSection
 from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
 from sweep.config.tables import FEW_OF_NORM, OPTIMIZERS, SCHEDULES, has_batch_statistics
-from sweep.config.trial import Scalar, TrialConfig, default_settings, flatten_config, has_effect
+from sweep.config.trial import EFFECTS, Scalar, TrialConfig, default_settings, flatten_config, has_effect
 
 
 class Advice(NamedTuple):
@@ -124,11 +123,6 @@ _WARMUP_FROM = 8  # times the reference batch, Goyal et al. 2017
 _FEW_EPOCHS = 20
 
 
-def _has_only_large_batches(case: _Case) -> _Facts:
-    smallest = case.sizes[0]
-    return {"smallest": smallest, "key": case.batch_key} if smallest >= 512 else None
-
-
 def _accumulates_much(case: _Case) -> _Facts:
     most = max(config.num_accumulation for config in case.corners)
     return {"most": most} if most > 16 else None
@@ -183,13 +177,11 @@ def _lets_average_decay(case: _Case) -> _Facts:
 
 
 def _leaves_rate(case: _Case) -> _Facts:
-    sizes = case.sizes
     is_unscaled = any(config.rules.lr == "none" for config in case.corners)
     if not case.varies_widely or not is_unscaled or case.is_swept("optimizer.lr"):
         return None
-    name = min(config.optimizer.name for config in case.corners)
-    rule = OPTIMIZERS[name].lr_rule
-    return {"smallest": sizes[0], "largest": sizes[-1], "finding": f"lr_rule_{rule}"}
+    rule = OPTIMIZERS[min(config.optimizer.name for config in case.corners)].lr_rule
+    return {"smallest": case.sizes[0], "largest": case.sizes[-1], "finding": f"lr_rule_{rule}"}
 
 
 def _has_no_effect(case: _Case, path: str, requires: str, through: Sequence[str]) -> _Facts:
@@ -206,8 +198,7 @@ def _lacks_reference(case: _Case) -> _Facts:
     if key in case.spec.base or case.is_swept(key) or sizes[0] <= reference <= sizes[-1]:
         return None
     flat = [flatten_config(config) for config in case.corners]
-    names = [f"rules.{name}" for name in RulesSection.model_fields if name != "reference_batch"]
-    rules = [rule for rule in names if any(values[rule] != "none" for values in flat)]
+    rules = [rule for rule in EFFECTS[key][0] if any(values[rule] != "none" for values in flat)]
     if not rules:
         return None
     return {"rules": ", ".join(rules), "reference": reference, "smallest": sizes[0], "largest": sizes[-1]}
@@ -283,7 +274,8 @@ def _list_effects() -> list[_Pitfall]:
 
 
 _PITFALLS = (
-    _Pitfall("only_large_batches", "batch.micro", _has_only_large_batches,
+    _Pitfall("only_large_batches", "batch.micro",
+        lambda case: {"smallest": case.sizes[0], "key": case.batch_key} if case.sizes[0] >= 512 else None,
         "The smallest effective batch size is {smallest}.",
         "The largest batch that fits is seldom the one to use: beyond the throughput knee it saves no time, and "
         "at equal epochs it takes fewer steps. A study without smaller ones cannot show what they would give; a "

@@ -180,34 +180,22 @@ def find_study_commands(
     """
     if origin is None or not origin.argument:
         origin = StudyOrigin(argument=name if name in shipped_studies() else f"{name}.toml")
+    is_url, folder = "://" in place, (Path(place).parent if place.endswith(".sqlite") else Path(place)).resolve()
+    # records that are not in a folder of the study's name were moved or exported: no study can be resumed there
+    is_moved = bool(place) and not is_url and folder.name != name
+    options: tuple[str, ...] = ("--store", place.partition("#")[0]) if is_url else ()
+    if place and not is_url and not is_moved and folder.parent != _USUAL_ROOT.resolve():
+        options = ("--root", str(folder.parent))
     return StudyCommands(
         name=name,
         argument=shorten_path(origin.argument),
         changes=origin.changes,
-        options=_record_options(name, place),
+        options=options,
         run_options=tuple(map(shorten_path, origin.options)),
         plugin=shorten_path(plugin),
-        place=_find_moved(name, place),
+        place=shorten_path(str(folder)) if is_moved else "",
         spec=spec,
     )
-
-
-def _record_options(name: str, place: str) -> tuple[str, ...]:
-    if "://" in place:
-        return ("--store", place.partition("#")[0])
-    root = _find_folder(place).resolve().parent
-    is_usual = _find_moved(name, place) or root == _USUAL_ROOT.resolve() or not place
-    return () if is_usual else ("--root", str(root))
-
-
-def _find_folder(place: str) -> Path:
-    return Path(place).parent if place.endswith(".sqlite") else Path(place)
-
-
-def _find_moved(name: str, place: str) -> str:
-    # records that are not in a folder of the study's name were moved or exported: no study can be resumed there
-    is_moved = place and "://" not in place and _find_folder(place).resolve().name != name
-    return shorten_path(str(_find_folder(place).resolve())) if is_moved else ""
 
 
 def shorten_path(text: str) -> str:
@@ -239,12 +227,9 @@ def _select_configuration(changes: Mapping[str, object]) -> dict[str, object]:
 
 
 def _list_sets(changes: Mapping[str, object]) -> list[str]:
-    return [f"--set {shlex.quote(f'{key}={_toml_value(value)}')}" for key, value in changes.items()]
-
-
-def _toml_value(value: object) -> str:
     # as ``--set`` reads it: TOML, with quotes only around text that would be read as another value
-    return value if isinstance(value, str) and not _needs_quotes(value) else toml_literal(value)
+    texts = {key: toml_literal(each) if _is_quoted(each) else each for key, each in changes.items()}
+    return [f"--set {shlex.quote(f'{key}={text}')}" for key, text in texts.items()]
 
 
 def toml_literal(value: object) -> str:
@@ -253,15 +238,16 @@ def toml_literal(value: object) -> str:
         return repr(value)  # inf and nan are numbers of TOML too
     if isinstance(value, Mapping):
         keys = {key: key if key.isascii() and key.isidentifier() else json.dumps(key) for key in value}
-        return f"{{{', '.join(f'{keys[key]} = {toml_literal(each)}' for key, each in value.items())}}}"
+        return f"{{ {', '.join(f'{keys[key]} = {toml_literal(each)}' for key, each in value.items())} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_literal, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _needs_quotes(text: str) -> bool:
+def _is_quoted(value: object) -> bool:
+    text = str(value)
     try:
         tomllib.loads(f"value = {text.strip()}")
     except (tomllib.TOMLDecodeError, RecursionError):
-        return text != text.strip()
+        return text != text.strip() or not isinstance(value, str)
     return True

@@ -76,12 +76,9 @@ UNITS: dict[str, MetricUnit] = {
 }
 
 
-_UNKNOWN = MetricUnit()
-
-
 def find_unit(name: str) -> MetricUnit:
     """The unit called ``name``; one that shows numbers as they are for a text that is no unit."""
-    return UNITS.get(name, _UNKNOWN)
+    return UNITS.get(name, MetricUnit())
 
 
 def format_probability(value: float) -> str:

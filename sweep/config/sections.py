@@ -48,11 +48,8 @@ class Durations(NamedTuple):
 
 
 def parse_durations(text: str) -> Durations:
-    """``"0.5, 0.75"``, ``"30, 60 epochs"``, ``"500 steps"``, ``"10000 samples"``; a bare number is a fraction.
-
-    Raises:
-        ValueError: saying what is wrong with the text.
-    """
+    """``"0.5, 0.75"``, ``"30, 60 epochs"``, ``"500 steps"``, ``"10000 samples"``; a bare number is a fraction. Raises
+    ``ValueError``: saying what is wrong with the text."""
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ValueError(

@@ -46,11 +46,8 @@ def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> Study
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table in a user's file of at most a page or two.
-
-    Raises:
-        InputError: it cannot be read, is too large, or no TOML.
-    """
+    """The table in a user's file of at most a page or two. Raises ``InputError``: it cannot be read, is too large, or
+    no TOML."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)

@@ -21,11 +21,7 @@ def resolve(reference: Reference) -> Callable[..., Any]:
 
 
 def find_entry(kind: str, name: str, table: Mapping[str, E]) -> E:
-    """The entry of ``name``.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The entry of ``name``. Raises ``InputError``: there is none."""
     if name not in table:
         raise InputError(_describe_unknown_entry(kind, name, table))
     return table[name]

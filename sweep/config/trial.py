@@ -178,11 +178,8 @@ class TrialConfig(Section):
 
 
 def compute_global_batch(global_: int | None, micro: int | None, accumulation: int | None, world_size: int) -> int:
-    """The effective (global) batch size by the values of these keys; ``micro`` is None where it is "auto".
-
-    Raises:
-        ValueError: neither of the first two is a number.
-    """
+    """The effective (global) batch size by the values of these keys; ``micro`` is None where it is "auto". Raises
+    ``ValueError``: neither of the first two is a number."""
     if global_ is not None:
         return global_
     if micro is None:
@@ -295,11 +292,8 @@ def flatten_table(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def build_config(values: dict[str, Any], where: str) -> TrialConfig:
-    """A configuration from dotted ``values``; the rest has defaults.
-
-    Raises:
-        InputError: naming ``where``, the key, the value and the rule.
-    """
+    """A configuration from dotted ``values``; the rest has defaults. Raises ``InputError``: naming ``where``, the key,
+    the value and the rule."""
     nested: dict[str, Any] = {}
     for path, value in values.items():
         section, _, key = path.partition(".")

@@ -16,10 +16,7 @@ Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a num
 
 # Named, not imported: these modules import torch, which the supervisor does without.
 RUNNER = "sweep.training.ranks:launch_trial"
-_OTHER_RUNNERS = {
-    "probe": "sweep.probing.probe:run_probe",
-    "estimate": "sweep.probing.memory:run_estimate",
-}
+_OTHER_RUNNERS = {"probe": "sweep.probing.probe:run_probe", "estimate": "sweep.probing.memory:run_estimate"}
 _QUERY_SECONDS = 1.0  # of one wait for the messages of a query
 
 

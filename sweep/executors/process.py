@@ -48,10 +48,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
     """
 
     def __init__(
-        self,
-        devices: Sequence[str] | None = None,
-        log_dir: Path | None = None,
-        program: WorkerProgram = PROGRAM,
+        self, devices: Sequence[str] | None = None, log_dir: Path | None = None, program: WorkerProgram = PROGRAM
     ) -> None:
         super().__init__()
         self._devices = list(list_devices() if devices is None else devices)

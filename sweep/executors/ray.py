@@ -116,12 +116,9 @@ class RayExecutor(PollingExecutor[str]):
     (as ``device`` names it) and ``num_cpus`` cores is started, on loopback, and ended with this object.
 
     All slots are of one device class, the most frequent one; others are excluded with a warning. Files have the same
-    names on every machine: a trial resumes on another machine only if both share its checkpoint.
-
-    Raises:
-        InputError: there is no cluster, or no trial can run on it.
-        ClusterLostError: by any method but :meth:`stop` and :meth:`close`.
-    """
+    names on every machine: a trial resumes on another machine only if both share its checkpoint. Raises ``InputError``:
+    there is no cluster, or no trial can run on it; ``ClusterLostError``: by any method but :meth:`stop` and
+    :meth:`close`."""
 
     def __init__(
         self,

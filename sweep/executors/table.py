@@ -74,11 +74,6 @@ class ExecutorSettings(Section):
         """Whether trials share a device."""
         return (self.per_device or 1) > 1
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether trials run on other machines."""
-        return self.name == "slurm" or self.address is not None
-
 
 def read_executor(on: str) -> ExecutorSettings:
     """The settings that ``--on`` gives: a device, or the path of a TOML file. Raises ``InputError``: it is neither; the
@@ -202,7 +197,7 @@ def _read_sensors(settings: ExecutorSettings) -> frozenset[Sensor]:
     """The sensors that every GPU of the executor has at the moment; those of a cluster are taken to have all."""
     devices = _list_devices(settings)
     gpus = select_gpus(settings.device, len(devices), devices)
-    if settings.is_remote:
+    if settings.name == "slurm" or settings.address is not None:  # on other machines
         return SENSORS if gpus else frozenset()
     names = {name for gpu in gpus for name in list_nvml_names(gpu)}
     return frozenset.intersection(*map(read_sensors, names)) if names else frozenset()

@@ -106,12 +106,8 @@ def is_foreign(place: str) -> bool:
 
 def read_foreign_table(place: Path | pd.DataFrame, study: str = "", series: Collection[str] = ()) -> ForeignTable:
     """The runs at ``place``. ``study`` names one where the source holds several; ``series`` are the columns of which
-    all values are read and not only the last one, where the source has them.
-
-    Raises:
-        InputError: no program is known that writes such a file, its package is not installed, or the file is damaged,
-            too large or empty.
-    """
+    all values are read and not only the last one, where the source has them. Raises ``InputError``: no program is known
+    that writes such a file, its package is not installed, or the file is damaged, too large or empty."""
     if isinstance(place, pd.DataFrame):
         digest = hashlib.sha256(place.to_csv().encode()).hexdigest()
         return _tabulate(_Read(place), "pandas", "the DataFrame", digest)
@@ -190,10 +186,8 @@ def _read_parquet(path: Path) -> _Read:
     from pyarrow import parquet, types  # 0.2 s, and only these files need it
 
     metadata = parquet.read_metadata(path)
-    refuse_too_many(path, metadata.num_rows, metadata.num_columns)
     num_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-    if num_bytes > MAX_FILE_BYTES:
-        raise InputError(f"{path}: {num_bytes} bytes unpacked, at most {MAX_FILE_BYTES} are taken.")
+    refuse_too_many(path, metadata.num_rows, metadata.num_columns, num_bytes)
     # as dictionaries, because a file of kilobytes may repeat one megabyte of text ten million times
     texts = [field.name for field in parquet.read_schema(path) if types.is_string(field.type)]
     return _Read(pd.read_parquet(path, read_dictionary=texts))

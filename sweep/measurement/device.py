@@ -32,11 +32,8 @@ _VARIABLE_PREFIXES = ("CUDA_", "OMP_", "GOMP_", "MKL_", "PYTORCH_")  # the whole
 
 
 def resolve_device(name: str) -> torch.device:
-    """``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Raises:
-        InputError: for another name, or a GPU that does not exist.
-    """
+    """``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``. Raises ``InputError``: for another name, or
+    a GPU that does not exist."""
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if name == "cpu":
@@ -65,11 +62,8 @@ def _blame_others_for_memory() -> Iterator[None]:
 
 
 def reach_gpu(device: torch.device) -> None:
-    """Makes ``device`` the GPU of this process, with all that the driver requires there; no effect for a CPU.
-
-    Raises:
-        DeviceFullError: there is no memory even for that.
-    """
+    """Makes ``device`` the GPU of this process, with all that the driver requires there; no effect for a CPU. Raises
+    ``DeviceFullError``: there is no memory even for that."""
     if device.type != "cuda":
         return
     with _blame_others_for_memory():
@@ -160,11 +154,8 @@ def measure_reference_seconds(device: torch.device) -> float:
     GPU the warm-up lasts until its clock has settled, at most a second.
 
     The work is element by element on purpose: it depends on the clock and the number of threads, draws no random
-    numbers, and leaves no library's workspace behind that would count as memory of the trial.
-
-    Raises:
-        DeviceFullError: other programs hold all memory of the GPU.
-    """
+    numbers, and leaves no library's workspace behind that would count as memory of the trial. Raises
+    ``DeviceFullError``: other programs hold all memory of the GPU."""
     synchronize = make_synchronizer(device)
     with _blame_others_for_memory():
         values = torch.linspace(0.0, 1.0, _ELEMENTS["cuda" if device.type == "cuda" else "cpu"], device=device)
@@ -202,11 +193,8 @@ def describe_machine(device: str, threads: int | None) -> dict[str, Any]:
     """The environment of a trial on ``device`` with ``threads``, for a process that trains nothing.
 
     For a GPU it has ``device_free_bytes``, which another such process could allocate now, and ``process_bytes``, which
-    a process requires in addition; 0 where the driver does not report them.
-
-    Raises:
-        DeviceFullError: other programs hold all memory of the GPU.
-    """
+    a process requires in addition; 0 where the driver does not report them. Raises ``DeviceFullError``: other programs
+    hold all memory of the GPU."""
     if threads is not None:
         torch.set_num_threads(threads)  # the class of a CPU contains their number
     resolved = resolve_device(device)

@@ -45,11 +45,8 @@ class NoiseMoments(NamedTuple):
 def estimate_moments(micro_squares: Sequence[float], micro_sizes: Sequence[int], whole_square: float) -> NoiseMoments:
     """Both moments from the squared norms of the mean gradients of the micro batches and of the whole batch.
 
-    For micro batches of unequal sizes B_small is the harmonic mean, with which the expectation above holds.
-
-    Raises:
-        ValueError: fewer than two micro batches, so that there is one batch size only.
-    """
+    For micro batches of unequal sizes B_small is the harmonic mean, with which the expectation above holds. Raises
+    ``ValueError``: fewer than two micro batches, so that there is one batch size only."""
     if len(micro_sizes) < 2:
         raise ValueError("the noise scale requires at least two micro batches")
     whole = sum(micro_sizes)

@@ -327,11 +327,7 @@ def read_driver_version() -> str:
 
 def find_gpu(library: Any, entry: str) -> Any:
     """The library's handle of a GPU, by its number in the order of the bus or by its UUID (``GPU-...``; ``MIG-...`` for
-    a part of one).
-
-    Raises:
-        Exception: the library's own, when it does not know the device.
-    """
+    a part of one). Raises ``Exception``: the library's own, when it does not know the device."""
     return (
         library.nvmlDeviceGetHandleByIndex(int(entry)) if entry.isdigit() else library.nvmlDeviceGetHandleByUUID(entry)
     )
@@ -363,11 +359,8 @@ def _list_own_pids() -> frozenset[int]:
 class NvmlSource(SensorSource):
     """Reads one GPU. ``entry`` is its number in the order of the bus, or its UUID, as in :func:`find_gpu`.
 
-    A query that fails leaves its field empty and is warned of once; the others continue.
-
-    Raises:
-        Exception: of the library, when it is missing, does not fit the driver or does not know the device.
-    """
+    A query that fails leaves its field empty and is warned of once; the others continue. Raises ``Exception``: of the
+    library, when it is missing, does not fit the driver or does not know the device."""
 
     def __init__(self, entry: str, library: Any = None, ours: Callable[[], Collection[int]] = _list_own_pids) -> None:
         self._entry, self._library, self._ours = entry, library or import_module("pynvml"), ours

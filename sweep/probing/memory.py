@@ -70,17 +70,17 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: Dat
 
     A micro batch of "auto" is taken to be the whole global batch, which is an upper bound. A compiled model is taken to
     hold what it holds without the compiler, which is often more. Of a GPU's libraries only the persistent workspace of
-    cuBLAS is counted. Without ``facts`` of the data set it is looked at.
-
-    Raises:
-        InputError: for an unknown device type; a model, a data set or a precision that is not available; a model or an
-            optimizer that cannot be traced without values.
-    """
+    cuBLAS is counted. Without ``facts`` of the data set it is looked at. Raises ``InputError``: for an unknown device
+    type; a model, a data set or a precision that is not available; a model or an optimizer that cannot be traced
+    without values."""
     if device_type not in _DEVICE_TYPES:
         raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
     check_device(config, device_type)
     facts = facts or find_facts(config.data)
-    ready = _is_ready(config, facts)
+    # the whole split is kept normalized, so that a batch is a view of it
+    ready = config.data.placement == "device" and config.data.augment == "none"
+    ready &= not config.regularization.mixup and not config.regularization.cutmix
+    ready &= facts.num_train * facts.shape.side**2 <= READY_PIXELS
     # batch normalization requires two samples or more on each rank
     sizes = tuple(find_micro_sizes(config, facts.num_train, least) for least in (1, 2 * config.distributed.world_size))
     estimate = _trace_step(_essence(config), facts.shape, sizes, ready, device_type, torch.get_num_threads())
@@ -91,10 +91,14 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: Dat
         value_bytes = 8 if config.precision.dtype == "fp64" else 4
         num_values = facts.shape.channels * facts.shape.side**2
         copy_bytes = facts.num_train * (num_values * value_bytes + _LABEL_BYTES)
+    # The workspace that torch gives cuBLAS with the first matrix product and never releases: two pieces of 4 MiB and
+    # eight of 16 KiB, from Hopper (capability 9) on 32 MiB. Without a GPU it is taken to be that of Hopper.
+    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+    library_bytes = 32 * 2**20 if capability >= (9, 0) else 2 * 4 * 2**20 + 8 * 16 * 2**10
     return replace(
         estimate,
         activation_bytes=estimate.activation_bytes + copy_bytes,
-        scratch_bytes=estimate.scratch_bytes + _library_bytes(),
+        scratch_bytes=estimate.scratch_bytes + library_bytes,
     )
 
 
@@ -106,13 +110,6 @@ def run_estimate(task: EstimateTask) -> Iterator[Message]:
         yield Ending(outcome="crashed", error=f"{type(error).__name__}: {error}")
         return
     yield Ending(outcome="complete", measurements={"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)})
-
-
-def _library_bytes() -> int:
-    # The workspace that torch gives cuBLAS with the first matrix product and never releases: two pieces of 4 MiB and
-    # eight of 16 KiB, from Hopper (capability 9) on 32 MiB. Without a GPU it is taken to be that of Hopper.
-    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-    return 32 * 2**20 if capability >= (9, 0) else 2 * 4 * 2**20 + 8 * 16 * 2**10
 
 
 # ---------------------------------------------------------------------- what an operation holds inside, on a CPU
@@ -380,13 +377,6 @@ def find_micro_sizes(config: TrialConfig, num_train: int, least: int = 1) -> tup
     samples = min(num_train, largest + least)  # later samples change nothing
     window = cut_windows(0, samples, lambda _windows, _samples: largest, samples if is_auto else micro, least)[0]
     return tuple(-(-(part.stop - part.start) // ranks) for part in window.slices[:2])
-
-
-def _is_ready(config: TrialConfig, facts: DataFacts) -> bool:
-    """Whether the whole split is kept normalized, so that a batch is a view of it."""
-    recipe, is_resident = config.regularization, config.data.placement == "device"
-    is_fixed = config.data.augment == "none" and not recipe.mixup and not recipe.cutmix
-    return is_resident and is_fixed and facts.num_train * facts.shape.side**2 <= READY_PIXELS
 
 
 def _essence(config: TrialConfig) -> TrialConfig:

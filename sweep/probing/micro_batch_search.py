@@ -55,11 +55,8 @@ class MicroBatchSearch:
 
 def search_micro_batch(try_size: Callable[[int], ProbeRecord], most: int) -> MicroBatchSearch:
     """Doubles from 8 until a size does not fit or is ``most``, then halves the gap until it is smaller than 5 % of the
-    size. Where 8 does not fit it is halved until one does.
-
-    Raises:
-        ProbeFailedError: a probe failed for another reason than memory.
-    """
+    size. Where 8 does not fit it is halved until one does. Raises ``ProbeFailedError``: a probe failed for another
+    reason than memory."""
     tried: dict[int, ProbeRecord] = {}
 
     def fits(size: int) -> bool:

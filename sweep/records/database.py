@@ -17,13 +17,7 @@ from typing import Any, Literal, TypeVar, final
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.exc import (
-    DBAPIError,
-    InterfaceError,
-    NoSuchModuleError,
-    OperationalError,
-    SQLAlchemyError,
-)
+from sqlalchemy.exc import DBAPIError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from sweep.config.errors import RUN_AGAIN, InputError, StoreError, hide_credentials
 from sweep.records.address import parse_url, store_path
@@ -402,12 +396,8 @@ def _read_holder(descriptor: int) -> tuple[str, bool]:
 @contextmanager
 def database_lock(database: Database, study: str) -> Iterator[None]:
     """Holds ``study`` on a PostgreSQL server for this process; without effect on SQLite, where :func:`study_lock`
-    guards the file. The server frees it when this process ends, or loses the connection.
-
-    Raises:
-        InputError: another process holds it; the message says which and since when.
-        StoreError: the server cannot be reached.
-    """
+    guards the file. The server frees it when this process ends, or loses the connection. Raises ``InputError``: another
+    process holds it; the message says which and since when; ``StoreError``: the server cannot be reached."""
 
     def try_lock(connection: Connection) -> None:
         key = {"key": f"batch-sweep/{study}"}

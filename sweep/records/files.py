@@ -143,11 +143,8 @@ _MAX_MANIFEST_BYTES = 100_000
 
 
 def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"] | str = "parquet") -> None:
-    """Writes every frame of ``frames`` into ``folder``; an earlier export there is replaced.
-
-    Raises:
-        InputError: unknown format, evaluations not loaded, or the folder holds other files or cannot be written.
-    """
+    """Writes every frame of ``frames`` into ``folder``; an earlier export there is replaced. Raises ``InputError``:
+    unknown format, evaluations not loaded, or the folder holds other files or cannot be written."""
     if format not in FORMATS:
         raise InputError(describe_unknown("format", format, FORMATS))
     if frames.evaluations is None or frames.correct_images is None:
@@ -229,11 +226,8 @@ def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_
 
 
 def import_records(folder: Path, store: Store) -> int:
-    """Puts an export into ``store``, all of it or nothing; returns the number of trials.
-
-    Raises:
-        InputError: not an export, damaged, a value that the rules of a configuration refuse, or a study of that name
-            is in the store already.
+    """Puts an export into ``store``, all of it or nothing; returns the number of trials. Raises ``InputError``: not an
+    export, damaged, a value that the rules of a configuration refuse, or a study of that name is in the store already.
     """
     frames = read_export(folder, left_out=())
     taken = set(frames.specs) & set(store.study_names())

@@ -18,12 +18,7 @@ from sweep.records.address import STORE_FILE, split_study
 from sweep.records.database import Database
 from sweep.records.files import is_export, read_export
 from sweep.records.frames import FRAME_PARTS, Frames, build_frame, check_frames
-from sweep.records.reading import (
-    Columns,
-    config_cells,
-    find_correct_texts,
-    read_columns,
-)
+from sweep.records.reading import Columns, config_cells, find_correct_texts, read_columns
 from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, Correct, decode_correct
 from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.store import open_store

@@ -144,12 +144,16 @@ class Store:
         unknown = ending.measurements.keys() - METRIC_KINDS.keys()
         if unknown:
             raise StoreError(f"trial {number}: {', '.join(sorted(unknown))} is no metric; declare it in the table.")
+        # no database stores half a surrogate pair, PostgreSQL no zero byte; a log of megabytes is shortened
+        error = ending.error.encode("utf-8", "replace").decode().replace("\0", "\\0")
+        if len(error) > _MAX_TEXT:
+            error = f"{error[: _MAX_TEXT // 2]}\n...\n{error[-_MAX_TEXT // 2 :]}"
         row = {
             "outcome": ending.outcome,
             "device": ending.device,
             "quality_flags": ",".join(ending.quality_flags),
             "bottleneck": ending.bottleneck or None,
-            "error": _storable(ending.error),
+            "error": error,
             **{name: _measured(name, value) for name, value in ending.measurements.items()},
         }
         if ending.environment:
@@ -212,12 +216,6 @@ class Store:
 
     def _rows(self, query: Select[Any]) -> list[Any]:
         return self.database.read(lambda connection: list(connection.execute(query)))
-
-
-def _storable(text: str) -> str:
-    # no database stores half a surrogate pair, PostgreSQL no zero byte; a log of megabytes is shortened
-    clean = text.encode("utf-8", "replace").decode().replace("\0", "\\0")
-    return clean if len(clean) <= _MAX_TEXT else f"{clean[: _MAX_TEXT // 2]}\n...\n{clean[-_MAX_TEXT // 2 :]}"
 
 
 def _measured(name: str, value: float) -> float | None:

@@ -3,13 +3,13 @@
 This module imports neither torch nor Optuna, so that the questions appear at once; :mod:`sweep.search.guided_study`
 counts and measures."""
 
-import json
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from math import ceil, log2, sqrt
 from typing import Any, NamedTuple
 
+from sweep.config.commands import toml_literal
 from sweep.config.errors import InputError
 from sweep.config.metrics import format_count
 from sweep.config.sections import BUDGETS, round_up_duration
@@ -493,22 +493,10 @@ def _pick_first(decisions: Decisions, setting: Setting) -> Any:
 
 def _write(settings: Iterable[Setting]) -> Iterator[str]:
     for setting in settings:
-        line = f"{setting.key} = {_write_value(setting.value)}"
+        line = f"{setting.key} = {toml_literal(setting.value)}"
         comment = f"  # {setting.reason}" if setting.reason else ""
         if len(line + comment) <= _WIDTH:
             yield line + comment
             continue
         yield from (f"# {comment}" for comment in textwrap.wrap(setting.reason, _WIDTH - 2))
         yield line
-
-
-def _write_value(value: Any) -> str:
-    if isinstance(value, dict):
-        keys = [key if key.isidentifier() else json.dumps(key) for key in value]
-        items = [f"{key} = {_write_value(item)}" for key, item in zip(keys, value.values(), strict=True)]
-        return f"{{ {', '.join(items)} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_write_value, value))}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -81,8 +81,10 @@ class CircuitBreaker:
             return f"{count}: {self._kind}. Fix that" if len(self._failed) >= _SAME_LOSSES else ""
         if len(self._failed) < _SAME_CRASHES:
             return ""
-        count = f"{len(self._failed)} trials in a row crashed in the same way"
-        return f"{count}: {_shorten(self._error)}. To have them tried again, fix that"
+        lines = self._error.splitlines() or ["without a message"]
+        shown = lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "  ...", lines[-1]]
+        count, message = f"{len(self._failed)} trials in a row crashed in the same way", "\n".join(shown).rstrip(".")
+        return f"{count}: {message}. To have them tried again, fix that"
 
     def _explain_infeasible(self) -> str:
         key, verb, remedy = _INFEASIBLE[self._kind]
@@ -148,9 +150,3 @@ def _find_message(error: str) -> str:
     while first < len(lines) and first > 0 and lines[first].startswith(" "):
         first += 1  # the source line of the last frame
     return "\n".join(lines[first:] or lines)
-
-
-def _shorten(message: str) -> str:
-    lines = message.splitlines() or ["without a message"]
-    shown = lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "  ...", lines[-1]]
-    return "\n".join(shown).rstrip(".")

@@ -99,7 +99,7 @@ def _look(
     return replace(facts, side=declared.shape.side, num_train=num_train, num_validation=num_validation), data
 
 
-def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = None) -> GuidedStudy:
+def make_study(task: GuideTask, facts: Facts) -> GuidedStudy:
     """Probes a few configurations, and makes the study whose time is within the budget. Raises ``InputError``: what is
     requested cannot run here, or the budget is too short."""
     budget = task.budget_seconds
@@ -108,7 +108,7 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
     widest = _build(task, _draft(task, decisions, full))
     opened = time.monotonic()
     options = replace(task.options, timeout_seconds=budget)
-    with open_session(widest, options, preview=True, on_progress=on_progress) as session:
+    with open_session(widest, options, preview=True) as session:
         forecaster = session.forecaster
 
         def price(size: Size) -> float | None:

@@ -96,10 +96,7 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
             return _OptunaSampler(spec, records, lambda seed: GPSampler(seed=seed))
         case "nsga2":
             return _OptunaSampler(
-                spec,
-                records,
-                lambda seed: NSGAIISampler(seed=seed, population_size=generation_size),
-                generation_size,
+                spec, records, lambda seed: NSGAIISampler(seed=seed, population_size=generation_size), generation_size
             )
         case "qmc":
             return PointSampler(SobolPoints(spec.space, spec.seed))

@@ -291,12 +291,8 @@ def open_session(
 
     A ``preview`` is for a forecast alone and refuses what a run would refuse, but writes nothing except probes: there
     is no folder, no lock and no record of the study. ``on_progress`` is called while the images of a folder are decoded
-    for the first time.
-
-    Raises:
-        InputError: what is requested is not there (:func:`_check_run`), the study is running elsewhere or has changed,
-            or the store is not one of this program.
-    """
+    for the first time. Raises ``InputError``: what is requested is not there (:func:`_check_run`), the study is running
+    elsewhere or has changed, or the store is not one of this program."""
     data = _check_run(spec, options, on_progress, may_download=not preview)
     inputs = StudyInputs(data=data, plugin=digest_plugin(options.plugin), origin=options.origin.locate())
     with contextlib.ExitStack() as stack:

@@ -35,12 +35,8 @@ class Shutdown:
         self.cause, self.exit_code = REASONS[number]
 
     def raise_if_requested(self) -> None:
-        """Ends the program as the signal would have done.
-
-        Raises:
-            KeyboardInterrupt: after Ctrl-C.
-            SystemExit: after the other signals, with the exit code.
-        """
+        """Ends the program as the signal would have done. Raises ``KeyboardInterrupt``: after Ctrl-C; ``SystemExit``:
+        after the other signals, with the exit code."""
         if self.cause == "interrupted":
             raise KeyboardInterrupt
         if self.cause:

@@ -60,11 +60,8 @@ class CheckpointFolder:
     fingerprint: str
 
     def save(self, parts: Mapping[str, Stateful]) -> None:
-        """Writes the state of ``parts`` atomically, then deletes all but the last two checkpoints.
-
-        Raises:
-            OSError: the disk is full or not available; the earlier checkpoints are unchanged.
-        """
+        """Writes the state of ``parts`` atomically, then deletes all but the last two checkpoints. Raises ``OSError``:
+        the disk is full or not available; the earlier checkpoints are unchanged."""
         buffer = io.BytesIO()
         state = {name: part.state_dict() for name, part in parts.items()}
         torch.save({"state": state, "fingerprint": self.fingerprint}, buffer)
@@ -144,11 +141,8 @@ class CheckpointSaver:
             self._folder = CheckpointFolder(Path(task.checkpoint_dir), _fingerprint(task, device))
 
     def load(self) -> bool:
-        """Restores the parts from the last checkpoint; returns False where there is none.
-
-        Raises:
-            RuntimeError: the ranks did not find the same checkpoint.
-        """
+        """Restores the parts from the last checkpoint; returns False where there is none. Raises ``RuntimeError``: the
+        ranks did not find the same checkpoint."""
         state = self._folder.load() if self._folder else None
         number = -1 if state is None else state["state"]["num_steps"]
         if self._folder and number != self._world.broadcast_first(number):
@@ -243,11 +237,8 @@ class ModelFacts(Section):
 
 
 def save_model(model: nn.Module, facts: ModelFacts, path: str) -> None:
-    """Writes the model's state as safetensors, atomically, with ``facts`` in the metadata of the file.
-
-    Raises:
-        InputError: the path cannot be written.
-    """
+    """Writes the model's state as safetensors, atomically, with ``facts`` in the metadata of the file. Raises
+    ``InputError``: the path cannot be written."""
     state: dict[str, Tensor] = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -286,12 +277,9 @@ class _SavedModel(nn.Module):
         return logits
 
     def read_images(self, paths: Sequence[str | Path]) -> Tensor:
-        """The image files as the model was given those of its training: uint8 (n, side, side, channels).
-
-        Raises:
-            InputError: there is no file, one cannot be decoded or has another size, or the model is not for colored
-                images.
-        """
+        """The image files as the model was given those of its training: uint8 (n, side, side, channels). Raises
+        ``InputError``: there is no file, one cannot be decoded or has another size, or the model is not for colored
+        images."""
         if not paths:
             raise InputError("no image file is given.")
         shape = self.facts.shape

@@ -63,12 +63,8 @@ def evaluate_images(
     """Mean loss and accuracy over the batches of one pass, of the averaged weights where the configuration has them.
     ``correct`` receives for each batch which of its images this rank got right.
 
-    Where memory runs out, half as many images are taken at once, for good.
-
-    Raises:
-        DivergedError: the loss is not a finite number.
-        torch.OutOfMemoryError: not even one image can be evaluated.
-    """
+    Where memory runs out, half as many images are taken at once, for good. Raises ``DivergedError``: the loss is not a
+    finite number. torch.OutOfMemoryError: not even one image can be evaluated."""
     step = setup.step
     step.clear_gradients()  # those of the last step, so that an evaluation requires no more memory than a step
 
@@ -102,10 +98,7 @@ def describe_correct(correct: Sequence[Tensor], world: World, num_images: int) -
 
 def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> None:
     """Measures accuracy on training and test images, saves the weights, runs diagnostics; none of it is training time.
-
-    Raises:
-        TargetMissedError: no evaluation reached the target accuracy of the budget.
-    """
+    Raises ``TargetMissedError``: no evaluation reached the target accuracy of the budget."""
     with state.ledger.phase("eval"):
         _, train_accuracy = evaluate_images(setup, setup.train_batches)
         state.facts["train_accuracy"] = train_accuracy

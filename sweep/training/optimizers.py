@@ -31,11 +31,8 @@ _EPS = 1e-7
 
 def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:
     """The optimizer that ``config`` names, with the peak learning rate as its default; weight decay spares norms,
-    biases and embeddings.
-
-    Raises:
-        InputError: for an unknown name, or a momentum that the optimizer cannot work with.
-    """
+    biases and embeddings. Raises ``InputError``: for an unknown name, or a momentum that the optimizer cannot work
+    with."""
     section, rules, size = config.optimizer, config.rules, config.global_batch_size
     entry = find_entry("optimizer", section.name, OPTIMIZERS)
     groups = _group_parameters(model, entry.groups, scale_weight_decay(section, rules, size))

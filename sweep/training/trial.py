@@ -65,12 +65,9 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
 
 
 def choose_device(task: Task, state: TrialState) -> None:
-    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device.
-
-    Raises:
-        InputError: the plug-in or the device is not there.
-        DeviceFullError: other programs hold all memory of the GPU.
-    """
+    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device. Raises
+    ``InputError``: the plug-in or the device is not there; ``DeviceFullError``: other programs hold all memory of the
+    GPU."""
     if task.threads:
         torch.set_num_threads(task.threads)
     if task.plugin:
@@ -142,7 +139,10 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         if setup.step.noise and setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0:
             setup.schedule.follow_noise(setup.step.noise.read().is_at_least)
         is_due = setup.budget.is_spent(state.read_clock()) or eval_schedule.is_passed(before.samples, state.samples)
-        if not (is_due or meter.window_steps >= window_steps or _ends_timed_window(setup, window)):
+        is_measured = setup.auto_micro is not None and setup.planner.at_epoch_end
+        # smaller last steps of an epoch are timed apart from whole ones
+        is_last = is_measured or not (window.is_whole and setup.planner.is_next_whole)
+        if not (is_due or is_last or meter.window_steps >= window_steps):
             continue
         meter.close_window(state.ledger, is_full=window.is_whole)
         if setup.auto_micro and setup.auto_micro.update(at_epoch_end=setup.planner.at_epoch_end):
@@ -202,12 +202,6 @@ def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tenso
         return setup.planner.next_window(lambda _windows, _samples: window.global_batch)
 
     return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
-
-
-def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
-    """Whether a timed window ends with ``window``: smaller last steps of an epoch are timed apart from whole ones."""
-    is_measured = setup.auto_micro is not None and setup.planner.at_epoch_end
-    return is_measured or not (window.is_whole and setup.planner.is_next_whole)
 
 
 def _note_micro_batch(state: TrialState, micro: int) -> None:

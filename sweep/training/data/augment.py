@@ -273,10 +273,6 @@ def _gray(images: Tensor) -> Tensor:
     return (images * send_array(_GRAY, images.device)).sum(3, keepdim=True).to(torch.uint8)
 
 
-def _color(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    return images if images.shape[3] != 3 else _blend(images, _gray(images), sign, strength)
-
-
 def _contrast(images: Tensor, sign: Tensor, strength: float) -> Tensor:
     return _blend(images, _gray(images).float().mean((1, 2, 3), keepdim=True), sign, strength)
 
@@ -289,15 +285,6 @@ def _sharpness(images: Tensor, sign: Tensor, strength: float) -> Tensor:
     smooth = functional.conv2d(floats, (kernel / 13).expand(channels, 1, 3, 3), groups=channels).round()
     floats[:, :, 1:-1, 1:-1] = smooth
     return _blend(images, floats.permute(0, 2, 3, 1), sign, strength)
-
-
-def _posterize(images: Tensor, _sign: Tensor, strength: float) -> Tensor:
-    bits = 8 - round(4 * strength)
-    return images.bitwise_and(256 - 2 ** (8 - bits))
-
-
-def _solarize(images: Tensor, _sign: Tensor, strength: float) -> Tensor:
-    return torch.where(images >= 255 * (1 - strength), 255 - images, images)
 
 
 def _auto_contrast(images: Tensor, _sign: Tensor, _strength: float) -> Tensor:
@@ -326,11 +313,11 @@ OPERATIONS: dict[str, _Operation] = {
     "TranslateY": _along_y(_translate_x),
     "Rotate": _rotate,
     "Brightness": lambda images, sign, strength: _blend(images, 0.0, sign, strength),
-    "Color": _color,
+    "Color": lambda images, *by: images if images.shape[3] != 3 else _blend(images, _gray(images), *by),
     "Contrast": _contrast,
     "Sharpness": _sharpness,
-    "Posterize": _posterize,
-    "Solarize": _solarize,
+    "Posterize": lambda images, _sign, strength: images.bitwise_and(256 - 2 ** round(4 * strength)),
+    "Solarize": lambda images, _sign, strength: torch.where(images >= 255 * (1 - strength), 255 - images, images),
     "AutoContrast": _auto_contrast,
     "Equalize": _equalize,
 }

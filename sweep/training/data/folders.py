@@ -110,11 +110,8 @@ def decode_image(path: str, side: int, resize: Resize | None) -> Pixels:
     """The image as RGB, (side, side, 3).
 
     ``resize``: crop (short side to ``side``, center square, as torchvision's Resize and CenterCrop), stretch (both
-    sides to ``side``) or pad (long side to ``side``, black borders); None: it must have that size already.
-
-    Raises:
-        InputError: the file cannot be decoded, or has another size where none may be changed.
-    """
+    sides to ``side``) or pad (long side to ``side``, black borders); None: it must have that size already. Raises
+    ``InputError``: the file cannot be decoded, or has another size where none may be changed."""
     with _open(path, Path(path)) as image:
         if image.size != (side, side) and resize is None:
             raise InputError(
@@ -127,11 +124,7 @@ def decode_image(path: str, side: int, resize: Resize | None) -> Pixels:
 
 def inspect_image(name: str, content: bytes) -> tuple[int, int, str, tuple[str, ...]]:
     """Width, height, mode and what is lost of the image file ``name``, as in :class:`ImageFacts`, after decoding all of
-    its ``content``.
-
-    Raises:
-        InputError: it cannot be decoded.
-    """
+    its ``content``. Raises ``InputError``: it cannot be decoded."""
     with _open(name, io.BytesIO(content)) as image:
         mode = image.mode
         image.load()
@@ -216,11 +209,8 @@ class _FolderScan:
 
 
 def scan_folder(root: Path) -> _FolderScan:
-    """All files below ``root``; links to folders are followed, except to a folder that holds the link.
-
-    Raises:
-        InputError: ``root`` is no folder, or something below it cannot be read.
-    """
+    """All files below ``root``; links to folders are followed, except to a folder that holds the link. Raises
+    ``InputError``: ``root`` is no folder, or something below it cannot be read."""
     if not root.is_dir():
         raise InputError(
             f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders: give it by --set "
@@ -373,12 +363,8 @@ class FolderLayout(NamedTuple):
 
 
 def arrange_folder(scan: _FolderScan) -> FolderLayout:
-    """Splits and classes of the images of ``scan``.
-
-    Raises:
-        InputError: the layout is not a known one or can be read in two ways, or a split has a class that the train
-            split lacks.
-    """
+    """Splits and classes of the images of ``scan``. Raises ``InputError``: the layout is not a known one or can be read
+    in two ways, or a split has a class that the train split lacks."""
     top = sorted(path for path in scan.folders if "/" not in path)
     named = {name: _SPLIT_NAMES[name.lower()] for name in top if name.lower() in _SPLIT_NAMES}
     with_folders = {path.partition("/")[0] for path in scan.folders if "/" in path}

@@ -45,11 +45,8 @@ class Images(Protocol):
 class ArrayImages:
     """Images in memory: ``pixels`` (n, side, side, channels) uint8 and ``labels`` (n,) of integers.
 
-    Both are NumPy arrays, or anything that ``numpy.asarray`` converts, such as torch tensors on the CPU.
-
-    Raises:
-        InputError: another type or shape.
-    """
+    Both are NumPy arrays, or anything that ``numpy.asarray`` converts, such as torch tensors on the CPU. Raises
+    ``InputError``: another type or shape."""
 
     def __init__(self, pixels: Any, labels: Any) -> None:
         self.pixels: Pixels = _check_pixels(np.asarray(pixels))
@@ -159,11 +156,8 @@ class HeldOut(NamedTuple):
 
 def hold_out(labels: Indices, section: DataSection, *, has_validation: bool, has_test: bool) -> HeldOut:
     """What a train split with ``labels`` (n,) gives to the splits that the set does not have; of the rest, what
-    ``data.subset`` leaves.
-
-    Raises:
-        InputError: there are too few images, or ``data.validation_share`` is given for a set with its own validation.
-    """
+    ``data.subset`` leaves. Raises ``InputError``: there are too few images, or ``data.validation_share`` is given for a
+    set with its own validation."""
     if has_validation:
         refuse_validation_share(section)
     rest = np.arange(len(labels), dtype=np.int64)

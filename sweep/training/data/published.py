@@ -81,10 +81,7 @@ def _download_timeout() -> Iterator[None]:
 
 def summarize_published(section: DataSection, _on_progress: object = None, may_download: bool = False) -> DataSummary:
     """The summary of the files under ``data.root``; without counts where they are not there and may not be downloaded.
-
-    Raises:
-        InputError: too large a ``data.subset``, or the files cannot be downloaded.
-    """
+    Raises ``InputError``: too large a ``data.subset``, or the files cannot be downloaded."""
     facts = find_published_facts(section)
     if not _is_unpacked(section) and not may_download:
         check_subset(section, facts.num_train)

@@ -53,11 +53,8 @@ _EFFECTS = {  # of a class without images in a split
 
 
 def load_splits(section: DataSection, expected: ExpectedData | None = None) -> Splits:
-    """The splits of the data set that ``section`` names; its images are compared with those ``expected``.
-
-    Raises:
-        InputError: for an unknown set, missing files, too few images, or others than expected.
-    """
+    """The splits of the data set that ``section`` names; its images are compared with those ``expected``. Raises
+    ``InputError``: for an unknown set, missing files, too few images, or others than expected."""
     source = _load_source(section)
     if expected is not None:
         _check_unchanged(source, section, expected)
@@ -66,10 +63,7 @@ def load_splits(section: DataSection, expected: ExpectedData | None = None) -> S
 
 def find_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images of the set that ``section`` names; loads it only where nothing is known.
-
-    Raises:
-        InputError: for a set that must be looked at and is not there, or a key that the set does not admit.
-    """
+    Raises ``InputError``: for a set that must be looked at and is not there, or a key that the set does not admit."""
     entry = find_entry("data set", section.name, DATASETS)
     if entry.facts is not None:
         _check_image_size(section)
@@ -93,11 +87,8 @@ def check_inputs(
     """Checks what trials of ``configs`` need before any runs; what their data set holds. All read the same images.
 
     ``device_type`` is cpu or cuda; None admits what any of them has. See :func:`look_at_data` for the other arguments.
-
-    Raises:
-        InputError: the device type does not have a precision or a norm, the data or the weights to start from cannot be
-            used, or a model cannot take the images.
-    """
+    Raises ``InputError``: the device type does not have a precision or a norm, the data or the weights to start from
+    cannot be used, or a model cannot take the images."""
     from sweep.training.models.build import check_model  # imports torch, which takes seconds
 
     found: dict[DataSection, tuple[DataSummary, ImageShape]] = {}
@@ -118,11 +109,8 @@ def check_inputs(
 def look_at_data(section: DataSection, on_progress: OnProgress | None = None) -> DataSummary:
     """Counts the images of the set that ``section`` names and checks that trials can use them.
 
-    ``on_progress`` is called with the images inspected so far and all of them, where each file is decoded.
-
-    Raises:
-        InputError: a set that is missing, unreadable, or has images or labels that no trial can use.
-    """
+    ``on_progress`` is called with the images inspected so far and all of them, where each file is decoded. Raises
+    ``InputError``: a set that is missing, unreadable, or has images or labels that no trial can use."""
     return _inspect(section, on_progress, may_download=False)[0]
 
 

@@ -27,11 +27,8 @@ def build_model(section: ModelSection, shape: ImageShape) -> nn.Module:
     """The model that ``section`` names in :data:`sweep.config.tables.MODELS`, for images of ``shape``, with fresh
     weights from torch's global generator.
 
-    Over them come the weights of ``model.weights``, save a head of other classes; then stages are frozen.
-
-    Raises:
-        InputError: for an unknown model, one that cannot take such images, or weights that are not its own.
-    """
+    Over them come the weights of ``model.weights``, save a head of other classes; then stages are frozen. Raises
+    ``InputError``: for an unknown model, one that cannot take such images, or weights that are not its own."""
     build = find_entry("model", section.name, MODELS).build
     if build is None:
         raise InputError(f"model {section.name!r} is known from records alone; give the file of its plug-in: --plugin.")
@@ -85,10 +82,7 @@ def add_stochastic_depth(model: nn.Module, probability: float, name: str) -> Non
     """Makes each sample skip the residual branches of block l of L with ``probability`` * l / L while training.
 
     Huang et al. 2016 (arXiv:1603.09382). A kept branch is divided by its probability: evaluation needs no correction.
-
-    Raises:
-        InputError: where the model has no residual block, or the ends of its branches are not known.
-    """
+    Raises ``InputError``: where the model has no residual block, or the ends of its branches are not known."""
     blocks = [block for block in find_residual_blocks(model) if _branch_ends(block)]
     if not blocks:
         raise InputError(
@@ -142,11 +136,8 @@ def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractC
 
 
 def freeze_stages(model: nn.Module, count: int, name: str) -> None:
-    """Freezes everything up to the end of stage ``count``: no gradients, evaluation mode.
-
-    Raises:
-        InputError: where the model has fewer stages.
-    """
+    """Freezes everything up to the end of stage ``count``: no gradients, evaluation mode. Raises ``InputError``: where
+    the model has fewer stages."""
     stages = find_stages(model)
     if count > len(stages):
         raise InputError(f"model.freeze_stages = {count}, but {name} has {len(stages)} stages; give at most that many.")
@@ -184,11 +175,8 @@ def _load_pretrained(model: nn.Module, path: str) -> None:
 def read_weights(path: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or of a torch file that holds nothing but tensors in dictionaries.
 
-    A torch file cannot run code: it is read by the reader that accepts nothing but tensors.
-
-    Raises:
-        InputError: for anything else.
-    """
+    A torch file cannot run code: it is read by the reader that accepts nothing but tensors. Raises ``InputError``: for
+    anything else."""
     file = Path(path)
     if not file.is_file():
         raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")

@@ -13,11 +13,8 @@ from sweep.training.vision import vision_transformer
 
 def choose_patch_size(section: ModelSection, side: int) -> int:
     """``model.patch_size``, or a side of a patch for images of ``side`` pixels: 16 at 224, 8 at 64, 4 at 32 and 28, 2
-    at 8: the divisor of ``side`` nearest to 2 (up to 16 pixels), 4 (up to 48), 8 (up to 112) or 16.
-
-    Raises:
-        InputError: where it leaves no 2 x 2 patches or does not divide ``side``.
-    """
+    at 8: the divisor of ``side`` nearest to 2 (up to 16 pixels), 4 (up to 48), 8 (up to 112) or 16. Raises
+    ``InputError``: where it leaves no 2 x 2 patches or does not divide ``side``."""
     divisors = [size for size in range(1, side // 2 + 1) if side % size == 0]
     if section.patch_size is not None:
         if section.patch_size not in divisors:

@@ -58,7 +58,8 @@ def simulate_unequal(seed: int, noise: float = 0.0015) -> Simulated:
 
 def simulate_scattered(seed: int, num_search: int = 40, noise: float = 0.003) -> Simulated:
     """The same of configurations whose values have nothing to do with each other, save that accuracy costs time."""
-    study = make_spec(confirm={"max_configurations": 4, "seeds": 3, "share": 10.0})
+    confirm = {"max_configurations": 4, "seeds": 3, "share": 10.0}
+    study = make_spec(confirm=confirm, space={"batch.micro": {"int": [1, num_search]}})
     rng = np.random.default_rng(seed)
     configs = [study.config({"batch.micro": number + 1}) for number in range(num_search)]
     accuracy = rng.uniform(0.85, 0.95, num_search)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -80,6 +80,10 @@ class Candidates:
     def nameable(self) -> Mask:
         """Which candidates have enough fresh seeds to be named; shape ``[k]``."""
         return np.asarray(self.num_seeds >= FEWEST_SEEDS)
+
+    def leave_out_untried(self) -> "Candidates":
+        """The same as if the space held nothing but the candidates."""
+        return replace(self, untried=self.untried.pick([]), rivals=self.rivals[:, :0])
 
     def values(self, name: str, table: Values | None = None) -> Values:
         """One metric of ``table`` (by default the estimates), shape ``[..., k]``; NaN where it was not measured."""
@@ -472,16 +476,18 @@ def pick_of_batch(candidates: Candidates, groups: BatchGroups, group: int, eligi
 
 
 def pick_for(candidates: Candidates, use: Use, eligible: Mask) -> tuple[int | None, Values]:
-    """The candidate among the ``eligible`` (shape ``[k]``) to name for ``use``, None where there is none, and the
-    probability of each candidate of being right, shape ``[k]``; for the headline that of its batch size."""
+    """The candidate among the ``eligible`` (shape ``[k]``) to name for ``use``, the surest of those that were tried,
+    None where there is none; and the probability of each candidate of being right in the whole space, shape ``[k]``,
+    for the headline that of its batch size."""
+    tried = candidates.leave_out_untried()
     if use is not BATCH_SIZE:
-        probabilities = find_right(candidates, use).mean(axis=0)
-        return pick_surest(candidates, use, probabilities, eligible), probabilities
-    groups = find_right_batches(candidates)
-    probabilities = groups.right.mean(axis=0)[groups.of_candidates]
+        pick = pick_surest(candidates, use, find_right(tried, use).mean(axis=0), eligible)
+        return pick, find_right(candidates, use).mean(axis=0)
+    groups, whole = find_right_batches(tried), find_right_batches(candidates)
     rows = [pick_of_batch(candidates, groups, group, eligible) for group in range(groups.right.shape[1])]
     stands = np.isin(np.arange(len(candidates.rows)), rows)
-    return pick_surest(candidates, use, probabilities, stands), probabilities
+    pick = pick_surest(candidates, use, groups.right.mean(axis=0)[groups.of_candidates], stands)
+    return pick, whole.right.mean(axis=0)[whole.of_candidates]
 
 
 def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None:

@@ -250,7 +250,7 @@ def draw_response(
     models = read_text(records.frame, "config.model.name")[rows]
     found: dict[tuple[str, int], Values] = {}
 
-    def level() -> Values:  # of what nothing is known of
+    def level() -> Values:  # of a model or batch size of which nothing is known
         return float(np.nanmax(estimates)) + _UNKNOWN * generator.standard_normal(len(draws))
 
     for name in dict.fromkeys(models.tolist()):
@@ -259,7 +259,7 @@ def draw_response(
         settings = _Settings(records, rows[of_model], str(name))
         response = _fit_response(records, settings, estimates[of_model], len(draws), generator)
         if response is None:
-            found |= {(str(name), batch): level() for batch in settings.batches}
+            found |= dict.fromkeys([(str(name), batch) for batch in settings.batches], level())
             continue
         is_top, middle, drawn = response
         k = int(is_top.sum())
@@ -273,7 +273,7 @@ def draw_response(
     swept = spec.space.get("model.name") if spec else None
     for name in map(str, swept.grid_values or () if swept and spec else ()):
         if spec and name not in models:
-            found |= {(name, batch): level() for batch in list_batches(spec, name)}
+            found |= dict.fromkeys([(name, batch) for batch in list_batches(spec, name)], level())
     return draws, estimates, Untried(
         models=np.array([name for name, _ in found], dtype=object),
         batches=np.array([batch for _, batch in found], dtype=np.int64),

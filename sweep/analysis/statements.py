@@ -122,8 +122,13 @@ def _state_use(
     doubt = _describe_doubt(candidates, _name_places(draws, serious)) if len(serious) > 1 else ""
     is_settled = bool(others.any()) and not doubt and probability >= candidates.rules.confidence
     needed, by_images = "trainings on an undisturbed machine would help" if doubt else "", False
+    missing = candidates.records.command_for_more_seeds
     if others.any() and not (is_settled or doubt):
-        needed, by_images = _estimate_needed(candidates, [own, int(draws.places[rival])], probability)
+        tried = find_right_batches(candidates.leave_out_untried())
+        if float(tried.right[:, tried.of_candidates[own]].mean()) - probability > (1 - probability) / 2:
+            needed, missing = "settings that were not tried may be better", candidates.records.command_for_more
+        else:
+            needed, by_images = _estimate_needed(candidates, [own, int(draws.places[rival])], probability)
     share, eligible = format_share(candidates.rules.tolerance.time), _describe_eligible(candidates)
     what = f"the fastest, to within {share}, of the batch sizes {eligible}"
     reason = f"it {'is' if is_settled else 'is probably' if probability >= 0.5 else 'may be'} {what}"
@@ -135,7 +140,8 @@ def _state_use(
         likelier = f"{draws.batches[rival]} is more probable ({format_probability(float(weights[rival]))}){why}."
         parts.append(f"By these times {likelier}" if doubt else likelier)
     parts += _list_caveats(candidates, named, curve[position])
-    parts += [describe_thin_batches({size: thin[size] for size in thin if size not in draws.batches[split.inside]})]
+    if not is_settled:
+        parts += [describe_thin_batches({size: thin[size] for size in thin if size not in draws.batches[split.inside]})]
     use = Statement(
         name="use",
         text=" ".join(filter(None, parts)),
@@ -143,11 +149,11 @@ def _state_use(
         probability=probability if others.any() else 0.0,
         is_settled=is_settled,
         needed=needed,
-        missing=candidates.records.command_for_more_seeds if needed and not by_images else None,
+        missing=missing if needed and not by_images else None,
     )
     rest = Statement(
         name="configuration",
-        text=f"Its configuration, trial {named.number}: no other that was tried is better by more than the tolerance.",
+        text=f"Its configuration, trial {named.number}: no other setting is better by more than the tolerance.",
         batches=use.batches,
         probability=named.probability,
         is_settled=named.is_settled,

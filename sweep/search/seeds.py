@@ -185,7 +185,7 @@ class SearchEnd:
             return
         # As if all had enough fresh seeds: the confirming provides them.
         enough = replace(candidates, num_seeds=np.full(len(candidates.rows), FEWEST_SEEDS))
-        tried = replace(enough, rivals=enough.rivals[:, :0], untried=enough.untried.pick([]))
+        tried = enough.leave_out_untried()
         whole, of_tried = (float(find_right_batches(each).right.mean(axis=0).max()) for each in (enough, tried))
         batches = draw_batches(enough, list_models(enough)[0])
         if whole >= enough.rules.confidence and not _list_decisions(enough, _USES, batches):
@@ -344,8 +344,9 @@ def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
 def _list_named(state: _State) -> list[int]:
     """The candidates that the uses would name if every one had enough seeds."""
     named: list[int] = []
+    tried, everyone = state.candidates.leave_out_untried(), np.ones(len(state.candidates.rows), dtype=np.bool_)
     for use in _USES:
-        row, probabilities = pick_for(state.candidates, use, np.ones(len(state.candidates.rows), dtype=np.bool_))
+        row, probabilities = pick_for(tried, use, everyone)
         if row is not None:
             # Of candidates that are as probably right, one with seeds already, so that a seed does not begin another.
             alike = np.flatnonzero(probabilities >= probabilities[row] - _ALIKE)

@@ -70,8 +70,8 @@ MARGINS = {"accuracy": (0, 0.0), "speed": (1, 0.02), "memory": (2, 0.02), "batch
 
 
 def _is_right(study: Simulated, name: str, number: int) -> bool:
-    """Whether nothing in the space is truly better for the use by more than the tolerance. A rival that may give up accuracy counts
-    where it gives up less by half the tolerance, as in the answer."""
+    """Whether nothing in the space is truly better for the use by more than the tolerance. A rival that may give up
+    accuracy counts where it gives up less by half the tolerance, as in the answer."""
     tolerance, own, best = Tolerance(), study.truth[number], study.space[:, 0].max()
     metric, margin = MARGINS[name]
     if not metric:

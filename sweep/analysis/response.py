@@ -315,9 +315,9 @@ def _fit_response(
 def _draw_far_points(
     settings: "_Settings", values: Values, num_draws: int, generator: np.random.Generator
 ) -> tuple[Numbers, Values]:
-    """Which of the points that were not tried are half a decade or more from all that were, and draws there, shape ``[draws,
-    f]``: nothing is known of them but how far the ``values`` (shape ``[k]``) of the tried ones scatter, because there
-    may be another optimum."""
+    """Which of the points that were not tried are half a decade or more from all that were, and draws there, shape
+    ``[draws, f]``: nothing is known of them but how far the ``values`` (shape ``[k]``) of the tried ones scatter,
+    because there may be another optimum."""
     away = np.linalg.norm(settings.points[:, None, 1:] - settings.features[None, :, 1:], axis=-1)
     far = np.flatnonzero(away.min(axis=1) >= _FAR_AWAY) if len(away) else np.empty(0, dtype=np.int64)
     if not len(far):

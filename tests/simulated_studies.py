@@ -1,6 +1,7 @@
 """Simulated studies whose truth is known: what every configuration is truly worth, and trials that scatter around it
 as seeds do."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +24,12 @@ Noise = npt.NDArray[np.float64]  # of each configuration
 
 @dataclass(frozen=True)
 class Simulated:
-    """``truth`` by the number of a configuration's search trial, shape ``[3]`` in the order of ``OBJECTIVES``."""
+    """``truth`` by the number of a configuration's search trial, shape ``[3]`` in the order of ``OBJECTIVES``; and of
+    the whole space, shape ``[points, 3]``."""
 
     frames: MadeFrames
     truth: dict[int, npt.NDArray[np.float64]]
+    space: npt.NDArray[np.float64]
 
     def is_on_front(self, number: int) -> bool:
         """Whether a configuration is truly on the front of all that were tried."""
@@ -37,15 +40,20 @@ class Simulated:
 
 def simulate(seed: int, num_search: int = 40, noise: float | Noise = 0.004, seeds: int = 3) -> Simulated:
     """A random search and the confirmation of its front, by the product's own rule; accuracy scatters by ``noise``,
-    time by 3 %, memory not at all. Many configurations cost exactly the same: rate and decay cost nothing."""
-    study = make_spec(confirm={"max_configurations": 4, "seeds": seeds, "share": 10.0})
+    time by 3 %, memory not at all. Many configurations cost exactly the same: the rate costs nothing."""
+    space = {"batch.micro": {"log2": [4, 8]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
+    base = {"model.name": "resnet8"}
+    study = make_spec(confirm={"max_configurations": 4, "seeds": seeds, "share": 10.0}, space=space, base=base)
     rng = np.random.default_rng(seed)
     configs = [
         study.config({path: item.at(float(rng.random())) for path, item in study.space.items()})
         for _ in range(num_search)
     ]
     truth = {number: true_values(config) for number, config in enumerate(configs)}
-    return _trained(study, configs, truth, rng, np.broadcast_to(noise, num_search))
+    points = itertools.product((2**power for power in range(4, 9)), np.geomspace(1e-3, 1.0, 301).tolist())
+    every = [study.config({"batch.micro": micro, "optimizer.lr": rate}) for micro, rate in points]
+    whole = np.array([true_values(config) for config in every])
+    return Simulated(_train(study, configs, truth, rng, np.broadcast_to(noise, num_search)), truth, whole)
 
 
 def simulate_unequal(seed: int, noise: float = 0.0015) -> Simulated:
@@ -58,20 +66,22 @@ def simulate_unequal(seed: int, noise: float = 0.0015) -> Simulated:
 
 def simulate_scattered(seed: int, num_search: int = 40, noise: float = 0.003) -> Simulated:
     """The same of configurations whose values have nothing to do with each other, save that accuracy costs time."""
-    study = make_spec(confirm={"max_configurations": 4, "seeds": 3, "share": 10.0})
+    confirm = {"max_configurations": 4, "seeds": 3, "share": 10.0}
+    study = make_spec(confirm=confirm, space={"batch.micro": {"int": [1, num_search]}})
     rng = np.random.default_rng(seed)
     configs = [study.config({"batch.micro": number + 1}) for number in range(num_search)]
     accuracy = rng.uniform(0.85, 0.95, num_search)
     seconds = np.exp(rng.normal(3.0, 0.7, num_search) + 8 * (accuracy - 0.9))
     memory = np.exp(rng.normal(18.0, 0.7, num_search))
-    truth = dict(enumerate(np.stack([accuracy, seconds, memory], axis=1)))
-    return _trained(study, configs, truth, rng, np.full(num_search, noise))
+    whole = np.stack([accuracy, seconds, memory], axis=1)
+    truth = dict(enumerate(whole))
+    return Simulated(_train(study, configs, truth, rng, np.full(num_search, noise)), truth, whole)
 
 
-def _trained(
+def _train(
     study: StudySpec, configs: list[TrialConfig], truth: dict[int, npt.NDArray[np.float64]], rng: np.random.Generator,
     noise: Noise,
-) -> Simulated:  # fmt: skip
+) -> MadeFrames:  # fmt: skip
     rows = [_row(config, truth[number], rng, noise[number], number, "search") for number, config in enumerate(configs)]
     records = [_record(config, row) for row, config in zip(rows, configs, strict=True)]
     numbers = {_without_seed(config): number for number, config in enumerate(configs)}
@@ -79,7 +89,7 @@ def _trained(
         number = numbers[_without_seed(due[0])]
         rows.append(_row(due[0], truth[number], rng, noise[number], len(rows), "confirm"))
         records.append(_record(due[0], rows[-1]))
-    return Simulated(frames_of(study, rows), truth)
+    return frames_of(study, rows)
 
 
 def _without_seed(config: TrialConfig) -> str:

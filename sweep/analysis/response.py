@@ -67,7 +67,7 @@ _UNKNOWN = 0.1  # of what nothing is known of: the deviation of its accuracy fro
 _NUM_ROUNDS = 5
 _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the response down to it
 _FAR_BELOW = 3.0  # standard deviations
-_FAR_AWAY = 0.5  # a decade
+_FAR_AWAY = 0.25  # half a decade
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
 
 
@@ -315,9 +315,9 @@ def _fit_response(
 def _draw_far_points(
     settings: "_Settings", values: Values, num_draws: int, generator: np.random.Generator
 ) -> tuple[Numbers, Values]:
-    """Which of the points that were not tried are a decade or more from all that were, and draws there, shape ``[draws,
-    f]``: nothing is known of them but how far the ``values`` (shape ``[k]``) of the tried ones scatter, because there
-    may be another optimum."""
+    """Which of the points that were not tried are half a decade or more from all that were, and draws there, shape
+    ``[draws, f]``: nothing is known of them but how far the ``values`` (shape ``[k]``) of the tried ones scatter,
+    because there may be another optimum."""
     away = np.linalg.norm(settings.points[:, None, 1:] - settings.features[None, :, 1:], axis=-1)
     far = np.flatnonzero(away.min(axis=1) >= _FAR_AWAY) if len(away) else np.empty(0, dtype=np.int64)
     if not len(far):

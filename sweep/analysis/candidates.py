@@ -58,7 +58,8 @@ class Candidates:
     probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``;
     ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``. ``untried`` is what else the space holds,
     and ``rivals`` are draws of it, shape ``[draws, u, m]``: as fast and as small as the fastest and the smallest
-    candidate of its model at its batch size; where there is none, of its model, or of all."""
+    candidate of its model at its batch size or, where there is none, at the next ones; beyond the largest batch size by
+    ideal scaling."""
 
     records: ComparableTrials
     limits: Limits
@@ -169,10 +170,15 @@ def _draw_rivals(
     sizes = read_numbers(records.frame, "global_batch_size")[rows]
     rivals = np.empty((len(draws), len(untried.batches), len(names)))
     for place, (model, batch) in enumerate(zip(untried.models, untried.batches, strict=True)):
-        masks = [(models == model) & (sizes == batch), models == model, np.ones(len(rows), dtype=np.bool_)]
+        own = sizes[models == model] if (models == model).any() else sizes
+        below, above = own[own <= batch].max(initial=0.0), own[own >= batch].min(initial=np.inf)
+        near = np.isin(sizes, [below, above]) & np.isin(sizes, own)
+        near &= (models == model) | ~(models == model).any()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of what was not measured
-            rivals[:, place] = np.nanmin(draws[:, next(mask for mask in masks if mask.any())], axis=1)
+            rivals[:, place] = np.nanmin(draws[:, near if near.any() else np.ones(len(rows), np.bool_)], axis=1)
+        if SECONDS in names and 0 < below < batch and not np.isfinite(above):  # ideal scaling is the best that there is
+            rivals[:, place, names.index(SECONDS)] *= below / batch
     rivals[..., names.index(ACCURACY)] = untried.accuracies
     return rivals
 

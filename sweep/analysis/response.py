@@ -57,6 +57,7 @@ _NEIGHBORHOOD = 0.1  # of a setting's range: what deviates from the smooth respo
 # The coefficients of the square part and the deviation from the smooth response, in units of the seeds' spread, before
 # anything is known, and the doubt of the latter.
 _USUAL_SQUARE, _USUAL_ROUGH, _DOUBT = 5.0, 0.2, 0.7
+_LEAST_SCALE = 0.01  # of the angle of the accuracy: seeds that hardly scatter do not make settings equal
 _IMPLAUSIBLE = 0.05  # probability
 _DECADES = 2.0  # of a setting that counts by its logarithm are as much as the range of another
 _APART_FROM_RATES = ("model.name", "distributed.world_size")
@@ -348,7 +349,11 @@ def _condition(
         known = np.pad(of_images, (0, n - k)) + np.diag(np.append(doubt, np.full(n - k, (_SOFTNESS * _REACH) ** 2)))
         parts = _expect_deviations(posterior, places, np.append(variances, np.zeros(n - k)))
         process = GaussianProcess(
-            places, values, errors=np.sqrt(known.diagonal()), deviations=parts, usual_signal=posterior.spread.sd
+            places,
+            values,
+            errors=np.sqrt(known.diagonal()),
+            deviations=parts,
+            usual_signal=parts[0].usual / _USUAL_SQUARE,
         )
         square, own, rough, seeds = (size**2 for size in process.deviations)
         prior = process.covariance(everywhere) + square * _expand_squares(everywhere)
@@ -385,7 +390,7 @@ def _expect_deviations(posterior: Posterior, features: Values, variances: Values
     sd, degrees = posterior.spread.sd, posterior.spread.degrees
     doubt = np.sqrt(0.5 / max(degrees, _FEWEST_DEGREES))  # of the logarithm of a standard deviation
     return [
-        Deviation(_expand_squares(features), _USUAL_SQUARE * sd, 1.0),
+        Deviation(_expand_squares(features), _USUAL_SQUARE * max(sd, _LEAST_SCALE), 1.0),
         Deviation(_find_equal_batches(features), _USUAL_ROUGH * sd, _DOUBT),
         Deviation(_correlate_neighbors(features), _USUAL_ROUGH * sd, _DOUBT),
         Deviation(np.diag(variances), sd, float(doubt)),

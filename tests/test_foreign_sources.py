@@ -18,6 +18,7 @@ from guide_blocks import DOCS, read_blocks
 from optuna.storages import BaseStorage
 from optuna_storages import open_storage
 
+from sweep.analysis import recommend
 from sweep.config.errors import InputError
 from sweep.foreign.foreign_records import load_foreign_frames
 from sweep.foreign.sources import is_foreign, read_foreign_table
@@ -396,3 +397,31 @@ def test_the_recipe_for_wandb_writes_a_run_per_trial(tmp_path: Path, monkeypatch
     monkeypatch.setenv("WANDB_SILENT", "true")
     study = run_recipe("to_wandb.py", tmp_path, monkeypatch)
     assert len(list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))) == len(study.trials)
+
+
+def test_an_unstable_rate_does_not_spoil_what_is_known_of_the_others(tmp_path: Path) -> None:
+    # effective batch size and rate: accuracies of three seeds; the highest rate fails at 32 and is unstable at 128
+    runs = {
+        (32, 0.02): (0.885, 0.890, 0.883), (32, 0.1): (0.906, 0.9065, 0.909), (32, 0.4): (0.0995, 0.0945, 0.1075),
+        (128, 0.02): (0.756, 0.715, 0.7615), (128, 0.1): (0.793, 0.8435, 0.7835), (128, 0.4): (0.8255, 0.189, 0.72),
+        (512, 0.02): (0.1015, 0.1985, 0.191), (512, 0.1): (0.175, 0.19, 0.3835), (512, 0.4): (0.668, 0.688, 0.5885),
+    }  # fmt: skip
+    rows = [
+        f"{batch},{rate},{seed},{accuracy},{20 / batch}"
+        for (batch, rate), accuracies in runs.items()
+        for seed, accuracy in enumerate(accuracies)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["batch,lr,seed,acc,seconds", *rows, ""]))
+    columns = {"batch.global": '"batch"', "optimizer.lr": '"lr"', "seed": '"seed"'}
+    metrics = {"val_accuracy": ("acc", "fraction"), "train_seconds": ("seconds", "seconds")}
+    lines = [f'"{key}" = {column}' if "." in key else f"{key} = {column}" for key, column in columns.items()]
+    lines += [f'{name} = {{ column = "{column}", unit = "{unit}" }}' for name, (column, unit) in metrics.items()]
+    constants = ['"model.name" = "own"', '"data.name" = "mine"', 'device = "cpu"']
+    (tmp_path / "map.toml").write_text("\n".join(["[columns]", *lines, "[constants]", *constants, ""]))
+    answer = recommend(load_foreign_frames(tmp_path / "runs.csv", tmp_path / "map.toml")).batch_size
+    assert answer is not None
+    curve = {point.batch: point for point in answer.curve}
+    assert curve[32].accuracy.median == pytest.approx(0.907, abs=0.005)
+    assert curve[32].accuracy.high - curve[32].accuracy.low < 0.06
+    assert answer.statements[0].batches == (32,)
+    assert max(curve[batch].p_without_loss for batch in (128, 512)) < 0.1

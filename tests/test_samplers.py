@@ -360,3 +360,31 @@ def test_the_window_keeps_the_front_and_the_latest() -> None:
     assert kept[-WINDOW // 2 :] == list(range(3 * WINDOW - WINDOW // 2, 3 * WINDOW))
     assert kept == sorted(kept)
     assert len([number for number in kept if number < 1000]) > 100
+
+
+@pytest.mark.parametrize("rates", [(1e-3, 1e-1), (1e-2, 1e4)])
+def test_the_first_proposals_fill_the_range_and_none_repeats_another(rates: tuple[float, float]) -> None:
+    space = {"batch.micro": {"log2": [4, 8]}, "optimizer.lr": {"log": list(rates)}}
+    spec = make_spec(space=space, trials=20, objectives=["val_accuracy", "train_seconds"])
+    for seed in range(3):
+        # only rates below 0.1 learn anything
+        records = search(spec.model_copy(update={"seed": seed}), 14, lambda values: ("complete", {
+            "val_accuracy": 0.9 - 0.1 * abs(np.log10(values["optimizer.lr"] / 0.05)) if values["optimizer.lr"] < 0.5
+            else 0.1, "train_seconds": 1.0,
+        }))  # fmt: skip
+        assert len({record.values["batch.micro"] for record in records[:5]}) == 5
+        places = np.log10([record.values["optimizer.lr"] for record in records])
+        gaps = np.diff(np.sort([*np.log10(rates), *places[:5]]))
+        assert gaps.max() < 0.6 * np.ptp(np.log10(rates))
+        sizes = np.log10([record.values["batch.micro"] for record in records])
+        apart = np.hypot(places[:, None] - places, sizes[:, None] - sizes)[np.triu_indices(len(records), 1)]
+        assert apart.min() >= 0.1 - 1e-9
+        assert max(record.measurements["val_accuracy"] for record in records) > 0.87
+
+
+def test_while_nothing_learns_the_search_goes_on_filling_the_space() -> None:
+    space = {"batch.micro": {"log2": [4, 6]}, "optimizer.lr": {"log": [1e-4, 1e2]}}
+    spec = make_spec(space=space, trials=12, objectives=["val_accuracy", "train_seconds"])
+    records = search(spec, 6, lambda _: ("complete", {"val_accuracy": 0.1, "train_seconds": 1.0}))
+    places = np.sort(np.log10([record.values["optimizer.lr"] for record in records]))
+    assert np.diff([-4.0, *places, 2.0]).max() < 2.5

@@ -196,11 +196,12 @@ class SearchEnd:
 
 
 def _covers_space(candidates: Candidates) -> bool:
-    # whether every batch size is tuned, or known to be worse
-    for model in list_models(candidates):
-        batches = draw_batches(candidates, model)
-        known = set(batches.batches[split_batches(candidates, batches).outside].tolist())
-        if find_thin_batches(candidates, batches).keys() - known:
+    # whether every batch size of each model is tuned, or known to be worse
+    draws = [draw_batches(candidates, model) for model in list_models(candidates)]
+    limit = np.max([each.tuned.max(axis=1) for each in draws], axis=0) - candidates.rules.tolerance.accuracy
+    for batches in draws:
+        is_worse = (batches.tuned >= limit[:, None]).mean(axis=0) <= 1 - candidates.rules.confidence
+        if find_thin_batches(candidates, batches).keys() - set(batches.batches[is_worse].tolist()):
             return False
     return True
 
@@ -318,7 +319,8 @@ def measure_time_left(records: Sequence[TrialRecord], spec: StudySpec) -> Confir
 def may_search_on(records: Sequence[TrialRecord], spec: StudySpec) -> bool:
     """Whether the budget allows a search trial of the usual length after a search that ended early."""
     prices = [_price(each) for each in records if each.phase == "search" and each.outcome is not None]
-    return len(prices) < spec.trials and bool(measure_time_left(records, spec).left >= np.nanmean([*prices, 0.0]))
+    is_open = 0 < len(prices) < spec.trials and bool(np.isfinite(prices).any())
+    return is_open and bool(measure_time_left(records, spec).left >= np.nanmean(prices))
 
 
 def _price(record: TrialRecord) -> float:

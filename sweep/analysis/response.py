@@ -63,7 +63,7 @@ _DECADES = 2.0  # of a setting that counts by its logarithm are as much as the r
 _APART_FROM_RATES = ("model.name", "distributed.world_size")
 _NUM_POINTS, _MAX_MOVED = 32, 8  # settings that are looked at for each batch size: of the space, and of others
 _MOST_POINTS = 1024  # of the space that are looked at for its batch sizes
-_FEWEST_AT_ALL = 3  # configurations of a model that tell anything about what was not tried
+_FEWEST_AT_ALL = 3  # the same where the space is not on record
 _UNKNOWN = 0.1  # of what nothing is known of: the deviation of its accuracy from the best
 _NUM_ROUNDS = 5
 _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the response down to it
@@ -291,7 +291,8 @@ def _fit_response(
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
     is_top = estimates >= estimates[0] - _REACH
     rows, k = settings.rows[is_top], int(is_top.sum())
-    if k < _FEWEST_AT_ALL or not posterior.spread.sd > 0 or not np.isfinite(settings.features).all():
+    fewest = _FEWEST if records.spec else _FEWEST_AT_ALL  # without a study the space is what the records have
+    if k < fewest or not posterior.spread.sd > 0 or not np.isfinite(settings.features).all():
         return None
     of_images = posterior.covariance(rows) - np.diag((posterior.spread.sd * posterior.errors[rows]) ** 2)
     # what all configurations share changes no order

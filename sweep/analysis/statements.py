@@ -146,7 +146,7 @@ def _state_use(
         name="use",
         text=" ".join(filter(None, parts)),
         batches=(int(draws.batches[position]),),
-        probability=probability if others.any() else 0.0,
+        probability=max(probability, 0.5 / len(candidates.draws)) if others.any() else 0.0,  # 0: of nothing
         is_settled=is_settled,
         needed=needed,
         missing=missing if needed and not by_images else None,

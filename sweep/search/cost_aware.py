@@ -409,7 +409,8 @@ class CostAwareSampler(Sampler):
             return None
         tried = [self._point(record) for record in self._records]
         turns = np.array([self._turns(point, tried) for point in points])
-        order = np.lexsort((-self._distances(points, tried), self._prices_of_names(points), turns))
+        keys = (-self._distances(points, tried), self._prices_of_names(points), turns, self._chances(points) < 0.5)
+        order = np.lexsort(keys)  # the last counts first
         return points[int(order[0])]
 
     def _has_learned(self) -> bool:

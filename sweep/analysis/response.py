@@ -54,9 +54,9 @@ _FEWEST = 6  # configurations of a model from which on its response is fitted
 _REACH = 0.15  # accuracies so far below the best are no part of the response: what diverged tells nothing about the top
 _WIDE = 8.0  # ratio of the largest to the smallest value from which on a setting counts by its logarithm
 _NEIGHBORHOOD = 0.1  # of a setting's range: what deviates from the smooth response is shared by so close neighbors
-# The coefficients of the square part and the deviation from the smooth response, in units of the seeds' spread, before
-# anything is known, and the doubt of the latter.
-_USUAL_SQUARE, _USUAL_ROUGH, _DOUBT = 5.0, 0.2, 0.7
+# The coefficients of the square part, what each batch size has of its own, and the deviation from the smooth response,
+# in units of the seeds' spread, before anything is known, and the doubt of the latter two.
+_USUAL_SQUARE, _USUAL_OWN, _USUAL_ROUGH, _DOUBT = 5.0, 0.5, 0.2, 0.7
 _LEAST_SCALE = 0.01  # of the angle of the accuracy: seeds that hardly scatter do not make settings equal
 _IMPLAUSIBLE = 0.05  # probability
 _DECADES = 2.0  # of a setting that counts by its logarithm are as much as the range of another
@@ -251,8 +251,12 @@ def draw_response(
     models = read_text(records.frame, "config.model.name")[rows]
     found: dict[tuple[str, int], Values] = {}
 
-    def level() -> Values:  # of a model or batch size of which nothing is known
-        return float(np.nanmax(estimates)) + _UNKNOWN * generator.standard_normal(len(draws))
+    def draw_unknown(name: str, batches: Sequence[int]) -> dict[tuple[str, int], Values]:
+        # half of the variance is the model's, the rest of each batch size
+        drawn = generator.standard_normal((1 + len(batches), len(draws))) * _UNKNOWN / np.sqrt(2.0)
+        return {
+            (name, batch): np.nanmax(estimates) + drawn[0] + own for batch, own in zip(batches, drawn[1:], strict=True)
+        }
 
     for name in dict.fromkeys(models.tolist()):
         of_model = np.flatnonzero(models == name)
@@ -260,7 +264,7 @@ def draw_response(
         settings = _Settings(records, rows[of_model], str(name))
         response = _fit_response(records, settings, estimates[of_model], len(draws), generator)
         if response is None:
-            found |= dict.fromkeys([(str(name), batch) for batch in settings.batches], level())
+            found |= draw_unknown(str(name), settings.batches)
             continue
         is_top, middle, drawn = response
         k = int(is_top.sum())
@@ -269,12 +273,13 @@ def draw_response(
         of_points = drawn[:, k:]
         for batch in settings.batches:
             values = of_points[:, settings.point_batches == batch].max(axis=1)
-            is_beyond = not settings.smallest <= batch <= settings.largest
-            found[str(name), batch] = np.maximum(values, level()) if is_beyond else values
+            found[str(name), batch] = values
+            if not settings.smallest <= batch <= settings.largest:
+                found[str(name), batch] = np.maximum(values, *draw_unknown(str(name), [batch]).values())
     swept = spec.space.get("model.name") if spec else None
     for name in map(str, swept.grid_values or () if swept and spec else ()):
         if spec and name not in models:
-            found |= dict.fromkeys([(name, batch) for batch in list_batches(spec, name)], level())
+            found |= draw_unknown(name, list_batches(spec, name))
     return draws, estimates, Untried(
         models=np.array([name for name, _ in found], dtype=object),
         batches=np.array([batch for _, batch in found], dtype=np.int64),
@@ -392,7 +397,7 @@ def _expect_deviations(posterior: Posterior, features: Values, variances: Values
     doubt = np.sqrt(0.5 / max(degrees, _FEWEST_DEGREES))  # of the logarithm of a standard deviation
     return [
         Deviation(_expand_squares(features), _USUAL_SQUARE * max(sd, _LEAST_SCALE), 1.0),
-        Deviation(_find_equal_batches(features), _USUAL_ROUGH * sd, _DOUBT),
+        Deviation(_find_equal_batches(features), _USUAL_OWN * max(sd, _LEAST_SCALE), _DOUBT),
         Deviation(_correlate_neighbors(features), _USUAL_ROUGH * sd, _DOUBT),
         Deviation(np.diag(variances), sd, float(doubt)),
     ]

@@ -84,7 +84,8 @@ class Candidates:
 
     def leave_out_untried(self) -> "Candidates":
         """The same as if the space held nothing but the candidates."""
-        return replace(self, untried=self.untried.pick([]), rivals=self.rivals[:, :0])
+        nothing = Untried(self.untried.models[:0], self.untried.batches[:0], self.untried.accuracies[:, :0])
+        return replace(self, untried=nothing, rivals=self.rivals[:, :0])
 
     def values(self, name: str, table: Values | None = None) -> Values:
         """One metric of ``table`` (by default the estimates), shape ``[..., k]``; NaN where it was not measured."""

@@ -13,7 +13,7 @@ Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import final
@@ -72,21 +72,23 @@ _FAR_AWAY = 0.25  # half a decade
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
 
 
-def encode_number(value: float, low: float, high: float) -> float:
-    """Where ``value`` is between ``low`` and ``high``, from 0 to 1; by its logarithm where they are far apart."""
-    if low > 0 and high / low >= _WIDE:
-        value, low, high = math.log(value), math.log(low), math.log(high)
-    return (value - low) / (high - low if high > low else 1.0)
-
-
 def encode_decades(value: float) -> float:
     """The logarithm of ``value``, in units of two decades: whatever the range, as much as the range of others."""
     return math.log10(value) / _DECADES
 
 
-def encode_name(name: Hashable, names: Sequence[Hashable]) -> list[float]:
-    """A corner of a simplex for each of ``names``, so that all have the distance 1 from each other."""
-    return [math.sqrt(0.5) if name == each else 0.0 for each in names]
+def find_encoder(values: Sequence[Scalar]) -> Callable[[Scalar], list[float]]:
+    """What turns one of ``values`` into features: the logarithm of numbers that are far apart, other numbers by their
+    place from 0 to 1 in the range, and of names a corner of a simplex, so that all have the distance 1 from each other.
+    """
+    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    if len(numbers) < len(values):
+        names = list(dict.fromkeys(values))
+        return lambda name: [math.sqrt(0.5) if name == each else 0.0 for each in names]
+    low, high = min(numbers), max(numbers)
+    if low > 0 and high / low >= _WIDE:
+        return lambda value: [encode_decades(float(value or 0.0))]
+    return lambda value: [(float(value or 0.0) - low) / (high - low if high > low else 1.0)]
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ def _matern(one: Floats, other: Floats, parameters: Floats, with_slopes: bool = 
     return kernel, [common * np.subtract.outer(left[:, i], right[:, i]) ** 2 for i in range(width)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Untried:
     """What tuning would still give, by model and effective batch size (all of shape ``[u]``): ``accuracies``, shape
     ``[draws, u]``, are those of the best settings that were not tried. Where all were tried there is no entry."""
@@ -234,11 +236,6 @@ class Untried:
     models: Texts
     batches: Numbers
     accuracies: Values
-
-    def pick(self, places: Sequence[int]) -> "Untried":
-        """Those at ``places``."""
-        chosen = np.array(places, dtype=np.int64)
-        return Untried(models=self.models[chosen], batches=self.batches[chosen], accuracies=self.accuracies[:, chosen])
 
 
 def draw_response(
@@ -459,7 +456,7 @@ class _Settings:
         others = list(dict.fromkeys([*tried[:_MAX_MOVED], *_spread_points(parameters)]))
         planned = list_batches(spec, model) if spec else []
         sizes_there = sorted({*planned, *sizes[np.isfinite(sizes)].astype(int).tolist()})
-        encoders = [_find_encoder([*column, *(point[i] for point in others)]) for i, column in enumerate(columns)]
+        encoders = [find_encoder([*column, *(point[i] for point in others)]) for i, column in enumerate(columns)]
 
         def encode(size: float, point: tuple[Scalar, ...]) -> list[float]:
             pairs = zip(encoders, point, strict=True)
@@ -489,17 +486,6 @@ def _spread_points(parameters: Sequence[Parameter]) -> list[tuple[Scalar, ...]]:
         ratio = (1.0 + ratio) ** (1.0 / (width + 1.0))
     shares = (0.5 + np.arange(1, _NUM_POINTS + 1)[:, None] * ratio ** -np.arange(1.0, width + 1.0)) % 1.0
     return [tuple(item.at(float(u)) for item, u in zip(parameters, row, strict=True)) for row in shares]
-
-
-def _find_encoder(values: Sequence[Scalar]) -> Callable[[Scalar], list[float]]:
-    numbers = [float(value) for value in values if isinstance(value, int | float)]
-    if len(numbers) < len(values):
-        names = list(dict.fromkeys(values))
-        return lambda name: encode_name(name, names)
-    low, high = min(numbers), max(numbers)
-    if low > 0 and high / low >= _WIDE:
-        return lambda value: [encode_decades(float(value or 0.0))]
-    return lambda value: [encode_number(float(value or 0.0), low, high)]
 
 
 def list_batches(spec: StudySpec, model: str) -> list[int]:

@@ -1,5 +1,5 @@
 """Proposes the point with the largest expected gain per second of its predicted cost: that of the tuned accuracy at its
-batch size, or, in a study without accuracy, the gain of hypervolume.
+batch size. Time and memory depend on little else, so that what is best at each batch size makes the Pareto front.
 
 Accuracy, and whatever else only training determines, is modeled over all swept parameters. Time and memory follow from
 the shape of a configuration: their models have no other features, and are accurate after a few measured shapes. As the
@@ -15,12 +15,11 @@ from typing import Any, final
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import qmc
 from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.comparable import ACCURACY
-from sweep.analysis.response import Floats, GaussianProcess, encode_decades, encode_name, encode_number
+from sweep.analysis.response import Floats, GaussianProcess, encode_decades, find_encoder
 from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
@@ -45,10 +44,8 @@ from sweep.search.seeds import collect_costs
 _BATCH = ("batch.micro", "batch.accumulation", "batch.global")
 Values = Mapping[str, Any]
 _Feature = Callable[[Values], list[float]]
-_NUM_SAMPLES = 4096  # of the space of objectives
-_MAX_OPEN = 800  # undominated samples that are used: more would be more exact than the predictions are
 _LEAST = 1e-300  # a lower bound of all seconds and bytes
-_REACH = 0.1  # how far beyond the best and the worst of each objective, as a share of their range
+_USEFUL_SHARE = 0.1  # of the range of another metric than accuracy: what is farther behind the best is no gain
 _GROWTH = 1.15  # hyperparameters are fitted again when the number of points has grown by this factor
 _FIRST_FIT = 6
 WINDOW = 300  # trials that the models are fitted on: the cost grows with the cube
@@ -61,7 +58,7 @@ _APART = 0.05  # a tenth of a decade of a rate: points that are closer cannot be
 _MAX_SHAPES = 100  # whose cost is predicted from probes
 _CHOICE = 32  # quasi-random points among which a first proposal is the one farthest from the others
 _LEAST_CHANCE = 1e-9  # of being feasible
-_CURIOSITY = 1e-9  # weight of uncertainty, as a share of the hypervolume: below any other improvement
+_CURIOSITY = 1e-9  # weight of uncertainty: below any other improvement
 
 
 @final
@@ -141,12 +138,8 @@ def _feature(path: str, parameter: Parameter) -> _Feature:
         return lambda values: [encode_decades(values[path])]
     if parameter.choice is None:
         return lambda values: [parameter.share(values[path])]
-    numbers = [value for value in parameter.choice if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) == len(parameter.choice) > 1:
-        low, high = min(numbers), max(numbers)
-        return lambda values: [encode_number(values[path], low, high)]
-    choices = parameter.choice
-    return lambda values: encode_name(values[path], choices)
+    encode = find_encoder(parameter.choice)
+    return lambda values: encode(values[path])
 
 
 @final
@@ -186,34 +179,6 @@ class GaussianPrediction:
     mean: Floats
     deviation: Floats
     axis: CostAxis
-
-    @property
-    def reach(self) -> Floats:
-        """The lowest cost that is likely for a candidate, and the highest that is expected of one; shape ``[2]``."""
-        return self.axis.costs(np.array([(self.mean - self.deviation).min(), self.mean.max()]))
-
-
-def find_front_gains(costs: Floats, predictions: list[GaussianPrediction], seed: int) -> Floats:
-    """The expected gain of each of k candidates, as a share of a box of objectives: of its part that no row of
-    ``costs`` (shape ``[n, m]``, smaller is better) dominates; shape ``[k]``. The box is between the best and the worst
-    that was measured or is predicted for a candidate."""
-    reach = np.array([prediction.reach for prediction in predictions])
-    low, high = np.minimum(costs.min(axis=0), reach[:, 0]), np.maximum(costs.max(axis=0), reach[:, 1])
-    spread = np.where(high > low, high - low, np.maximum(np.abs(high), 1e-12))
-    low, high = low - _REACH * spread, high + _REACH * spread
-    samples = low + qmc.Sobol(costs.shape[1], rng=seed).random(_NUM_SAMPLES) * (high - low)
-    is_dominated = np.zeros(len(samples), dtype=np.bool_)
-    for row in costs:
-        is_dominated |= (row <= samples).all(axis=1)
-    is_open = np.flatnonzero(~is_dominated)
-    samples, num_candidates = samples[is_open[:_MAX_OPEN]], len(predictions[0].mean)
-    if not len(samples):
-        return np.zeros(num_candidates)
-    chance = np.ones((num_candidates, len(samples)))
-    for index, prediction in enumerate(predictions):
-        places = prediction.axis.of_costs(samples[:, index])
-        chance *= ndtr((places[None] - prediction.mean[:, None]) / prediction.deviation[:, None])
-    return np.asarray(len(is_open) / _NUM_SAMPLES * chance.mean(axis=1))
 
 
 @final
@@ -361,6 +326,9 @@ class CostAwareSampler(Sampler):
         self._records: list[TrialRecord] = []
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
         self._learners = {name: Surrogate(name, self._encoding) for name in names}
+        # tuning is about accuracy, otherwise about the first objective that only training determines
+        ranks = [(name != ACCURACY, self._learners[name].of_shape) for name in spec.objectives]
+        self._quality = ranks.index(min(ranks))
         self._feasible = Surrogate("", self._encoding)
         if predict:
             self._predict_shapes(predict)
@@ -414,8 +382,8 @@ class CostAwareSampler(Sampler):
         return points[int(order[0])]
 
     def _has_learned(self) -> bool:
-        values = [float(r.measurements[ACCURACY]) for r in self._records if ACCURACY in r.measurements]
-        return ACCURACY not in self._spec.objectives or (len(values) > 1 and max(values) > min(values) + _LEARNED)
+        values = [float(each.measurements[ACCURACY]) for each in self._records if ACCURACY in each.measurements]
+        return not values or max(values) > min(values) + _LEARNED
 
     def _turns(self, point: Point, tried: Sequence[Point]) -> int:
         """How often the batch size of a point was tried, and the names that it chooses: the models do not generalize
@@ -455,7 +423,7 @@ class CostAwareSampler(Sampler):
         if tried:
             apart = _find_distances(self._encoding.accuracy(points), self._encoding.accuracy(tried)) >= _APART
             points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
-        utilities = self._gains(points, complete, costs, index) * self._chances(points) / self._prices(points)
+        utilities = self._gains(points, complete, costs) * self._chances(points) / self._prices(points)
         return points[int(np.argmax(utilities))]
 
     def _complete(self) -> tuple[list[TrialRecord], Floats]:
@@ -468,18 +436,14 @@ class CostAwareSampler(Sampler):
                 costs[:, column] = learner.axis.costs(learner.predict(points).mean)
         return complete, costs
 
-    def _gains(self, points: list[Point], complete: list[TrialRecord], costs: Floats, index: int) -> Floats:
+    def _gains(self, points: list[Point], complete: list[TrialRecord], costs: Floats) -> Floats:
         if not len(costs):
             return np.ones(len(points))
         predictions: list[GaussianPrediction] = []
         for name in self._spec.objectives:
             self._learners[name].fit(self._records)
             predictions.append(self._learners[name].predict(points))
-        if ACCURACY in self._spec.objectives:
-            column = self._spec.objectives.index(ACCURACY)
-            gains = self._curve_gains(points, complete, costs[:, column], predictions[column])
-        else:
-            gains = find_front_gains(costs, predictions, self._spec.seed + index)
+        gains = self._curve_gains(points, complete, costs[:, self._quality], predictions[self._quality])
         # If hardly any improvement is left, the most uncertain point comes first.
         unknown = predictions[0].deviation
         return np.asarray(gains + _CURIOSITY * unknown / unknown.max())
@@ -487,20 +451,16 @@ class CostAwareSampler(Sampler):
     def _curve_gains(
         self, points: list[Point], complete: list[TrialRecord], costs: Floats, prediction: GaussianPrediction
     ) -> Floats:
-        """The gains of the tuned accuracy as a share of the axis, as for hypervolume; ``costs`` are of the ``complete``
-        trials."""
+        """The expected gains of what the best setting gives at each position of the curves, on the axis of the metric;
+        ``costs`` are of the ``complete`` trials. What stays far behind the best of all is no gain."""
         axis = prediction.axis
-        tried = axis.of_costs(costs)
-        least_useful = float(axis.of_costs(costs.min(keepdims=True) + ACCURACY_MARGIN)[0])
+        margin = ACCURACY_MARGIN if axis.name == ACCURACY else _USEFUL_SHARE * float(np.ptp(costs))
+        tried, least_useful = axis.of_costs(costs), float(axis.of_costs(costs.min(keepdims=True) + margin)[0])
         best: dict[Hashable, float] = {}
         for record, position in zip(complete, tried.tolist(), strict=True):
             group = self._encoding.group(self._point(record))
             best[group] = min(position, best.get(group, np.inf))
-        reach = axis.of_costs(prediction.reach)
-        span = max(float(tried.max()), float(reach.max())) - min(float(tried.min()), float(reach.min()))
-        groups = [self._encoding.group(point) for point in points]
-        improvements = find_curve_gains(groups, prediction, best, least_useful)
-        return improvements / (len({*groups, *best}) * max(span, 1e-12))
+        return find_curve_gains([self._encoding.group(point) for point in points], prediction, best, least_useful)
 
     def _prices(self, points: Sequence[Point]) -> Floats:
         for name in TRIAL_SECONDS:

@@ -54,16 +54,17 @@ _FEWEST = 6  # configurations of a model from which on its response is fitted
 _REACH = 0.15  # accuracies so far below the best are no part of the response: what diverged tells nothing about the top
 _WIDE = 8.0  # ratio of the largest to the smallest value from which on a setting counts by its logarithm
 _NEIGHBORHOOD = 0.1  # of a setting's range: what deviates from the smooth response is shared by so close neighbors
-# The coefficients of the square part, what each batch size has of its own, and the deviation from the smooth response,
-# in units of the seeds' spread, before anything is known, and the doubt of the latter two.
-_USUAL_SQUARE, _USUAL_OWN, _USUAL_ROUGH, _DOUBT = 5.0, 0.5, 0.2, 0.7
+# The coefficients of the square part, and the deviations of batch sizes and of neighbors from the smooth response, in
+# units of the seeds' spread, before anything is known, and the doubt of the latter.
+_USUAL_SQUARE, _USUAL_ROUGH, _DOUBT = 5.0, 0.2, 0.7
 _LEAST_SCALE = 0.01  # of the angle of the accuracy: seeds that hardly scatter do not make settings equal
 _IMPLAUSIBLE = 0.05  # probability
 _DECADES = 2.0  # of a setting that counts by its logarithm are as much as the range of another
 _APART_FROM_RATES = ("model.name", "distributed.world_size")
 _NUM_POINTS, _MAX_MOVED = 32, 8  # settings that are looked at for each batch size: of the space, and of others
 _MOST_POINTS = 1024  # of the space that are looked at for its batch sizes
-_FEWEST_AT_ALL = 3  # the same where the space is not on record
+_FEWEST_AT_ALL = 3  # configurations that tell anything about what was not tried
+_ENOUGH = (6, 12)  # that tell enough of one setting, or of several: twice the coefficients of a square in one or two
 _UNKNOWN = 0.1  # of what nothing is known of: the deviation of its accuracy from the best
 _NUM_ROUNDS = 5
 _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the response down to it
@@ -267,12 +268,13 @@ def draw_response(
         k = int(is_top.sum())
         if k >= _FEWEST:
             draws[:, of_model[is_top]], estimates[of_model[is_top]] = drawn[:, :k], middle[:k]
-        of_points = drawn[:, k:]
-        for batch in settings.batches:
+        of_points, unknown = drawn[:, k:], draw_unknown(str(name), settings.batches)
+        # without a study the space is what the records have
+        is_enough = spec is None or k >= _ENOUGH[min(settings.features.shape[1], 2) - 1]
+        for (_, batch), of_nothing in unknown.items():
             values = of_points[:, settings.point_batches == batch].max(axis=1)
-            found[str(name), batch] = values
-            if not settings.smallest <= batch <= settings.largest:
-                found[str(name), batch] = np.maximum(values, *draw_unknown(str(name), [batch]).values())
+            is_known = is_enough and settings.smallest <= batch <= settings.largest
+            found[str(name), batch] = values if is_known else np.maximum(values, of_nothing)
     swept = spec.space.get("model.name") if spec else None
     for name in map(str, swept.grid_values or () if swept and spec else ()):
         if spec and name not in models:
@@ -293,8 +295,7 @@ def _fit_response(
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
     is_top = estimates >= estimates[0] - _REACH
     rows, k = settings.rows[is_top], int(is_top.sum())
-    fewest = _FEWEST if records.spec else _FEWEST_AT_ALL  # without a study the space is what the records have
-    if k < fewest or not posterior.spread.sd > 0 or not np.isfinite(settings.features).all():
+    if k < _FEWEST_AT_ALL or not posterior.spread.sd > 0 or not np.isfinite(settings.features).all():
         return None
     of_images = posterior.covariance(rows) - np.diag((posterior.spread.sd * posterior.errors[rows]) ** 2)
     # what all configurations share changes no order
@@ -394,7 +395,7 @@ def _expect_deviations(posterior: Posterior, features: Values, variances: Values
     doubt = np.sqrt(0.5 / max(degrees, _FEWEST_DEGREES))  # of the logarithm of a standard deviation
     return [
         Deviation(_expand_squares(features), _USUAL_SQUARE * max(sd, _LEAST_SCALE), 1.0),
-        Deviation(_find_equal_batches(features), _USUAL_OWN * max(sd, _LEAST_SCALE), _DOUBT),
+        Deviation(_find_equal_batches(features), _USUAL_ROUGH * max(sd, _LEAST_SCALE), _DOUBT),
         Deviation(_correlate_neighbors(features), _USUAL_ROUGH * sd, _DOUBT),
         Deviation(np.diag(variances), sd, float(doubt)),
     ]

@@ -341,9 +341,11 @@ def _condition(
 ) -> tuple[Values, Values] | None:
     """Mean and covariance, on the scale of the accuracy, at the configurations ``is_top`` and the points that were not
     tried. The others hold the response down to the ``floor`` where it would be above without them. A single training
-    far below what all others predict failed, and counts as little as that is unlikely."""
+    far below what all others predict, of which some are near, failed, and counts as little as that is unlikely."""
     posterior, low, k = records.posterior(ACCURACY), settings.features[~is_top], int(is_top.sum())
     means, variances, is_single = _summarize_trainings(records, settings.rows[is_top])
+    away = np.linalg.norm(settings.features[is_top][:, None] - settings.features[is_top], axis=-1)
+    may_fail = is_single & ((away + np.diag(np.full(k, np.inf))).min(axis=1) < _FAR_AWAY)
     holds, doubt = np.zeros(len(low), dtype=np.bool_), np.zeros(k)
     for _ in range(_NUM_ROUNDS):
         n = k + int(holds.sum())
@@ -369,7 +371,7 @@ def _condition(
         is_above = middle[n : n + len(low)] > floor
         # from what the others predict (Rasmussen and Williams, equations 5.10 to 5.12)
         missed = (inverse @ (values - process.mean) / inverse.diagonal())[:k]
-        failed = is_single & (doubt == 0) & (missed * np.sqrt(inverse.diagonal()[:k]) < -_FAR_BELOW)
+        failed = may_fail & (doubt == 0) & (missed * np.sqrt(inverse.diagonal()[:k]) < -_FAR_BELOW)
         if not (is_above & ~holds).any() and not failed.any():
             break
         holds |= is_above

@@ -140,8 +140,9 @@ def _state_use(
         likelier = f"{draws.batches[rival]} is more probable ({format_probability(float(weights[rival]))}){why}."
         parts.append(f"By these times {likelier}" if doubt else likelier)
     parts += _list_caveats(candidates, named, curve[position])
+    open_ones = thin.keys() - set(draws.batches[~split.unknown].tolist())
     if not is_settled:
-        parts += [describe_thin_batches({size: thin[size] for size in thin if size not in draws.batches[split.inside]})]
+        parts += [describe_thin_batches({size: thin[size] for size in thin if size in open_ones})]
     use = Statement(
         name="use",
         text=" ".join(filter(None, parts)),
@@ -210,7 +211,8 @@ def _state_batches(candidates: Candidates, draws: BatchDraws, few: Mapping[int, 
     split, points = split_batches(candidates, draws), _points(candidates.rules.tolerance.accuracy)
     # tuning makes no batch size worse, so that one which is as good as the best already is known to be
     good = set(draws.batches[split.inside].tolist())
-    thin = {batch: count for batch, count in few.items() if batch not in good}
+    known = good | set(draws.batches[split.outside].tolist())  # what was not tried there is in the probability
+    thin = {batch: count for batch, count in few.items() if batch not in known}
     is_tuned = ~np.isin(draws.batches, list(thin))
     # that the only one which is tuned is as good as the best is certain, and states nothing
     is_alone = (split.inside | is_tuned).sum() < 2

@@ -188,7 +188,7 @@ def _draw_tradeoff(drawn: AnswerMarks) -> Panel:
 
 def _draw_accuracies(drawn: AnswerMarks) -> Panel:
     best = max(point.accuracy.median for point in drawn.curve)
-    axis, _ = _make_error_axis(drawn, "Tuned accuracy (%)", has_edge=False)
+    axis, _ = _make_error_axis(drawn, "Accuracy (%)", has_edge=False)
     name = f"within {format_points(drawn.tolerance)} of the best"
     layers: list[Layer] = [
         Rule(axis="y", value=_error(best), end=_error(best - drawn.tolerance), name=name, role="band")

@@ -314,11 +314,9 @@ def read_own(name: str, done: pd.DataFrame, grouping: Grouping) -> Values:
 
 
 def ran_micro_batches(trials: pd.DataFrame) -> Values:
-    """Samples of the micro batch that ran: as measured, otherwise as configured, and no more than the effective batch
-    size has; NaN where neither is known."""
+    """Samples of the micro batch that ran: as measured, otherwise as configured; NaN where neither is known."""
     ran = read_numbers(trials, "micro_batch_size")
-    ran = np.where(np.isfinite(ran), ran, read_numbers(trials, "config.batch.micro"))
-    return np.fmin(ran, np.where(np.isfinite(ran), read_numbers(trials, "global_batch_size"), np.nan))
+    return np.where(np.isfinite(ran), ran, read_numbers(trials, "config.batch.micro"))
 
 
 def num_accumulation(trials: pd.DataFrame, micro: Values | None = None) -> Values:

@@ -57,7 +57,7 @@ _BREAKDOWN = 0.3  # below the best angle of the accuracy: that it broke down is 
 _APART = 0.05  # a tenth of a decade of a rate: points that are closer cannot be told apart
 _MAX_SHAPES = 100  # whose cost is predicted from probes
 _CHOICE = 32  # quasi-random points among which a first proposal is the one farthest from the others
-_LEAST_CHANCE = 1e-9  # of being feasible
+_UNLIKELY, _LEAST_CHANCE = 0.1, 1e-9  # of being feasible: what is unlikely comes when nothing else is left
 _CURIOSITY = 1e-9  # weight of uncertainty: below any other improvement
 
 
@@ -305,11 +305,6 @@ def find_curve_gains(
     return np.asarray(np.maximum(deviations * (distances * ndtr(distances) + density), 0.0))
 
 
-def _find_distances(points: Floats, others: Floats) -> Floats:
-    # of each of ``points`` from the closest of ``others``, shape [n]
-    return np.asarray(np.linalg.norm(points[:, None] - others[None], axis=-1).min(axis=1))
-
-
 @final
 class CostAwareSampler(Sampler):
     """The first proposals fill the space, later ones follow the models. ``predict`` gives seconds and bytes of
@@ -409,7 +404,8 @@ class CostAwareSampler(Sampler):
         if not tried:
             away = [[item.share(point[path]) - 0.5 for path, item in self._spec.space.items()] for point in points]
             return np.asarray(-np.linalg.norm(np.array(away), axis=1))
-        return _find_distances(self._encoding.accuracy(points), self._encoding.accuracy(tried))
+        places, others = self._encoding.accuracy(points), self._encoding.accuracy(tried)
+        return np.asarray(np.linalg.norm(places[:, None] - others[None], axis=-1).min(axis=1))
 
     # ------------------------------------------------------------------ by the models
 
@@ -419,10 +415,8 @@ class CostAwareSampler(Sampler):
         points = self._candidates.at(index, front, self._seen)
         if not points:
             return None
-        tried = [self._point(record) for record in self._records if record.outcome not in INFEASIBLE]
-        if tried:
-            apart = _find_distances(self._encoding.accuracy(points), self._encoding.accuracy(tried)) >= _APART
-            points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
+        apart = self._distances(points, [self._point(record) for record in self._records]) >= _APART
+        points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
         utilities = self._gains(points, complete, costs) * self._chances(points) / self._prices(points)
         return points[int(np.argmax(utilities))]
 
@@ -477,4 +471,4 @@ class CostAwareSampler(Sampler):
         self._feasible.fit_to([self._point(record) for record in judged], np.array(labels))
         prediction = self._feasible.predict(points)
         chances: Floats = ndtr((prediction.mean - 0.5) / np.maximum(prediction.deviation, 0.05))
-        return np.maximum(chances, _LEAST_CHANCE)
+        return np.where(chances < _UNLIKELY, _LEAST_CHANCE, chances)

@@ -251,3 +251,11 @@ def test_accumulation_of_own_runs_is_seen_and_remedies_name_own_columns(tmp_path
     assert "accum at 1, 4" in found["accumulation_memory"].settle
     assert "seed at 3, 4, 5" in found["accumulation_batch_norm"].settle
     assert "rate at 0.01, 0.03, 0.1, 0.3" in found["large_batch_equal_steps"].settle
+
+
+def test_a_space_that_no_study_can_widen_is_no_crash() -> None:
+    space = {"batch.micro": {"choice": [16]}, "optimizer.lr": {"choice": [0.05, 1e4]}}  # no rate is larger
+    table = {"name": "s", "sampler": "grid", "trials": 2, "space": space, "base": {"data.name": "digits"}}
+    commands = find_study_commands("s", spec=build_study(table, "s"))
+    assert commands.run_more(4, num_tried=2).startswith("# the study refuses this: ")
+    assert "--trials 2" in commands.run_more(4, num_tried=1)

@@ -4,6 +4,7 @@ import json
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,11 @@ class StudyCommands:
             more = [max(1, values[0] // 4), max(1, values[0] // 2)]
         else:
             more = [values[0] / 4, values[0] / 2, 2 * values[-1], 4 * values[-1]]
-        changes = {f"space.{key}": {"choice": sorted({*values, *more})}, **({"first": []} if self.spec.first else {})}
-        points = self._change(changes).list_points() or ()
-        return self.run_variant("wider", changes | {"trials": max(len(points), self.spec.trials)})
+        changes: dict[str, Any] = {"first": []} if self.spec.first else {}
+        changes[f"space.{key}"] = {"choice": sorted({*values, *more})}
+        with suppress(InputError):  # the command then says that the study refuses it
+            changes["trials"] = max(len(self._change(changes).list_points() or ()), self.spec.trials)
+        return self.run_variant("wider", changes)
 
     def run_again(self) -> str:
         """The same study from its beginning; its old folder is set aside."""

@@ -405,9 +405,6 @@ def test_the_record_has_the_clocks_time_and_the_sampler_the_one_to_use(tmp_path:
         def learn(self, record: TrialRecord) -> None:
             learned.append(record)
 
-        def estimate_gain(self) -> None:
-            return None
-
     plan = RunPlan(
         key_of=lambda each: each.model_dump_json(),
         make_sampler=lambda _spec, records: Sampler(records),  # type: ignore[arg-type,return-value]

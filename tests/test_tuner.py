@@ -117,8 +117,7 @@ def test_no_seed_is_confirmed_twice_however_many_slots_there_are(tmp_path: Path,
     seeds = [(without_seed(record), record.config.seed) for record in confirm]
     assert len(seeds) == len(set(seeds)) >= 3 * FEWEST_SEEDS
     for config in {config for config, _ in seeds}:  # the next seed each time, at most four
-        own = sorted(seed for other, seed in seeds if other == config)
-        assert own == [1, 2, 3, 4][: len(own)]
+        assert sorted(seed for other, seed in seeds if other == config) in ([1, 2, 3], [1, 2, 3, 4])
 
 
 def test_a_study_that_is_cut_off_goes_on_as_an_unbroken_one(store: Store, spec: StudySpec, tmp_path: Path) -> None:

@@ -171,13 +171,13 @@ def _draw_rivals(
     sizes = read_numbers(records.frame, "global_batch_size")[rows]
     rivals = np.empty((len(draws), len(untried.batches), len(names)))
     for place, (model, batch) in enumerate(zip(untried.models, untried.batches, strict=True)):
-        own = sizes[models == model] if (models == model).any() else sizes
+        among = models == model if (models == model).any() else np.ones(len(rows), dtype=np.bool_)
+        own = sizes[among]
         below, above = own[own <= batch].max(initial=0.0), own[own >= batch].min(initial=np.inf)
-        near = np.isin(sizes, [below, above]) & np.isin(sizes, own)
-        near &= (models == model) | ~(models == model).any()
+        near = among & np.isin(sizes, [below, above])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of what was not measured
-            rivals[:, place] = np.nanmin(draws[:, near if near.any() else np.ones(len(rows), np.bool_)], axis=1)
+            rivals[:, place] = np.nanmin(draws[:, near if near.any() else among], axis=1)
         if SECONDS in names and 0 < below < batch and not np.isfinite(above):  # ideal scaling is the best that there is
             rivals[:, place, names.index(SECONDS)] *= below / batch
     rivals[..., names.index(ACCURACY)] = untried.accuracies

@@ -56,8 +56,8 @@ class Confirm(Section):
     )
     share: Annotated[float, Field(gt=0, le=1000)] = Field(
         0.5,
-        description="how long all confirming trials may take, as a multiple of the seconds of the search trials (0.5: "
-        f"half as long); one configuration gets its first {FEWEST_SEEDS} seeds even where they take longer",
+        description="how long confirming may take, as a multiple of the seconds of search trials (0.5: half as long), "
+        f"beside what a search that ended early has left; one configuration gets its first {FEWEST_SEEDS} seeds anyway",
     )
 
     @property

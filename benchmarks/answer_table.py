@@ -53,13 +53,18 @@ class RecordedTable:
         trials = self.frames.trials
         return records_of_columns({str(name): cells_of(trials[name]) for name in trials})
 
+    @property
+    def _keys(self) -> tuple[str, ...]:
+        # of the space; a grid may have its seeds in it
+        return tuple(path for path in self.spec.space if path != "seed")
+
     @cached_property
     def _rows(self) -> dict[Point, list[int]]:
         # of the frame, by point, in the order of the seeds
         found: dict[Point, dict[int, int]] = {}
         for row, record in enumerate(self._records):
             if record.outcome not in _CUT_SHORT:
-                point = tuple(record.values[path] for path in self.spec.space)
+                point = tuple(record.values[path] for path in self._keys)
                 found.setdefault(point, {})[int(str(record.values["seed"]))] = row
         return {point: [rows[seed] for seed in sorted(rows)] for point, rows in found.items()}
 
@@ -74,8 +79,8 @@ class RecordedTable:
     @cached_property
     def space(self) -> Space:
         """The study's space as a grid; a continuous parameter has the values that were recorded."""
-        recorded = {path: {point[i] for point in self.points} for i, path in enumerate(self.spec.space)}
-        return {path: _gridded(parameter, recorded[path]) for path, parameter in self.spec.space.items()}
+        recorded = {path: {point[i] for point in self.points} for i, path in enumerate(self._keys)}
+        return {path: _gridded(self.spec.space[path], recorded[path]) for path in self._keys}
 
     @cached_property
     def num_seeds(self) -> int:
@@ -83,7 +88,7 @@ class RecordedTable:
 
     def point_of(self, config: TrialConfig) -> Point:
         flat = flatten_config(config)
-        return tuple(flat[path] for path in self.spec.space)
+        return tuple(flat[path] for path in self._keys)
 
     def find_point(self, record: TrialRecord) -> int:
         return self._place_of[self.point_of(record.config)]

@@ -18,7 +18,7 @@ from executor_contract import await_dead, marked
 from studies import shipped_studies
 from sweep import load_frames
 from sweep.cli.app import COMMANDS, load_command, run_app
-from sweep.config.study import describe_cost
+from sweep.config.study import Confirm, describe_cost
 from sweep.config.study_file import load_study
 from sweep.config.tables import DATASETS, MODELS, OPTIMIZERS, SCHEDULES
 from sweep.config.trial import TrialConfig, config_keys
@@ -132,7 +132,9 @@ def test_list_has_every_key_that_an_unknown_one_may_stand_for(capsys: pytest.Cap
     assert keys[("study", "name")]["is_required"]
     assert {path for where, path in keys if where == "configuration"} == set(config_keys())
     assert run_app(["list", "--keys"]) == 0
-    assert "  confirm.share (default: 0.5)\n      how long all confirming" in capsys.readouterr().out
+    rows = iter(capsys.readouterr().out.splitlines())
+    assert "  confirm.share (default: 0.5)" in rows
+    assert next(rows).strip() == Confirm.model_fields["share"].description
 
 
 @pytest.mark.parametrize(("foreign", "own"), [

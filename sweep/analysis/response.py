@@ -71,7 +71,6 @@ _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the r
 _FAR_BELOW = 3.0  # standard deviations
 _FAR_AWAY = 0.25  # half a decade
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
-_MOST_DEGREES = 8  # that the response's error has: however many seeds there were, the sizes of its parts are estimates
 
 
 def encode_decades(value: float) -> float:
@@ -307,7 +306,8 @@ def _fit_response(
     if conditioned is None:
         return None
     middle, covariance = conditioned
-    degrees = min(max(posterior.spread.degrees, _FEWEST_DEGREES), _MOST_DEGREES)
+    # the seeds' spread is known from few repeats, and so are the sizes of the parts, which are taken for known
+    degrees = max(posterior.spread.degrees, _FEWEST_DEGREES)
     factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
     away = draw_normal(covariance, num_draws, generator)
     shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))

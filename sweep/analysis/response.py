@@ -310,11 +310,13 @@ def _fit_response(
     degrees = max(posterior.spread.degrees, _FEWEST_DEGREES)
     factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
     away = draw_normal(covariance, num_draws, generator)
-    shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))
+    # how images differ is known from those that were misclassified
+    missed = (records.images.num_images or 0) * (1.0 - estimates[0])
+    errors = generator.standard_t(max(missed, _FEWEST_DEGREES), (num_draws, 1))
     drawn = middle + factor * away
     far, elsewhere = _draw_far_points(settings, np.maximum(scale.forward(estimates), floor), num_draws, generator)
     drawn[:, k:][:, far] = np.maximum(drawn[:, k:][:, far], elsewhere)
-    return is_top, scale.backward(middle), scale.backward(drawn + shift)
+    return is_top, scale.backward(middle), scale.backward(drawn + np.sqrt(common) * errors)
 
 
 def _draw_far_points(

@@ -1,6 +1,7 @@
 """Every named quantity of a trial, declared once: unit, direction, label, meaning."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -111,7 +112,7 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
 # measured where diagnostics.sharpness is true
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
 # metrics whose final value can be predicted while a trial runs, so that a pruner can use them
-FORESEEABLE = frozenset({"val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"})
+FORESEEABLE = frozenset({"val_accuracy", "val_loss", "quality", "train_seconds", "peak_memory_bytes"})
 
 Sensor = Literal["energy", "power"]
 
@@ -193,6 +194,8 @@ _TABLE = (
     Metric("val_accuracy", "fraction", "maximize", "Validation accuracy",
            "validation accuracy at the last evaluation", noise="angle"),
     Metric("val_loss", "nats", "minimize", "Validation loss", "validation cross entropy at the last evaluation"),
+    Metric("quality", "number", "maximize", "Quality",
+           "what the script of the study reported last, in the unit and direction that the study declares"),
     Metric("train_accuracy", "fraction", "maximize", "Training accuracy",
            "accuracy on a fixed part of the training split, without augmentation", noise="angle"),
     Metric("generalization_gap", "fraction difference", "minimize", "Generalization gap",
@@ -239,6 +242,14 @@ _TABLE = (
            "optimizer steps until an evaluation reached the target", until_target=True, requires=_TARGET),
     Metric("seconds_to_target", "seconds", "minimize", "Time to the target",
            "train_seconds until then", until_target=True, requires=_TARGET),
+    Metric("observed_batch_size", "count", None, "Observed batch size",
+           "samples of an optimizer step of a script, of all ranks: the most frequent number"),
+    Metric("observed_lr", "number", None, "Observed learning rate",
+           "highest learning rate of a script's largest parameter group"),
+    Metric("observed_weight_decay", "number", None, "Observed weight decay",
+           "weight decay of a script's largest parameter group"),
+    Metric("num_val_samples", "count", None, "Validation samples",
+           "samples that the reported quality is of, where the script says it"),
     Metric("micro_batch_size", "count", None, "Micro batch size",
            "samples of a micro batch; the last choice of batch.micro = 'auto'"),
     Metric("noise_scale", "samples", None, "Gradient noise scale",
@@ -263,6 +274,41 @@ _TABLE = (
 # fmt: on
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """What a study wants to be good: the validation accuracy of images, or what a script reports as ``name``.
+
+    ``sample`` is what one of the validation data is called, in the plural."""
+
+    name: str = "val_accuracy"
+    unit: Literal["fraction", "nats", "number"] = "fraction"
+    direction: Literal["maximize", "minimize"] = "maximize"
+    sample: str = "images"
+
+    @property
+    def column(self) -> str:
+        """The column of the frames that holds it."""
+        return self.name if self.name in ("val_accuracy", "val_loss") else "quality"
+
+    @property
+    def sign(self) -> float:
+        """1 where larger is better, so that ``sign * value`` is a gain; -1 otherwise."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+    @property
+    def label(self) -> str:
+        """As a reader of a report sees it."""
+        return METRICS[self.name].label if self.name in METRICS else self.name
+
+    @property
+    def scale(self) -> NoiseScale:
+        """The scale on which its noise is even: perplexities and mean squares scatter by a factor."""
+        if self.unit == "fraction":
+            return "angle"
+        is_ratio = self.unit == "number" and re.search("ppl|perplexity|mse|mae|square", self.name.lower())
+        return "log" if is_ratio else "linear"
 
 
 def list_objectives() -> tuple[str, ...]:

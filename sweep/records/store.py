@@ -15,12 +15,12 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, u
 from sweep.config.errors import InputError, StoreError
 from sweep.config.space import describe_outside
 from sweep.config.study import StudySpec
-from sweep.config.trial import TrialConfig, flatten_config
+from sweep.config.trial import Scalar, TrialConfig, flatten_config
 from sweep.records.database import Database, open_database
 from sweep.records.inputs import StudyInputs, environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
 from sweep.records.reading import evaluations_of, find_reusable, read_columns, spec_from_json, trial_records
-from sweep.records.records import CONFIG_COLUMNS, METRIC_KINDS, ProbeRecord, ReusableTrial, TrialRecord
+from sweep.records.records import METRIC_KINDS, ProbeRecord, ReusableTrial, TrialRecord, make_config_cells
 from sweep.records.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, PROBES, QUEUE, STUDIES, TRIALS
 
 _MAX_TEXT = 20_000  # characters of an error that are kept, half from each end
@@ -75,18 +75,26 @@ class Store:
         self._change_one(change, f"there is no study {study!r}")
 
     def add_trial(
-        self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
+        self,
+        study: str,
+        number: int,
+        phase: Phase,
+        config: TrialConfig,
+        trial_key: str,
+        reused_from: str = "",
+        values: dict[str, Scalar] | None = None,
     ) -> TrialRecord:
-        """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`."""
+        """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`. ``values``
+        are recorded of its configuration, by default all."""
         record = TrialRecord(
             number=number,
             phase=phase,
-            values=flatten_config(config),
+            values=flatten_config(config) if values is None else values,
             trial_key=trial_key,
             reused_from=reused_from,
             made_from=config,
         )
-        row: dict[str, Any] = {column.name: column.to_cell(record.values[column.path]) for column in CONFIG_COLUMNS}
+        row: dict[str, Any] = make_config_cells(record.values)
         row |= {"study": study, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
         self._insert(TRIALS, row)
         return record

@@ -331,7 +331,8 @@ class Tuner:
         if gate and refusal and gate.is_launched_to_check(number):
             limit_bytes, refusal = refusal.limit_bytes, None
         with self._store.database.transaction():
-            record = self._store.add_trial(name, number, phase, config, key, reusable.origin if reusable else "")
+            origin, values = reusable.origin if reusable else "", self._spec.recorded_values(config)
+            record = self._store.add_trial(name, number, phase, config, key, origin, values)
             record = self._store.note_shape(name, record, digest_trial_shape(config))
             if position:
                 record = take_point(self._store.database, name, position, record)

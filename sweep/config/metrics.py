@@ -219,6 +219,8 @@ _TABLE = (
     Metric("total_seconds", "seconds", "minimize", "Wall-clock time",
            "wall-clock time of the trial, summed over its attempts"),
     Metric("images_per_second", "images/second", "maximize", "Throughput", "training samples / train_seconds"),
+    Metric("tokens_per_second", "number", None, "Tokens per second",
+           "training tokens / train_seconds, where a script counts them", of_device=True),
     Metric("step_seconds_median", "seconds", "minimize", "Step time (median)",
            "time of one optimizer step, median over timed windows"),
     Metric("step_time_error", "fraction", None, "Uncertainty of the mean step time",

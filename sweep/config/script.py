@@ -2,12 +2,15 @@
 
 import re
 import shlex
+import shutil
 from collections.abc import Collection, Mapping
+from math import ceil
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sweep.config.errors import describe_unknown
+from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS, Quality
 from sweep.config.sections import Section
 from sweep.config.trial import Scalar, TrialConfig, config_keys, flatten_config
@@ -15,7 +18,7 @@ from sweep.config.trial import Scalar, TrialConfig, config_keys, flatten_config
 PREFIX = "script."  # of a value of the script's own
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 # What every script trial has, whether the study names it or not.
-_ALWAYS = ("batch.micro", "batch.accumulation", "batch.global", "distributed.world_size", "seed")
+_ALWAYS = ("batch.accumulation", "batch.global", "distributed.world_size", "seed")
 _Unit = Literal["fraction", "nats", "number"]
 _Direction = Literal["maximize", "minimize"]
 
@@ -71,6 +74,23 @@ class ScriptSection(Section):
     def quality(self) -> Quality:
         return Quality(name=self.metric, unit=self.unit, direction=self.direction, sample=self.sample)
 
+    @property
+    def file(self) -> Path | None:
+        """The Python file that the command runs; None where it names none."""
+        files = (Path(self.folder) / text for text in self.command if text.endswith(".py"))
+        return next(filter(Path.is_file, files), None)
+
+    def check(self) -> None:
+        """Raises ``InputError``: the folder, the program or its Python file is not there."""
+        folder, program = Path(self.folder), self.command[0]
+        if not folder.is_dir():
+            raise InputError(f"script.folder = {self.folder}: there is no such folder.")
+        if program not in ("python", "python3") and shutil.which(program) is None and not (folder / program).is_file():
+            raise InputError(f"script.command: there is no program {program!r}; give its path.")
+        named = [text for text in self.command if text.endswith(".py")]
+        if named and self.file is None:
+            raise InputError(f"script.command: {folder / named[0]} is not there; correct it, or script.folder.")
+
     def fill(self, values: Mapping[str, Scalar], folder: str) -> tuple[tuple[str, ...], dict[str, str]]:
         """The arguments and the environment with ``values``, by dotted key, in their places; ``folder`` is the trial's.
         Raises ``ValueError``: a key has no value."""
@@ -98,7 +118,9 @@ def read_asked(config: TrialConfig, given: Collection[str]) -> dict[str, Scalar]
 
 
 def read_placed(config: TrialConfig, given: Collection[str]) -> dict[str, Scalar]:
-    """The same for the places of a command: with the number of micro batches and the effective batch size, however the
-    study gives them."""
-    batch = {"batch.accumulation": config.num_accumulation, "batch.global": config.global_batch_size}
+    """The same for a script: with its micro batch, the number of these in a step and the effective batch size, however
+    the study gives them."""
+    size, ranks = config.global_batch_size, config.distributed.world_size
+    micro = min(config.micro_batch, ceil(size / ranks)) if "batch.micro" in given else ceil(size / ranks)
+    batch = {"batch.micro": micro, "batch.accumulation": ceil(size / (micro * ranks)), "batch.global": size}
     return read_asked(config, given) | batch

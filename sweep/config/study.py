@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import FORESEEABLE, Quality, list_objectives
-from sweep.config.script import PREFIX, ScriptSection, read_asked
+from sweep.config.script import PREFIX, ScriptSection, read_asked, read_placed
 from sweep.config.sections import Seconds, Section, list_fields
 from sweep.config.space import (
     Space,
@@ -262,6 +262,7 @@ class StudySpec(Section):
             return self
         if not any(is_batch_key(key) for key in given):
             raise ValueError("script: give batch.micro or batch.global in [space] or [base]: every answer is about it")
+        self.command(self.corners.first, "")
         other = [key for key in given if key.startswith("rules.") or key == "batch.schedule"]
         if any(config.batch.is_auto for config in self.corners.of("batch")):
             other.append("batch.micro = 'auto'")
@@ -350,6 +351,20 @@ class StudySpec(Section):
     def quality(self) -> Quality:
         """What the study wants to be good beside its costs."""
         return self.script.quality if self.script else Quality()
+
+    def command(self, config: TrialConfig, folder: str) -> dict[str, Any]:
+        """What the script of the study is to run with ``config``: the fields of
+        :class:`sweep.records.messages.ScriptCommand`. Raises ``InputError``: a place of its command has no value."""
+        script, values = self.script, read_placed(config, self.given_keys)
+        assert script is not None
+        try:
+            arguments, environment = script.fill(values, folder)
+        except ValueError as error:
+            raise InputError(f"study {self.name}: script: {error}.") from None
+        return {
+            "arguments": arguments, "environment": environment, "folder": script.folder, "metric": script.metric,
+            "values": values, "keys": self.given_keys, "placed": tuple(sorted(script.placeholders)),
+        }  # fmt: skip
 
     @property
     def given_keys(self) -> tuple[str, ...]:

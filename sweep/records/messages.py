@@ -123,7 +123,8 @@ class ExpectedData:
 @dataclass(frozen=True, kw_only=True)
 class ScriptCommand:
     """A program of the user's, with the values of a trial filled in; ``values`` are those by dotted key, for
-    :func:`sweep.trial`, ``keys`` those that the study gives, and ``metric`` the name of the quality."""
+    :func:`sweep.trial`, ``keys`` those that the study gives, of which ``placed`` are in the arguments or in the
+    environment, and ``metric`` is the name of the quality."""
 
     arguments: tuple[str, ...]
     folder: str
@@ -131,6 +132,7 @@ class ScriptCommand:
     environment: dict[str, str] = field(default_factory=dict)
     values: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
+    placed: tuple[str, ...] = ()
     timed_seconds: float | None = None  # a probe: it is stopped when so many seconds of training are timed
 
 

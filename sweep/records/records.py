@@ -44,7 +44,7 @@ class ConfigColumn:
     def to_cell(self, value: Scalar) -> Scalar:
         """The cell for ``value``."""
         if self.has_numbers:
-            return str(value)
+            return None if value is None else str(value)
         return None if not self.always_set and value == self.null_value else value
 
     def from_cell(self, cell: Any) -> Scalar:

@@ -6,7 +6,7 @@ command resumes where the records end.
 
 import shutil
 import uuid
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -146,10 +146,11 @@ class TrialIndex:
 @final
 class KeyMaker:
     """Makes content keys of configurations. All of them read the images of ``data_digest``; if it is not known (""),
-    no key equals an earlier one. Each file of initial weights is read once."""
+    no key equals an earlier one. Each file of initial weights is read once. A script, run by ``command``, takes the
+    place of the ``plugin``."""
 
-    def __init__(self, plugin: str | None = None, data_digest: str = "") -> None:
-        self._code = digest_code(plugin)
+    def __init__(self, plugin: str | None = None, data_digest: str = "", command: Sequence[str] = ()) -> None:
+        self._code = digest_code(plugin) + "".join(command)
         self._versions = list_library_versions()
         self._data = data_digest or uuid.uuid4().hex
         self._digests: dict[str | None, str] = {}
@@ -333,7 +334,8 @@ class Tuner:
         with self._store.database.transaction():
             origin, values = reusable.origin if reusable else "", self._spec.recorded_values(config)
             record = self._store.add_trial(name, number, phase, config, key, origin, values)
-            record = self._store.note_shape(name, record, digest_trial_shape(config))
+            if self._spec.script is None:
+                record = self._store.note_shape(name, record, digest_trial_shape(config))
             if position:
                 record = take_point(self._store.database, name, position, record)
             attempt = 0 if reusable or refusal else self._store.start_attempt(name, number)

@@ -1,0 +1,505 @@
+"""Watches a training script from within: the steps of its optimizer, what its data loaders hand out, its times and its
+memory, without a changed line in it and without waiting for the device in a step.
+
+A step is one of the optimizer with the most parameters. Its samples are those that the training data handed out since
+the step before; some frameworks read one batch ahead, so that the most frequent number over all steps is the batch. The
+clock runs from the end of the first steps, in windows like those of this project's own training
+(:class:`sweep.measurement.clock.Ledger`). It stands while other data is read, while a model is in evaluation mode,
+after a report and where the script says so. Importing this module does not import torch: a script that uses none is not
+slowed down.
+"""
+
+import atexit
+import importlib.abc
+import importlib.util
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec
+from types import ModuleType, TracebackType
+from typing import Any, final
+
+from sweep.measurement.clock import Ledger, Phase
+from sweep.script.channel import Channel, open_channel
+
+_WINDOW_SECONDS, _MESSAGE_SECONDS = 0.1, 0.5
+_WARMUP_STEPS = 2  # before the memory of one is measured, and the clock begins
+_MUCH = 0.1  # of the timed seconds, without gradients
+_NUM_PROJECTIONS = 16
+
+
+def count_samples(batch: Any) -> int:
+    """The length of the first tensor or array of ``batch``; of nested lists and tables, the first in them."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 1
+    if isinstance(batch, Mapping):
+        return next((count for item in batch.values() if (count := count_samples(item))), 0)
+    if isinstance(batch, str | bytes):
+        return 0
+    if isinstance(batch, Sequence):
+        inside = next((count for item in batch if (count := count_samples(item))), 0)
+        return inside or len(batch)
+    data = getattr(batch, "data", None)  # a table of a tokenizer
+    return count_samples(data) if isinstance(data, Mapping) else 0
+
+
+@final
+class Observer:
+    """What was seen of the script in this process."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel, self.ledger = channel, Ledger()
+        self.num_steps = self.num_samples = self.num_passes = self.num_tokens = 0
+        self.sizes: Counter[int] = Counter()  # samples of a step
+        self.rate, self.decay = 0.0, math.nan  # the highest rate, and the last weight decay
+        self.num_leftover = 0  # steps that hold gradients of the pass before
+        self.unmarked_seconds = 0.0  # timed, without gradients: probably an evaluation
+        self._optimizer: Any = None
+        self._num_parameters = self._group = 0
+        self._training: set[int] = set()  # data that training reads
+        self._read_first: Counter[int] = Counter()  # samples handed out by each data set before the first step
+        self._last_read = self._pending = self._last = self._carried = 0
+        self._is_new_pass = False
+        self._window: list[float] = []  # samples of the steps in the open window
+        self._is_open = False
+        self._opened = self._idle_since = time.perf_counter()
+        self._phase: Phase = "setup"  # of the time outside of windows
+        self._num_pauses = 0
+        self._peak_bytes = 0
+        self._recorder: Any = None
+        self._said_at = 0.0
+        self.is_in_step = False
+        self.sketch: list[float] = []
+
+    # ------------------------------------------------------------------ data
+
+    def begin_pass(self, data: int) -> None:
+        """A loader of the ``data`` begins."""
+        if self.num_steps and data not in self._training:
+            self.pause()
+
+    def hand_out(self, batch: Any, data: int) -> None:
+        """A loader of the ``data`` has handed out ``batch``."""
+        count = count_samples(batch)
+        if not self.num_steps:
+            self._read_first[data] += count
+            self._last_read = data
+        elif data in self._training:
+            self._is_new_pass |= bool(self._carried)
+            if not self._num_pauses:
+                self._open_window()
+        else:
+            self._say()
+            return
+        self._pending, self._last = self._pending + count, count
+
+    def end_pass(self, data: int) -> None:
+        """A loader of the ``data`` is at its end."""
+        if data in self._training or not self.num_steps:
+            self.num_passes += 1
+            self._carried, self._is_new_pass = self._pending, False
+
+    def trust(self, data: int) -> None:
+        """The ``data`` is what the script trains on, by its own word."""
+        self._training.add(data)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the block as data wait."""
+        began = self.ledger.moments.mark()
+        try:
+            yield
+        finally:
+            if self._is_open:
+                self.ledger.note_wait(began, self.ledger.moments.mark())
+
+    # ------------------------------------------------------------------ steps
+
+    def note_zeroed(self) -> None:
+        """Gradients were set to zero: what was read before, but for a batch that is under way, is in no step."""
+        self._carried, self._pending = 0, min(self._pending, self._last)
+
+    def note_step(self, optimizer: Any, samples: int | None = None) -> None:
+        """The ``optimizer`` has taken a step; of ``samples`` where the script says it."""
+        if optimizer is not self._optimizer and not self._takes_over(optimizer):
+            return
+        if not self.num_steps:
+            self._training.add(self._last_read)
+            self._pending = self._read_first[self._last_read]
+            self._begin_training()
+        size = self._pending if samples is None else samples
+        self.num_steps, self.num_samples = self.num_steps + 1, self.num_samples + size
+        self.sizes[size] += 1
+        self.num_leftover += bool(self._carried and self._is_new_pass)
+        self._pending = self._last = self._carried = 0
+        self._note_rates()
+        if self.num_steps <= _WARMUP_STEPS + 1:
+            self._warm_up()
+        elif self._is_open:
+            self._window.append(size)
+            if time.perf_counter() - self._opened >= _WINDOW_SECONDS:
+                self._close_window()
+                self._say()
+                self._open_window()
+        elif not self._num_pauses:
+            self._training.add(self._last_read)
+            self._open_window()
+
+    def _takes_over(self, optimizer: Any) -> bool:
+        # the optimizer with the most parameters is the one whose steps count
+        sizes = [sum(each.numel() for each in group["params"]) for group in getattr(optimizer, "param_groups", [])]
+        if self._optimizer is not None and sum(sizes) <= self._num_parameters:
+            return False
+        if self._optimizer is not None:
+            self.num_steps = self.num_samples = 0
+            self.sizes.clear()
+        self._optimizer, self._num_parameters = optimizer, sum(sizes)
+        self._group = sizes.index(max(sizes)) if sizes else 0
+        return True
+
+    def _note_rates(self) -> None:
+        groups = getattr(self._optimizer, "param_groups", None)
+        if groups:
+            rate, decay = groups[self._group].get("lr"), groups[self._group].get("weight_decay")
+            if isinstance(rate, int | float) and rate > self.rate:
+                self.rate = rate
+            if isinstance(decay, int | float):
+                self.decay = decay
+
+    def _begin_training(self) -> None:
+        device = self.device
+        if device is not None and device.type == "cuda":
+            from sweep.measurement.device import make_moments, make_synchronizer
+
+            self.ledger.synchronize, self.ledger.moments = make_synchronizer(device), make_moments(device)
+
+    def _warm_up(self) -> None:
+        # the first steps are not timed; one of them shows the memory, on a CPU by its allocator's events
+        self._count_idle("warmup")
+        if self.num_steps == 1 and self.channel.is_probe:
+            self.sketch = self._sketch_gradients()
+        if self.num_steps == _WARMUP_STEPS and self.device is not None and self.device.type == "cpu":
+            from sweep.measurement.memory import AllocationRecorder, count_held_bytes
+
+            self._peak_bytes = count_held_bytes(self._list_tensors())
+            self._recorder = AllocationRecorder()
+        if self.num_steps > _WARMUP_STEPS:
+            if self._recorder is not None:
+                self._peak_bytes += self._recorder.stop_at_peak()
+                self._recorder = None
+                self._count_idle("memory")
+            self._open_window()
+
+    def _list_tensors(self) -> Iterator[Any]:
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                yield parameter
+                if parameter.grad is not None:
+                    yield parameter.grad
+        for state in self._optimizer.state.values():
+            yield from (item for item in state.values() if hasattr(item, "untyped_storage"))
+
+    def _sketch_gradients(self) -> list[float]:
+        # projections of all gradients on fixed random directions, and their norm
+        import torch
+
+        generator = torch.Generator().manual_seed(0)
+        sums = torch.zeros(_NUM_PROJECTIONS + 1, dtype=torch.float64)
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    flat = parameter.grad.detach().double().cpu().flatten()
+                    signs = torch.randint(0, 2, (_NUM_PROJECTIONS, len(flat)), generator=generator).double() * 2 - 1
+                    sums[:-1] += signs @ flat
+                    sums[-1] += flat @ flat
+        return [float(each) for each in sums]
+
+    # ------------------------------------------------------------------ time
+
+    @property
+    def device(self) -> Any:
+        """Where the parameters are; None without a torch optimizer."""
+        groups = getattr(self._optimizer, "param_groups", None)
+        return groups[self._group]["params"][0].device if groups and groups[self._group]["params"] else None
+
+    def pause(self) -> None:
+        """Stops the clock until training data is read again."""
+        if self._is_open:
+            self._close_window()
+        self._phase = "eval" if self.num_steps else "setup"
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stops the clock in the block."""
+        self.pause()
+        self._num_pauses += 1
+        try:
+            yield
+        finally:
+            self._num_pauses -= 1
+
+    def _count_idle(self, phase: Phase | None = None) -> None:
+        now = time.perf_counter()
+        self.ledger.seconds[phase or self._phase] += now - self._idle_since
+        self._idle_since = now
+
+    def _open_window(self) -> None:
+        if self._is_open or self.num_steps <= _WARMUP_STEPS:
+            return
+        self._count_idle()
+        self._phase = "eval"
+        device = self.device
+        if device is not None and device.type == "cuda":
+            sys.modules["torch"].cuda.reset_peak_memory_stats(device)
+        self.ledger.open_window()
+        self._opened, self._window, self._is_open = time.perf_counter(), [], True
+
+    def _close_window(self) -> None:
+        self._is_open = False
+        if self._window:
+            usual = self.batch
+            is_full = all(size == usual for size in self._window)
+            self.ledger.close_window(len(self._window), int(sum(self._window)), is_full)
+        self._idle_since = time.perf_counter()
+        device = self.device
+        if device is not None and device.type == "cuda":
+            self._peak_bytes = max(self._peak_bytes, sys.modules["torch"].cuda.max_memory_allocated(device))
+
+    def note_unmarked(self, seconds: float) -> None:
+        """A block without gradients took so long, with the clock running."""
+        if self._is_open and not self.is_in_step:
+            self.unmarked_seconds += seconds
+
+    # ------------------------------------------------------------------ messages
+
+    @property
+    def batch(self) -> int:
+        """The samples of most steps of this process."""
+        return max(self.sizes, key=lambda size: (self.sizes[size], size), default=0)
+
+    def _say(self) -> None:
+        now = time.perf_counter()
+        if now - self._said_at < _MESSAGE_SECONDS:
+            return
+        self._said_at = now
+        facts = self.measure() if self.channel.is_probe else {}
+        self.channel.send(
+            "progress", step=self.num_steps, passes=self.num_passes, rate=self.ledger.images_per_second,
+            timed=self.ledger.train_seconds, peak=self._peak_bytes, **facts,
+        )  # fmt: skip
+
+    def measure(self) -> dict[str, Any]:
+        """Everything that was measured until now."""
+        from sweep.measurement.quality import find_timing_flags, measure_slowdown, measure_time_error
+
+        ledger, even = self.ledger, self.ledger.even_windows
+        values: dict[str, Any] = {
+            f"{name}_seconds": ledger.seconds[name] for name in ("setup", "warmup", "memory", "eval")
+        }
+        if ledger.windows:
+            values |= {
+                "train_seconds": ledger.train_seconds, "data_wait_seconds": ledger.seconds["data_wait"],
+                "images_per_second": ledger.images_per_second, "step_seconds_median": ledger.step_seconds(),
+                "step_time_error": measure_time_error(even), "slowdown_by_others": measure_slowdown(even),
+            }  # fmt: skip
+        if self.num_steps:
+            values |= {"num_steps": self.num_steps, "num_parameters": self._num_parameters}
+            values |= {"observed_batch_size": self.batch, "observed_lr": self.rate, "observed_weight_decay": self.decay}
+        if self._peak_bytes:
+            values["peak_memory_bytes"] = self._peak_bytes
+        if self.num_passes:
+            values["num_epochs"] = self.num_passes
+        if self.num_tokens and ledger.windows:
+            per_sample = self.num_tokens / max(self.num_samples, 1)
+            values["tokens_per_second"] = per_sample * ledger.images_per_second
+        flags = [*find_timing_flags(even, sum(window.num_steps for window in ledger.windows))]
+        flags += ["leftover_gradients"] if self.num_leftover else []
+        flags += ["evaluation_in_window"] if self.unmarked_seconds > _MUCH * max(ledger.train_seconds, 1e-9) else []
+        return {
+            "measurements": {name: each for name, each in values.items() if each is not None and math.isfinite(each)},
+            "flags": flags, "num_ooms": self._count_ooms(), "sketch": self.sketch,
+            "sizes": [[size, count] for size, count in self.sizes.most_common(3)],
+        }  # fmt: skip
+
+    def describe_machine(self) -> dict[str, Any]:
+        """The class of the device, and the environment."""
+        from sweep.measurement.device import describe_environment, name_device_class, resolve_device
+
+        device = self.device or resolve_device("cpu")
+        name = name_device_class(device, self.channel.world_size)
+        return {"device": name, "environment": {**describe_environment(device), "device": name}}
+
+    def _count_ooms(self) -> int:
+        device = self.device
+        if device is None or device.type != "cuda":
+            return 0
+        return int(sys.modules["torch"].cuda.memory_stats(device).get("num_ooms", 0))
+
+    def end(self) -> None:
+        """The script ends."""
+        self.pause()
+        if self.num_steps:
+            self._count_idle()
+        with suppress(Exception):  # the interpreter is ending
+            self.channel.send("end", **self.measure(), **self.describe_machine())
+
+
+_observers: list[Observer] = []  # one, once there is a channel
+
+
+def find_observer() -> Observer | None:
+    """The observer of this process; None outside of a study."""
+    if not _observers and (channel := open_channel()):
+        _observers.append(Observer(channel))
+    return _observers[0] if _observers else None
+
+
+# ---------------------------------------------------------------------- where torch is observed
+
+
+class _Batches:
+    """An iterator of a loader, whose batches are counted."""
+
+    def __init__(self, inner: Iterator[Any], data: int, observer: Observer) -> None:
+        self._inner, self._data, self._observer = inner, data, observer
+
+    def __iter__(self) -> "_Batches":
+        return self
+
+    def __next__(self) -> Any:
+        observer = self._observer
+        try:
+            with observer.waiting():
+                batch = next(self._inner)
+        except StopIteration:
+            observer.end_pass(self._data)
+            raise
+        observer.hand_out(batch, self._data)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._inner)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def count_batches(inner: Iterator[Any], data: int, observer: Observer) -> Iterator[Any]:
+    """``inner``, a pass over the ``data``, whose batches are counted."""
+    observer.begin_pass(data)
+    return _Batches(inner, data, observer)
+
+
+class _Watch:
+    """The functions that stand for those of torch, and call them."""
+
+    def __init__(self, torch: ModuleType, observer: Observer) -> None:
+        self._torch, self._observer = torch, observer
+
+    def iterate(self, original: Any) -> Any:
+        observer = self._observer
+        return lambda loader: count_batches(original(loader), id(loader.dataset), observer)
+
+    def zero_grad(self, original: Any) -> Any:
+        def zero_grad(owner: Any, *args: Any, **options: Any) -> Any:
+            self._observer.note_zeroed()
+            return original(owner, *args, **options)
+
+        return zero_grad
+
+    def train(self, original: Any) -> Any:
+        def train(module: Any, mode: bool = True) -> Any:
+            if not mode and module.training and self._observer.num_steps:
+                self._observer.pause()
+            return original(module, mode)
+
+        return train
+
+    def enter(self, original: Any) -> Any:
+        def enter(block: Any) -> None:
+            if self._torch.is_grad_enabled():
+                block._sweep_began = time.perf_counter()
+            original(block)
+
+        return enter
+
+    def leave(self, original: Any) -> Any:
+        def leave(block: Any, *error: Any) -> None:
+            original(block, *error)
+            if (began := block.__dict__.pop("_sweep_began", None)) is not None:
+                self._observer.note_unmarked(time.perf_counter() - began)
+
+        return leave
+
+    def begin_step(self, *_: Any) -> None:
+        self._observer.is_in_step = True
+
+    def end_step(self, optimizer: Any, *_: Any) -> None:
+        self._observer.is_in_step = False
+        self._observer.note_step(optimizer)
+
+    def explain(self, previous: Any) -> Any:
+        def explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            with suppress(Exception):
+                from sweep.training.outcomes import classify_error, explain_error, find_cause  # imports the messages
+
+                if isinstance(error, Exception):
+                    said = {"outcome": classify_error(error), "error": explain_error(error), "cause": find_cause(error)}
+                    self._observer.channel.send("error", **said)
+            previous(kind, error, trace)
+
+        return explain
+
+
+def _observe_torch(torch: ModuleType) -> None:
+    observer = find_observer()
+    assert observer is not None
+    watch, hooks = _Watch(torch, observer), sys.modules["torch.optim.optimizer"]
+    for owner, name, stand_in in (
+        (torch.utils.data.DataLoader, "__iter__", watch.iterate),
+        (torch.optim.Optimizer, "zero_grad", watch.zero_grad),
+        (torch.nn.Module, "zero_grad", watch.zero_grad),
+        (torch.nn.Module, "train", watch.train),
+        (torch.no_grad, "__enter__", watch.enter),
+        (torch.no_grad, "__exit__", watch.leave),
+        (sys, "excepthook", watch.explain),
+    ):
+        setattr(owner, name, stand_in(getattr(owner, name)))
+    hooks.register_optimizer_step_pre_hook(watch.begin_step)
+    hooks.register_optimizer_step_post_hook(watch.end_step)
+    atexit.register(observer.end)
+
+
+class _AfterTorch(importlib.abc.MetaPathFinder):
+    """Observes torch once it is imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        del path, target
+        if name != "torch" or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_observe(module: ModuleType) -> None:
+            execute(module)
+            _observe_torch(module)
+
+        spec.loader.exec_module = execute_and_observe  # type: ignore[method-assign]
+        return spec
+
+
+def observe() -> None:
+    """Observes this process from now on, where it is a trial's."""
+    if open_channel() is None:
+        return
+    if "torch" in sys.modules:
+        _observe_torch(sys.modules["torch"])
+    else:
+        sys.meta_path.insert(0, _AfterTorch())

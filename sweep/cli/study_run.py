@@ -63,12 +63,7 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
         records = session.store.trial_records(spec.name)
         display = Display(spec, records, commands.examine(), options.resumed_by, recommend=commands.recommend())
         display.predict_left = session.predict_left
-        data = (
-            format_data(session.data)
-            if session.data
-            else [f"script: {' '.join(spec.script.command if spec.script else ())}"]
-        )
-        print_lines([*data, *_opening_lines(session)], err=True)
+        print_lines([*_describe_source(session), *_opening_lines(session)], err=True)
         if session.data:
             print_advice(spec, commands.check(), session.data.num_train)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:

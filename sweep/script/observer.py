@@ -10,6 +10,7 @@ slowed down.
 """
 
 import atexit
+import gc
 import importlib.abc
 import importlib.util
 import math
@@ -74,6 +75,7 @@ class Observer:
         self._said_at = 0.0
         self.is_in_step = False
         self.sketch: list[float] = []
+        self.varying: list[str] = []
 
     # ------------------------------------------------------------------ data
 
@@ -181,7 +183,7 @@ class Observer:
         # the first steps are not timed; one of them shows the memory, on a CPU by its allocator's events
         self._count_idle("warmup")
         if self.num_steps == 1 and self.channel.is_probe:
-            self.sketch = self._sketch_gradients()
+            self.sketch, self.varying = self._sketch_gradients(), _find_varying_layers()
         if self.num_steps == _WARMUP_STEPS and self.device is not None and self.device.type == "cpu":
             from sweep.measurement.memory import AllocationRecorder, count_held_bytes
 
@@ -321,7 +323,7 @@ class Observer:
         flags += ["evaluation_in_window"] if self.unmarked_seconds > _MUCH * max(ledger.train_seconds, 1e-9) else []
         return {
             "measurements": {name: each for name, each in values.items() if each is not None and math.isfinite(each)},
-            "flags": flags, "num_ooms": self._count_ooms(), "sketch": self.sketch,
+            "flags": flags, "num_ooms": self._count_ooms(), "sketch": self.sketch, "varying": self.varying,
             "sizes": [[size, count] for size, count in self.sizes.most_common(3)],
         }  # fmt: skip
 
@@ -346,6 +348,14 @@ class Observer:
             self._count_idle()
         with suppress(Exception):  # the interpreter is ending
             self.channel.send("end", **self.measure(), **self.describe_machine())
+
+
+def _find_varying_layers() -> list[str]:
+    # whose results depend on the micro batch, or on chance
+    modules = sys.modules["torch"].nn.modules
+    kinds = (modules.batchnorm._BatchNorm, modules.dropout._DropoutNd)
+    alive = (item for item in gc.get_objects() if issubclass(type(item), kinds) and item.training)
+    return sorted({type(item).__name__ for item in alive if getattr(item, "p", 1.0) > 0})
 
 
 _observers: list[Observer] = []  # one, once there is a channel

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, cast, final
+from typing import Any, Literal, NamedTuple, Self, cast, final
 
 import numpy as np
 
@@ -125,9 +125,31 @@ def run_script(task: TrialTask) -> Iterator[Message]:
 
     Closing the iterator ends the program, with everything that it started.
     """
+    return _run(task, _Seen(metric=task.script.metric if task.script else "", began=time.perf_counter()))
+
+
+class ScriptProbe(NamedTuple):
+    """A short run of a script: its ending, the ``sketch`` of its first gradients (projections on fixed directions, and
+    the square of their norm; empty where it took no step), and the layers whose results depend on the micro batch or on
+    chance."""
+
+    ending: Ending
+    sketch: list[float]
+    varying: list[str]
+
+
+def probe_script(task: TrialTask) -> ScriptProbe:
+    """Runs the program of ``task`` until its ``timed_seconds`` of training."""
+    assert task.script is not None
+    seen = _Seen(metric=task.script.metric, began=time.perf_counter())
+    *_, ending = _run(task, seen)
+    assert isinstance(ending, Ending)
+    return ScriptProbe(ending, seen.latest.get("sketch", []), seen.latest.get("varying", []))
+
+
+def _run(task: TrialTask, seen: _Seen) -> Iterator[Message]:
     script, config = task.script, task.config
     assert script is not None
-    seen = _Seen(metric=script.metric, began=time.perf_counter())
     with tempfile.TemporaryDirectory(prefix="sweep-") as room:
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         server.bind(address := str(Path(room) / "socket"))
@@ -153,7 +175,13 @@ def _start(script: ScriptCommand, address: str, folder: str, task: TrialTask) ->
         address, script.values, script.metric, folder, is_probe=script.timed_seconds is not None
     )
     path = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **script.environment, VARIABLE: told}
+    environment = {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        **script.environment,
+        VARIABLE: told,
+    }
     environment["PYTHONPATH"] = os.pathsep.join(path)
     if task.threads:
         environment.setdefault("OMP_NUM_THREADS", str(task.threads))

@@ -33,10 +33,11 @@ from sweep.config.metrics import METRICS, format_count
 from sweep.config.study import FEWEST_SEEDS, Confirm, StudySpec
 from sweep.records.frames import Frames
 from sweep.records.inputs import DataSummary
-from sweep.records.quality import name_flags
+from sweep.records.quality import BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED, name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 RECIPE_COLUMNS = ["config.model.name", "config.optimizer.name"]
+_SIZES = ("config.batch.micro", "config.batch.global", "global_batch_size")
 # Shown beside the objectives wherever they were measured.
 USUAL_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes", "test_accuracy", "generalization_gap")
 
@@ -141,7 +142,7 @@ def select_comparable(frames: Frames) -> ComparableTrials:
     """The largest part of the records within which times, memory and accuracy may be compared. Raises ``InputError``:
     trials of two studies are known to have read different images."""
     data = find_common_data(frames)
-    trials = frames.trials
+    trials = apply_observed(frames.trials)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     kept, notes = np.ones(len(trials), dtype=np.bool_), []
     for name, what in (("config.data.name", "data set"), ("device", "device")):
@@ -164,6 +165,26 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         images=ValidationImages(frames, done, grouping, data),
         notes=(*notes, *_note_flags(done, _find_commands(frames).examine())),
     )
+
+
+def apply_observed(trials: pd.DataFrame) -> pd.DataFrame:
+    """``trials`` of scripts that did something else than they were asked, under the batch size and the learning rate
+    that were observed; without those whose batch size changed while they trained, which is no single one."""
+    flags = read_text(trials, "quality_flags")
+    if not any("not_followed" in text for text in flags):
+        return trials
+    is_other_batch, is_other_rate = (
+        np.array([flag in text.split(",") for text in flags], dtype=np.bool_)
+        for flag in (BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED)
+    )
+    sizes, rates = read_numbers(trials, "observed_batch_size"), read_numbers(trials, "observed_lr")
+    has_changed = is_other_batch & (sizes == read_numbers(trials, "global_batch_size"))
+    new = {name: trials[name].mask(is_other_batch, sizes) for name in _SIZES if name in trials}
+    if "config.batch.accumulation" in trials:
+        new["config.batch.accumulation"] = trials["config.batch.accumulation"].mask(is_other_batch, 1)
+    if "config.optimizer.lr" in trials:
+        new["config.optimizer.lr"] = trials["config.optimizer.lr"].mask(is_other_rate, rates)
+    return trials.assign(**new)[~has_changed]
 
 
 def _leave_out_repeated(done: pd.DataFrame) -> tuple[pd.DataFrame, int]:

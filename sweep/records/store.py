@@ -19,7 +19,14 @@ from sweep.config.trial import Scalar, TrialConfig, flatten_config
 from sweep.records.database import Database, open_database
 from sweep.records.inputs import StudyInputs, environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
-from sweep.records.reading import evaluations_of, find_reusable, read_columns, spec_from_json, trial_records
+from sweep.records.reading import (
+    evaluations_of,
+    find_correct_texts,
+    find_reusable,
+    read_columns,
+    spec_from_json,
+    trial_records,
+)
 from sweep.records.records import METRIC_KINDS, ProbeRecord, ReusableTrial, TrialRecord, make_config_cells
 from sweep.records.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, PROBES, QUEUE, STUDIES, TRIALS
 
@@ -208,6 +215,10 @@ class Store:
     def find_by_key(self, key: str) -> ReusableTrial | None:
         """A complete trial of that content key, of any study; where possible one without a doubt about its times."""
         return self.database.read(lambda connection: find_reusable(connection, key))
+
+    def correct_texts(self, study: str, numbers: Sequence[int]) -> dict[int, str]:
+        """What the trials ``numbers`` got right, as it is recorded, by number."""
+        return self.database.read(lambda connection: find_correct_texts(connection, study, numbers))
 
     def close(self) -> None:
         self.database.engine.dispose()

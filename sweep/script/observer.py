@@ -30,6 +30,8 @@ _WINDOW_SECONDS, _MESSAGE_SECONDS = 0.1, 0.5
 _WARMUP_STEPS = 2  # before the memory of one is measured, and the clock begins
 _MUCH = 0.1  # of the timed seconds, without gradients
 _NUM_PROJECTIONS = 16
+_FEWEST_IN_A_ROW, _SHARE_IN_A_ROW = 3, 0.1  # steps of another size
+_MANY_SCHEDULED = 1.5  # steps of the schedule for one of the optimizer
 
 
 def count_samples(batch: Any) -> int:
@@ -56,10 +58,13 @@ class Observer:
         self.channel, self.ledger = channel, Ledger()
         self.num_steps = self.num_samples = self.num_passes = self.num_tokens = 0
         self.sizes: Counter[int] = Counter()  # samples of a step
+        self._run = (0, 0)  # the size of the last step, and how many before it had the same
+        self._longest: Counter[int] = Counter()  # by size, of such a run
+        self.num_scheduled = 0  # steps of learning-rate schedules
         self.rate, self.decay = 0.0, math.nan  # the highest rate, and the last weight decay
         self.num_leftover = 0  # steps that hold gradients of the pass before
         self.unmarked_seconds = 0.0  # timed, without gradients: probably an evaluation
-        self._optimizer: Any = None
+        self.optimizer: Any = None
         self._num_parameters = self._group = 0
         self._training: set[int] = set()  # data that training reads
         self._read_first: Counter[int] = Counter()  # samples handed out by each data set before the first step
@@ -127,7 +132,7 @@ class Observer:
 
     def note_step(self, optimizer: Any, samples: int | None = None) -> None:
         """The ``optimizer`` has taken a step; of ``samples`` where the script says it."""
-        if optimizer is not self._optimizer and not self._takes_over(optimizer):
+        if optimizer is not self.optimizer and not self._takes_over(optimizer):
             return
         if not self.num_steps:
             self._training.add(self._last_read)
@@ -136,6 +141,8 @@ class Observer:
         size = self._pending if samples is None else samples
         self.num_steps, self.num_samples = self.num_steps + 1, self.num_samples + size
         self.sizes[size] += 1
+        self._run = (size, self._run[1] + 1 if size == self._run[0] else 1)
+        self._longest[size] = max(self._longest[size], self._run[1])
         self.num_leftover += bool(self._carried and self._is_new_pass)
         self._pending = self._last = self._carried = 0
         self._note_rates()
@@ -154,17 +161,18 @@ class Observer:
     def _takes_over(self, optimizer: Any) -> bool:
         # the optimizer with the most parameters is the one whose steps count
         sizes = [sum(each.numel() for each in group["params"]) for group in getattr(optimizer, "param_groups", [])]
-        if self._optimizer is not None and sum(sizes) <= self._num_parameters:
+        if self.optimizer is not None and sum(sizes) <= self._num_parameters:
             return False
-        if self._optimizer is not None:
+        if self.optimizer is not None:
             self.num_steps = self.num_samples = 0
             self.sizes.clear()
-        self._optimizer, self._num_parameters = optimizer, sum(sizes)
+            self._longest.clear()
+        self.optimizer, self._num_parameters = optimizer, sum(sizes)
         self._group = sizes.index(max(sizes)) if sizes else 0
         return True
 
     def _note_rates(self) -> None:
-        groups = getattr(self._optimizer, "param_groups", None)
+        groups = getattr(self.optimizer, "param_groups", None)
         if groups:
             rate, decay = groups[self._group].get("lr"), groups[self._group].get("weight_decay")
             if isinstance(rate, int | float) and rate > self.rate:
@@ -197,12 +205,12 @@ class Observer:
             self._open_window()
 
     def _list_tensors(self) -> Iterator[Any]:
-        for group in self._optimizer.param_groups:
+        for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 yield parameter
                 if parameter.grad is not None:
                     yield parameter.grad
-        for state in self._optimizer.state.values():
+        for state in self.optimizer.state.values():
             yield from (item for item in state.values() if hasattr(item, "untyped_storage"))
 
     def _sketch_gradients(self) -> list[float]:
@@ -211,7 +219,7 @@ class Observer:
 
         generator = torch.Generator().manual_seed(0)
         sums = torch.zeros(_NUM_PROJECTIONS + 1, dtype=torch.float64)
-        for group in self._optimizer.param_groups:
+        for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     flat = parameter.grad.detach().double().cpu().flatten()
@@ -225,7 +233,7 @@ class Observer:
     @property
     def device(self) -> Any:
         """Where the parameters are; None without a torch optimizer."""
-        groups = getattr(self._optimizer, "param_groups", None)
+        groups = getattr(self.optimizer, "param_groups", None)
         return groups[self._group]["params"][0].device if groups and groups[self._group]["params"] else None
 
     def pause(self) -> None:
@@ -283,6 +291,13 @@ class Observer:
         """The samples of most steps of this process."""
         return max(self.sizes, key=lambda size: (self.sizes[size], size), default=0)
 
+    @property
+    def has_changed_batch(self) -> bool:
+        """Whether several steps in a row had another size: more than a framework that reads ahead makes at the ends of
+        a pass."""
+        others = (length for size, length in self._longest.items() if size != self.batch)
+        return max(others, default=0) >= max(_FEWEST_IN_A_ROW, _SHARE_IN_A_ROW * self.num_steps)
+
     def _say(self) -> None:
         now = time.perf_counter()
         if now - self._said_at < _MESSAGE_SECONDS:
@@ -320,10 +335,12 @@ class Observer:
             values["tokens_per_second"] = per_sample * ledger.images_per_second
         flags = [*find_timing_flags(even, sum(window.num_steps for window in ledger.windows))]
         flags += ["leftover_gradients"] if self.num_leftover else []
+        flags += ["schedule_not_followed"] if self.num_scheduled > _MANY_SCHEDULED * self.num_steps + 2 else []
         flags += ["evaluation_in_window"] if self.unmarked_seconds > _MUCH * max(ledger.train_seconds, 1e-9) else []
         return {
             "measurements": {name: each for name, each in values.items() if each is not None and math.isfinite(each)},
-            "flags": flags, "num_ooms": self._count_ooms(), "sketch": self.sketch, "varying": self.varying,
+            "flags": flags, "has_changed_batch": self.has_changed_batch, "num_ooms": self._count_ooms(),
+            "sketch": self.sketch, "varying": self.varying,
             "sizes": [[size, count] for size, count in self.sizes.most_common(3)],
         }  # fmt: skip
 
@@ -445,6 +462,14 @@ class _Watch:
 
         return leave
 
+    def schedule(self, original: Any) -> Any:
+        def step(scheduler: Any, *args: Any, **options: Any) -> Any:
+            if getattr(scheduler, "optimizer", None) is self._observer.optimizer:
+                self._observer.num_scheduled += 1
+            return original(scheduler, *args, **options)
+
+        return step
+
     def begin_step(self, *_: Any) -> None:
         self._observer.is_in_step = True
 
@@ -474,6 +499,7 @@ def _observe_torch(torch: ModuleType) -> None:
         (torch.optim.Optimizer, "zero_grad", watch.zero_grad),
         (torch.nn.Module, "zero_grad", watch.zero_grad),
         (torch.nn.Module, "train", watch.train),
+        (torch.optim.lr_scheduler.LRScheduler, "step", watch.schedule),
         (torch.no_grad, "__enter__", watch.enter),
         (torch.no_grad, "__exit__", watch.leave),
         (sys, "excepthook", watch.explain),

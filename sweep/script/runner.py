@@ -323,22 +323,22 @@ def _make_ending(task: TrialTask, seen: _Seen, exit_code: int, tail: str, ranks:
         measurements=measured,
         device=str(seen.latest.get("device", "")),
         environment=seen.latest.get("environment", {}),
-        quality_flags=(*seen.latest.get("flags", ()), *find_deviations(script, measured, seen.ooms)),
+        quality_flags=(*seen.latest.get("flags", ()), *find_deviations(script, measured, seen.latest)),
         error=error,
         cause=cause,
         correct_images=seen.scores if outcome == "complete" else "",
     )
 
 
-def find_deviations(script: ScriptCommand, measured: _Said, num_ooms: int) -> Iterator[str]:
+def find_deviations(script: ScriptCommand, measured: _Said, said: _Said) -> Iterator[str]:
     """The flags of a script that did something else than it was asked, or of which that is not known."""
-    if num_ooms:
+    if said.get("num_ooms"):
         yield MEMORY_RECOVERED
     observed, asked = measured.get("observed_batch_size"), script.values.get("batch.global")
     if not observed:
         yield NOT_OBSERVED
         return
-    if asked is not None and observed != asked:
+    if (asked is not None and observed != asked) or said.get("has_changed_batch"):
         yield BATCH_NOT_FOLLOWED
     for key, name, flag in (
         ("optimizer.lr", "observed_lr", RATE_NOT_FOLLOWED),

@@ -403,9 +403,11 @@ def describe_basis(evidence: Evidence) -> str:
         return f"{begin}; none trained again with fresh seeds {_FRESH}; a recommendation requires {FEWEST_SEEDS}"
     counts = sorted(set(evidence.confirmed["num_seeds"].tolist()))
     how_many = format_count(evidence.num_confirmed, "configuration")
-    if not done:  # records of another program may have no run that others were chosen by
-        return f"{how_many} trained with {format_count(int(counts[-1]), 'seed')} each, none chosen by its result"
-    seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
+    is_chosen = done and (evidence.trials["phase"] == "confirm").any()  # by a run of the search
+    word = "fresh seed" if is_chosen else "seed"
+    seeds = format_count(counts[0], word) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} {word}s"
+    if not is_chosen:
+        return f"{how_many} trained with {seeds} each, none chosen by its result"
     return f"{begin}; {how_many} trained again with {seeds} {_FRESH}"
 
 

@@ -91,7 +91,7 @@ def test_each_use_gets_its_configuration() -> None:
     assert accuracy.on_front > 0.95
     assert accuracy.missing is None
     assert accuracy.evidence[:2] == (
-        "3 confirming trials with fresh seeds: 15, 16, 17",
+        "3 trials with fresh seeds: 15, 16, 17",
         "compared with all 5 eligible configurations, 4 of them with 3 fresh seeds or more",
     )
 

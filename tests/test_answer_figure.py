@@ -86,6 +86,11 @@ def test_the_provenance_holds_what_is_on_record_and_names_what_is_not(evidence: 
     assert parts[5:] == ("cpu: made", "date not on record", "commit not on record")
     alone = gather_evidence(make_frames(1))
     assert alone.provenance[4].startswith("1 search trial completed with one seed;")
+    frames = make_frames(8, confirm=1)
+    frames.trials["phase"] = "search"
+    assert (
+        gather_evidence(frames).provenance[4] == "1 configuration trained with 4 seeds each, none chosen by its result"
+    )
 
 
 def test_marks_lie_at_the_estimates_of_the_answer(figure: Figure, found: AnswerMarks) -> None:

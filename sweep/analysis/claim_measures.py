@@ -16,7 +16,13 @@ from sweep.analysis.comparable import (
     is_main_model,
     read_accuracies,
 )
-from sweep.analysis.costs import equal_cost_groups, group_medians, num_accumulation, read_observed
+from sweep.analysis.costs import (
+    equal_cost_groups,
+    group_medians,
+    num_accumulation,
+    ran_micro_batches,
+    read_observed,
+)
 from sweep.analysis.critical_batch import estimate_by_steps, read_noise_scales
 from sweep.analysis.rate_powers import (
     MICRO_KEYS,
@@ -440,7 +446,7 @@ def measure_last_doubling(records: ComparableTrials) -> Measurement:
     estimate = mean_estimate([gain for gain, _ in kept], is_ratio=True)
     if len(kept) == 1:  # of one setting by its trials
         own = settings == settings[kept[0][1]]
-        estimate = _fit_last_doubling(read_numbers(trials, "config.batch.micro")[own], rates[own])
+        estimate = _fit_last_doubling(ran_micro_batches(trials)[own], rates[own])
     if not estimate.degrees > 0:
         reason = "too few trials of one model and optimizer ran with two micro batches, all else equal in cost"
         return Measurement(reason=reason)
@@ -459,7 +465,7 @@ def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
 
 def _medians_by_size(trials: pd.DataFrame, values: Values, groups: Numbers) -> Iterator[tuple[int, Values, Values]]:
     # of each group its first row, the distinct micro batches, and the median of its values at each
-    sizes = read_numbers(trials, "config.batch.micro")
+    sizes = ran_micro_batches(trials)
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
         yield int(rows[0]), *group_medians(sizes[rows], values[rows])

@@ -11,8 +11,9 @@ from frames_factory import MadeFrames, frames_of, make_spec
 
 from benchmarks.answer_truth import FAMILIES, HARD, MadeStudy
 from benchmarks.answer_truth import make_spec as make_truth_spec
+from reports.evidence import gather_evidence
 from reports.labels import format_value
-from reports.texts import describe_batch_answer, describe_use_setting
+from reports.texts import describe_batch_answer, describe_first, describe_use_setting
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer, BatchAnswer, Statement
 from sweep.analysis.recommendation import as_document
@@ -275,6 +276,8 @@ def test_a_time_that_is_not_used_makes_nothing_the_fastest_and_no_ratio(
     assert ["not reliable" in row[3][1] for row in describe_batch_answer(found).rows] == [
         size in doubtful for size in CURVE
     ]
+    for chip in describe_first(gather_evidence(replace(study, trials=study.trials.assign(quality_flags=flags)))).chips:
+        assert not ("not reliable" in chip.sure and "with a reliable value" in chip.sure)
     speed = answer.uses["speed"]
     assert speed.next_best is not None
     numbers = {point.number: point.is_time_doubtful for point in found.curve}

@@ -189,7 +189,9 @@ def _pair(cells: Numbers, side: Mask, order: Values) -> tuple[Numbers, Numbers]:
     """One pair of rows for each of the ``cells`` (shape ``[trials]``) with trials on both sides: of each side the one
     in the middle by ``order``."""
     table = pd.DataFrame({"cell": cells, "side": side, "order": order, "row": np.arange(len(cells))})
-    table = table.dropna().sort_values(["cell", "order"], kind="stable")
+    if np.isfinite(order).any():  # without any time, the first trials are as good
+        table = table.dropna()
+    table = table.sort_values(["cell", "order"], kind="stable")
     groups = table.groupby(["cell", "side"])["row"]
     middle = table[groups.cumcount() == (groups.transform("size") - 1) // 2]
     sides = middle.pivot(index="cell", columns="side", values="row").reindex(columns=[True, False]).dropna()
@@ -225,6 +227,8 @@ def _estimate_main_recipe(
     if estimate.degrees > 0:
         return Measurement(estimate, f"{recipe}: {format_count(estimate.n, 'pair')} {kind}")
     lack = f"only one pair {kind} (of {recipe})" if estimate.n else f"no pair {kind}"
+    if len(firsts) and not estimate.n:
+        lack += " with both values measured after an equal length of training"
     return Measurement(reason=f"the records have {lack}; two or more of one model and optimizer are required")
 
 

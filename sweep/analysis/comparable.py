@@ -85,6 +85,11 @@ class ComparableTrials:
         most_seeds = max(int(num_begun.max(initial=0)), FEWEST_SEEDS - 1)
         return self.commands.confirm_more(confirm.list_raises(len(num_begun), most_seeds))
 
+    @property
+    def lack_of_evaluations(self) -> str:
+        """Why there is no evaluation."""
+        return "the evaluations are not loaded" if self.frames.evaluations is None else "no evaluation is on record"
+
     @cached_property
     def num_seeds(self) -> Numbers:
         """The complete confirming trials with an accuracy of each configuration; shape ``[configurations]``."""

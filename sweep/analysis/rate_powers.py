@@ -146,7 +146,9 @@ def measure_value_power(records: ComparableTrials, values: Values) -> Measuremen
     if not is_known.any():
         reason = "no configuration has one effective batch size and a training loss above 0"
         if not np.isfinite(losses).any():
-            reason = "no training loss is on record: the evaluations are not loaded"
+            reason = "no training loss is on record"
+            if not len(records.frames.evaluations if records.frames.evaluations is not None else ()):
+                reason += f": {records.lack_of_evaluations}"
         return Measurement(reason=reason)
     chosen, recipe = find_main_recipe(records.frame, is_known)
     rows = np.flatnonzero(chosen)

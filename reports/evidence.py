@@ -342,8 +342,10 @@ def train_commands(frame: pd.DataFrame, frames: Frames) -> list[str]:
         if any(value is not None and value != default for value in values):  # the default needs no words
             settings[key] = read_settings(frame, key)
     rows = zip(*settings.values(), strict=True) if settings else [()] * len(frame)
+    commands = frames.find_commands(find_study_name(frames))
+    absent = commands.state_absent(commands.plugin)
     return [
-        train_command(dict(zip(settings, row, strict=True)), int(seed), frames.plugin)
+        absent + train_command(dict(zip(settings, row, strict=True)), int(seed), frames.plugin)
         for row, seed in zip(rows, seeds, strict=True)
     ]
 

@@ -16,6 +16,7 @@ from sweep.config.errors import InputError
 from sweep.foreign.column_map import write_draft
 from sweep.foreign.foreign_records import load_foreign_frames
 from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
 
 GOLDEN = Path(__file__).parent / "golden" / "foreign"
 HEADER = ("bs", "lr", "seed", "acc", "time", "mem", "gpu")
@@ -253,6 +254,14 @@ def test_an_imported_table_is_a_study_that_states_its_origin(files: Path, capsys
         assert part in page
     assert "sweep train" not in page
     assert run_app(["claims", "runs"]) == 0
+    capsys.readouterr()
+    assert run_app(["trials", "runs", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["trials"]
+    assert [each["number"] for each in listed] == direct.trials["number"].tolist()
+    assert run_app(["check", "runs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["study"] == "runs"
+    with pytest.raises(InputError, match=r"another program's records, .* load_foreign_frames"):
+        load_frames(files / "runs/runs")
 
 
 @pytest.mark.usefixtures("files")

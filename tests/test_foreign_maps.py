@@ -240,6 +240,7 @@ def test_an_imported_table_is_a_study_that_states_its_origin(files: Path, capsys
     text = capsys.readouterr().out
     assert text.startswith("These records are from elsewhere: CSV, runs.csv, 6 runs, SHA-256 ")
     assert "Columns ignored: none." in text
+    assert [line.count("effective batch size") for line in text.splitlines() if line.startswith("  trial ")] == [1] * 4
     assert "sweep run" not in text, "no command of this program adds to records of another"
     assert run_app(["recommend", "runs", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -253,12 +253,12 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     ``number`` of the search trial (of the first confirming one where there is none), ``numbers`` and ``seeds`` (tuples)
     of the trials that the values rest on, ``confirmed`` (has a complete confirming trial, by :func:`find_fresh`),
     ``num_seeds``, ``num_failed_seeds`` (confirming trials with another outcome), every ``config.*`` column and
-    ``global_batch_size``; for every metric ``<metric>`` (median of the confirming trials, otherwise the value of the search trial),
-    ``<metric>_low``, ``<metric>_high`` (95 % confidence interval of that median by the spread between seeds, pooled
-    over all confirmed configurations; NaN for what is not confirmed and where no configuration has two seeds) and
-    ``<metric>_search``; ``on_search_front`` (among the search values of all) and ``on_front`` (among the confirmed
-    medians, or among the search values while nothing is confirmed). The search seed takes no part in a confirmed
-    median: it was picked for being good.
+    ``global_batch_size``; for every metric ``<metric>`` (median of the confirming trials, otherwise the value of the
+    search trial), ``<metric>_low``, ``<metric>_high`` (95 % confidence interval of that median by the spread between
+    seeds, pooled over all confirmed configurations; NaN for what is not confirmed and where no configuration has two
+    seeds) and ``<metric>_search``; ``on_search_front`` (among the search values of all) and ``on_front`` (among the
+    confirmed medians, or among the search values while nothing is confirmed). The search seed takes no part in a
+    confirmed median: it was picked for being good.
     """
     every_group = pd.Series(configuration_groups(trials), index=trials.index)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)

@@ -171,7 +171,9 @@ def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBat
         caveats.append(f"Its accuracy is near chance, {_percent(chance)}: longer trainings may decide otherwise.")
     of_named = candidates.records.grouping.members == candidates.rows[_find(candidates, int(named.number or 0))]
     if num_failed := int(candidates.records.failed[of_named].sum()):
-        caveats.append(f"{num_failed} of its {int(of_named.sum())} trainings failed.")
+        caveats.append(
+            f"{num_failed} of its {int(of_named.sum())} trainings ended with an accuracy far below the others."
+        )
     if named.num_epochs is not None:
         parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
     if point.num_steps.median < _FEW_STEPS:  # also false where the steps are not on record

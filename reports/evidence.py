@@ -223,19 +223,22 @@ def _add_estimates(
     families = dict(zip(trials["number"].tolist(), trials["family"].tolist(), strict=True))
     rows = {families[number]: row for row, number in enumerate(frame["number"].tolist())}
     columns: dict[str, Values] = {"p_front": np.full(len(frame), np.nan)}
+    confirmed = frame["confirmed"].to_numpy(dtype=bool)
     for item in answer.configurations:
         row = rows.get(families[item.number])
         if row is None:
             continue
         if len(answer.configurations) > 1:  # one alone has no rival
             columns["p_front"][row] = item.front_probability
-        for name, value in item.values.items():
-            for column, number in zip((name, f"{name}_low", f"{name}_high", f"{name}_n"), value, strict=True):
-                if column not in columns:
-                    columns[column] = read_numbers(frame, column).copy()
-                columns[column][row] = number
+        ends = ("", "_low", "_high", "_n")
+        found = {f"{name}{end}": value[i] for name, value in item.values.items() for i, end in enumerate(ends)}
+        if confirmed[row]:  # what was measured has the interval of the answer, so that there is one
+            found |= {f"{name}{ends[i]}": value[i] for name, value in item.measured.items() for i in (1, 2)}
+        for column, number in found.items():
+            if column not in columns:
+                columns[column] = read_numbers(frame, column).copy()
+            columns[column][row] = number
     estimated = frame.assign(**columns)
-    confirmed = estimated["confirmed"].to_numpy(dtype=bool)
     if not confirmed.any():
         return estimated
     table = np.where(confirmed[:, None], objective_table(estimated, objectives), np.nan)

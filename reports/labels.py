@@ -32,7 +32,7 @@ _MAX_CLASSES = 20  # with more, the smallest and the largest are listed
 _MAX_EXAMPLES = 5  # files of one reason; the JSON documents have more
 _MAX_KINDS = 4  # sizes or modes in one line
 NOT_COUNTED = (
-    "The data were not counted: nothing is on record about the images that these trials read. The records are those of "
+    "The data were not counted: nothing is on record about the images that these trials read. The records are by "
     "an earlier version, or were not made by sweep run."
 )
 SPLIT_WORDS = ("training", "validation", "test")  # in the order of SPLITS

@@ -374,7 +374,8 @@ def _compare_own(candidates: Candidates, first: int, second: int) -> Interval:
     halves = (one - other + np.array([0.0, -half, half])) / 2
     middle = (one + other) / 2
     values = posterior.scale.backward(middle + halves) - posterior.scale.backward(middle - halves)
-    return Interval(*values.tolist(), min(len(candidates.basis_of(place)) for place in (first, second)))
+    gap, low, high = values.tolist()
+    return Interval(gap, low, high, min(len(candidates.basis_of(place)) for place in (first, second)))
 
 
 def _compare(

@@ -223,19 +223,22 @@ def _add_estimates(
     families = dict(zip(trials["number"].tolist(), trials["family"].tolist(), strict=True))
     rows = {families[number]: row for row, number in enumerate(frame["number"].tolist())}
     columns: dict[str, Values] = {"p_front": np.full(len(frame), np.nan)}
+    confirmed = frame["confirmed"].to_numpy(dtype=bool)
     for item in answer.configurations:
         row = rows.get(families[item.number])
         if row is None:
             continue
         if len(answer.configurations) > 1:  # one alone has no rival
             columns["p_front"][row] = item.front_probability
-        for name, value in item.values.items():
-            for column, number in zip((name, f"{name}_low", f"{name}_high", f"{name}_n"), value, strict=True):
-                if column not in columns:
-                    columns[column] = read_numbers(frame, column).copy()
-                columns[column][row] = number
+        ends = ("", "_low", "_high", "_n")
+        found = {f"{name}{end}": value[i] for name, value in item.values.items() for i, end in enumerate(ends)}
+        if confirmed[row]:  # what was measured has the interval of the answer, so that there is one
+            found |= {f"{name}{ends[i]}": value[i] for name, value in item.measured.items() for i in (1, 2)}
+        for column, number in found.items():
+            if column not in columns:
+                columns[column] = read_numbers(frame, column).copy()
+            columns[column][row] = number
     estimated = frame.assign(**columns)
-    confirmed = estimated["confirmed"].to_numpy(dtype=bool)
     if not confirmed.any():
         return estimated
     table = np.where(confirmed[:, None], objective_table(estimated, objectives), np.nan)
@@ -342,8 +345,10 @@ def train_commands(frame: pd.DataFrame, frames: Frames) -> list[str]:
         if any(value is not None and value != default for value in values):  # the default needs no words
             settings[key] = read_settings(frame, key)
     rows = zip(*settings.values(), strict=True) if settings else [()] * len(frame)
+    commands = frames.find_commands(find_study_name(frames))
+    absent = commands.state_absent(commands.plugin)
     return [
-        train_command(dict(zip(settings, row, strict=True)), int(seed), frames.plugin)
+        absent + train_command(dict(zip(settings, row, strict=True)), int(seed), frames.plugin)
         for row, seed in zip(rows, seeds, strict=True)
     ]
 
@@ -403,9 +408,11 @@ def describe_basis(evidence: Evidence) -> str:
         return f"{begin}; none trained again with fresh seeds {_FRESH}; a recommendation requires {FEWEST_SEEDS}"
     counts = sorted(set(evidence.confirmed["num_seeds"].tolist()))
     how_many = format_count(evidence.num_confirmed, "configuration")
-    if not done:  # records of another program may have no run that others were chosen by
-        return f"{how_many} trained with {format_count(int(counts[-1]), 'seed')} each, none chosen by its result"
-    seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
+    is_chosen = done and (evidence.trials["phase"] == "confirm").any()  # by a run of the search
+    word = "fresh seed" if is_chosen else "seed"
+    seeds = format_count(counts[0], word) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} {word}s"
+    if not is_chosen:
+        return f"{how_many} trained with {seeds} each, none chosen by its result"
     return f"{begin}; {how_many} trained again with {seeds} {_FRESH}"
 
 

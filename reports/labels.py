@@ -32,7 +32,7 @@ _MAX_CLASSES = 20  # with more, the smallest and the largest are listed
 _MAX_EXAMPLES = 5  # files of one reason; the JSON documents have more
 _MAX_KINDS = 4  # sizes or modes in one line
 NOT_COUNTED = (
-    "The data were not counted: nothing is on record about the images that these trials read. The records are those of "
+    "The data were not counted: nothing is on record about the images that these trials read. The records are by "
     "an earlier version, or were not made by sweep run."
 )
 SPLIT_WORDS = ("training", "validation", "test")  # in the order of SPLITS
@@ -179,7 +179,8 @@ def format_setting(value: object) -> str:
 
 def _in_unit(unit: str, values: Sequence[float], shown: DisplayUnit) -> str:
     declared = find_unit(unit)
-    is_counted = declared.is_whole and shown.factor == 1.0 and all(map(float.is_integer, map(float, values)))
+    is_countable = (declared.is_whole or unit == "samples") and shown.factor == 1.0
+    is_counted = is_countable and all(map(float.is_integer, map(float, values)))
     digits = "{:.2f}".format if declared.is_share else "{:,.0f}".format if is_counted else _digits
     return f"{' to '.join(digits(value * shown.factor) for value in values)} {shown.suffix}".strip()
 

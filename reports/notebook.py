@@ -111,7 +111,7 @@ def _use_row(item: Recommendation, metrics: list[str]) -> tuple[Cell, ...]:
             f"not enough data; run: {item.missing}" if item.missing else "no configuration that was tried is eligible"
         )
         return title, (lack, ""), *((("", ""),) * (len(metrics) + 1))
-    settings = ", ".join(describe_use_setting(item, key) for key in item.settings)
+    settings = ", ".join(describe_use_setting(item, key) for key in item.settings if key != "batch.global")
     values = (format_estimate(name, *item.values[name]) if name in item.values else ("–", "") for name in metrics)
     sure = (format_probability(item.probability), "settled" if item.is_settled else "not settled")
     where = f"trial {item.number}, effective batch size {item.global_batch_size}{describe_use_price(item)}"

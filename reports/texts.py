@@ -356,9 +356,10 @@ def _make_chips(evidence: Evidence, batch: BatchAnswer) -> Iterator[_Chip]:
     grounds["train_seconds"] = ["not reliable"] if point.is_time_doubtful else []
     for name in (name for name in LEADING if name in named.values):
         shown, interval = format_estimate(name, *named.values[name])
-        # time and memory are pooled with trainings of other learning rates; unreliable times are left out
+        # time and memory are pooled with trainings of other learning rates; a time counts where no better one does
         n = named.values[name].n
-        which = "with fresh seeds" if n == num_seeds else "of equal cost" if n > num_seeds else "with a reliable value"
+        fewer = "that counts" if "not reliable" in grounds.get(name, []) else "with a reliable value"
+        which = "with fresh seeds" if n == num_seeds else "of equal cost" if n > num_seeds else fewer
         count = f"{'95 % interval, ' if interval else ''}n = {format_count(n, 'training')} {which}"
         sure = "; ".join(filter(None, [count, *grounds.get(name, [])]))
         yield _Chip(label=metric_label(name), value=shown, interval=interval, sure=sure)

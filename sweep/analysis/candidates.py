@@ -547,7 +547,7 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
         f"{int(np.sum(candidates.nameable & is_eligible))} of them with {FEWEST_SEEDS} fresh seeds or more"
     )
     return [
-        f"{len(numbers)} confirming trials with fresh seeds: {', '.join(map(str, numbers))}",
+        f"{len(numbers)} trials with fresh seeds: {', '.join(map(str, numbers))}",
         "the only eligible configuration" if is_eligible.sum() == 1 else rivals,
         "standard deviation between seeds pooled over all confirmed configurations, with "
         f"{candidates.records.posterior(ACCURACY).spread.degrees} degrees of freedom",

@@ -17,6 +17,7 @@ from sweep.analysis.statistics import (
     Values,
     configuration_groups,
     find_failed,
+    find_fresh,
     group_configurations,
     half_width,
     median_errors,
@@ -80,10 +81,15 @@ class ComparableTrials:
     def command_for_more_seeds(self) -> str:
         """The command that trains more fresh seeds. All that began count, those on another device too."""
         confirm = self.spec.confirm if self.spec else Confirm()
-        is_confirm = read_text(self.frames.trials, "phase") == "confirm"
-        num_begun = np.bincount(configuration_groups(self.frames.trials[is_confirm]))
+        trials = self.frames.trials
+        num_begun = np.bincount(configuration_groups(trials[find_fresh(trials, configuration_groups(trials))]))
         most_seeds = max(int(num_begun.max(initial=0)), FEWEST_SEEDS - 1)
         return self.commands.confirm_more(confirm.list_raises(len(num_begun), most_seeds))
+
+    @property
+    def lack_of_evaluations(self) -> str:
+        """Why there is no evaluation."""
+        return "the evaluations are not loaded" if self.frames.evaluations is None else "no evaluation is on record"
 
     @cached_property
     def num_seeds(self) -> Numbers:
@@ -266,14 +272,14 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     all ``config.*`` columns but the seed are equal. Columns:
 
     ``number`` of the search trial (of the first confirming one where there is none), ``numbers`` and ``seeds`` (tuples)
-    of the trials that the values rest on, ``confirmed`` (has a complete confirming trial), ``num_seeds``,
-    ``num_failed_seeds`` (confirming trials with another outcome), every ``config.*`` column and ``global_batch_size``;
-    for every metric ``<metric>`` (median of the confirming trials, otherwise the value of the search trial),
-    ``<metric>_low``, ``<metric>_high`` (95 % confidence interval of that median by the spread between seeds, pooled
-    over all confirmed configurations; NaN for what is not confirmed and where no configuration has two seeds) and
-    ``<metric>_search``; ``on_search_front`` (among the search values of all) and ``on_front`` (among the confirmed
-    medians, or among the search values while nothing is confirmed). The search seed takes no part in a confirmed
-    median: it was picked for being good.
+    of the trials that the values rest on, ``confirmed`` (has a complete confirming trial, by :func:`find_fresh`),
+    ``num_seeds``, ``num_failed_seeds`` (confirming trials with another outcome), every ``config.*`` column and
+    ``global_batch_size``; for every metric ``<metric>`` (median of the confirming trials, otherwise the value of the
+    search trial), ``<metric>_low``, ``<metric>_high`` (95 % confidence interval of that median by the spread between
+    seeds, pooled over all confirmed configurations; NaN for what is not confirmed and where no configuration has two
+    seeds) and ``<metric>_search``; ``on_search_front`` (among the search values of all) and ``on_front`` (among the
+    confirmed medians, or among the search values while nothing is confirmed). The search seed takes no part in a
+    confirmed median: it was picked for being good.
     """
     every_group = pd.Series(configuration_groups(trials), index=trials.index)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
@@ -283,7 +289,8 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
     numbers, seeds = read_numbers(done, "number"), np.nan_to_num(read_numbers(done, "seed"))
-    searched = _first_search(numbers, grouping)
+    is_search = np.asarray(read_text(done, "phase") != "confirm", dtype=np.bool_)
+    searched = _first_search(numbers, grouping, is_search)
     new: dict[str, object] = {
         "number": np.where(np.isfinite(searched), searched, numbers[grouping.first]).astype(np.int64),
         "numbers": grouping.basis_values(numbers.astype(np.int64)),
@@ -293,7 +300,7 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
         "num_failed_seeds": _failed_seeds(trials, every_group.to_numpy(), groups[grouping.first]),
     }
     for name in dict.fromkeys((*objectives, *USUAL_METRICS)):
-        new |= _measured(name, read_numbers(done, name), grouping)
+        new |= _measured(name, read_numbers(done, name), grouping, is_search)
     frame = pd.concat([pd.DataFrame(new, index=frame.index), frame], axis=1)
     signs, medians = objective_signs(objectives), objective_table(frame, objectives)
     on_front = on_search_front = non_dominated(objective_table(frame, objectives, "_search"), signs)
@@ -312,23 +319,21 @@ def objective_table(frame: pd.DataFrame, objectives: Sequence[str], suffix: str 
     return np.stack([read_numbers(frame, name + suffix) for name in objectives], axis=1)
 
 
-def _first_search(values: Values, grouping: Grouping) -> Values:
+def _first_search(values: Values, grouping: Grouping, is_search: Mask) -> Values:
     # the value of each configuration's first search trial; NaN where there is none
     first = np.full(grouping.size, np.nan)
-    rows = np.flatnonzero(~grouping.is_confirm)[::-1]  # the first is written last and stays
+    rows = np.flatnonzero(is_search)[::-1]  # the first is written last and stays
     first[grouping.members[rows]] = values[rows]
     return first
 
 
 def _failed_seeds(trials: pd.DataFrame, every_group: Numbers, kept: Numbers) -> Numbers:
-    failed = (read_text(trials, "phase") == "confirm") & ~np.isin(
-        read_text(trials, "outcome"), ["", "complete", "cancelled"]
-    )
+    failed = find_fresh(trials, every_group) & ~np.isin(read_text(trials, "outcome"), ["", "complete", "cancelled"])
     counts = np.bincount(every_group[failed], minlength=int(kept.max(initial=0)) + 1)
     return np.asarray(counts[kept], dtype=np.int64)
 
 
-def _measured(name: str, values: Values, grouping: Grouping) -> dict[str, Values]:
+def _measured(name: str, values: Values, grouping: Grouping, is_search: Mask) -> dict[str, Values]:
     scale = scale_of(name)
     even = scale.forward(values)
     centers, counts = grouping.medians(even)
@@ -337,5 +342,5 @@ def _measured(name: str, values: Values, grouping: Grouping) -> dict[str, Values
         name: grouping.medians(values)[0],
         f"{name}_low": scale.backward(centers - halves),
         f"{name}_high": scale.backward(centers + halves),
-        f"{name}_search": _first_search(values, grouping),
+        f"{name}_search": _first_search(values, grouping, is_search),
     }

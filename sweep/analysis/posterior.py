@@ -460,7 +460,7 @@ def fit_posterior(
         errors = np.nan_to_num(read_numbers(done, "time_error")) if METRICS[name].is_speed else np.zeros(len(done))
         spread = pooled_spread(np.where(errors == 0, values, np.nan), costs)
         is_borrowed = METRICS[name].is_speed and not read_counts(done).all()  # by some from others of equal cost
-        if spread.sd <= _MAX_POOLED_SD or (is_borrowed and not spread.degrees):
+        if spread.sd <= _MAX_POOLED_SD or ((is_borrowed or errors.any()) and not spread.degrees):
             shared = costs[grouping.first]
             posterior = _posterior(name, values[:0], values[:0], spread, shared)
             means, mean_errors = average_costs(values, costs, errors / (posterior.spread.sd or 1.0))

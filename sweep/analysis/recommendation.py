@@ -182,8 +182,8 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
     if records.failed.any():
         numbers = read_numbers(records.done, "number")[records.failed].astype(int).tolist()
         notes.append(
-            f"{len(numbers)} of {int(records.grouping.is_confirm.sum())} trainings with fresh seeds failed: their "
-            f"accuracy is far below the other seeds of their configuration, and is in no estimate. Trials: "
+            f"{len(numbers)} of {int(records.grouping.is_confirm.sum())} trainings with fresh seeds ended with an "
+            "accuracy far below the other seeds of their configuration, which is in no estimate. Trials: "
             f"{', '.join(map(str, numbers))}."
         )
     if not candidates.nameable.all():

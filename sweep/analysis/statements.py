@@ -14,7 +14,7 @@ from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for, compar
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.costs import num_accumulation
 from sweep.analysis.rate_powers import MICRO_KEYS
-from sweep.analysis.statistics import Mask, configuration_groups, read_numbers
+from sweep.analysis.statistics import CONFIDENCE, Interval, Mask, configuration_groups, read_numbers, t_quantile
 from sweep.analysis.tuned_batches import (
     RATE,
     BatchDraws,
@@ -171,7 +171,9 @@ def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBat
         caveats.append(f"Its accuracy is near chance, {_percent(chance)}: longer trainings may decide otherwise.")
     of_named = candidates.records.grouping.members == candidates.rows[_find(candidates, int(named.number or 0))]
     if num_failed := int(candidates.records.failed[of_named].sum()):
-        caveats.append(f"{num_failed} of its {int(of_named.sum())} trainings failed.")
+        caveats.append(
+            f"{num_failed} of its {int(of_named.sum())} trainings ended with an accuracy far below the others."
+        )
     if named.num_epochs is not None:
         parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
     if point.num_steps.median < _FEW_STEPS:  # also false where the steps are not on record
@@ -346,7 +348,7 @@ def _state_accumulation(candidates: Candidates, named: Recommendation) -> list[S
     pair = pairs[order[-1]].tolist()
     batch = int(sizes[pair[0]])
     names = [f"{batch // int(counts[place])} x {int(counts[place])}" for place in pair]
-    costs = _compare(candidates, dict(zip(names, pair, strict=True)), " instead of")
+    costs = _compare(candidates, dict(zip(names, pair, strict=True)), " instead of", _compare_own(candidates, *pair))
     text = f"Accumulation, {batch} as {costs}"
     return [Statement(name="accumulation", text=text, batches=(batch,), is_estimate=True)]
 
@@ -359,9 +361,29 @@ def _name_places(draws: BatchDraws, indices: Iterable[int]) -> dict[str, int]:
     return {str(draws.batches[index]): int(draws.places[index]) for index in indices}
 
 
-def _compare(candidates: Candidates, places: Mapping[str, int], word: str = "") -> str:
+def _compare_own(candidates: Candidates, first: int, second: int) -> Interval:
+    """The accuracy of the candidate ``second`` minus the accuracy of ``first`` by their own trainings: the response
+    assumes that equal configurations with other micro batches are equally accurate. NaN with ``n`` = 0 without a spread
+    between seeds."""
+    posterior, rows = candidates.records.posterior(ACCURACY), candidates.rows[[second, first]]
+    if posterior.is_assumed:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    (error,), (degrees,) = posterior.compare(int(rows[0]), rows[1:])
+    one, other = posterior.centers[rows]
+    half = t_quantile(CONFIDENCE, float(degrees)) * float(error)
+    halves = (one - other + np.array([0.0, -half, half])) / 2
+    middle = (one + other) / 2
+    values = posterior.scale.backward(middle + halves) - posterior.scale.backward(middle - halves)
+    gap, low, high = values.tolist()
+    return Interval(gap, low, high, min(len(candidates.basis_of(place)) for place in (first, second)))
+
+
+def _compare(
+    candidates: Candidates, places: Mapping[str, int], word: str = "", accuracy: Interval | None = None
+) -> str:
     """What the second of two named candidates costs against the first, as the end of a sentence, which begins with the
-    name of the second, and after a ``word`` that of the first."""
+    name of the second, and after a ``word`` the name of the first. The difference in ``accuracy`` is by the draws where
+    it is not given."""
     base, name = (name if candidates.num_seeds[place] else f"{name} (not confirmed)" for name, place in places.items())
     first, second = places.values()
     differences, doubt, parts = compare_candidates(candidates, second, first), _describe_doubt(candidates, places), []
@@ -369,9 +391,12 @@ def _compare(candidates: Candidates, places: Mapping[str, int], word: str = "") 
         ratio = differences.get(metric)
         if ratio and not (metric == SECONDS and doubt):
             parts.append(f"{ratio.median:.2f} times {words}{_range(f'{ratio.low:.2f}', f'{ratio.high:.2f}')}")
-    middle, low, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in differences[ACCURACY][:3])
-    parts.append(f"{middle} points of accuracy{_range(low, high)}")
-    costs = f"{name}{word}{f' {base}' if word else ''}: {', '.join(parts)}."
+    accuracy = accuracy or differences[ACCURACY]
+    if accuracy.n:
+        middle, low, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in accuracy[:3])
+        parts.append(f"{middle} points of accuracy{_range(low, high)}")
+    costs = f"{name}{word}{f' {base}' if word else ''}: {', '.join(parts) or 'nothing that was measured'}."
+    costs += "" if accuracy.n else " The accuracies are not compared: no configuration has several seeds."
     return f"{costs} The training times are not compared: {doubt}." if doubt else costs
 
 

@@ -125,7 +125,7 @@ def _measure_batch_costs(candidates: Candidates, chosen: Numbers, target: float)
         to_target = np.array(crossed).reshape(-1, 2)  # in steps and in samples
         whole = np.where(np.isfinite(samples), samples, ends * batch)
         tables.append(np.column_stack([ends, whole, to_target, to_target[:, 0] / ends]))
-        remarks.append(_explain(curves, target))
+        remarks.append(_explain(curves, target, candidates.records.lack_of_evaluations))
         if remarks[-1]:
             tables[-1][:, 2:] = np.nan
     columns = [_describe([table[:, column] for table in tables]) for column in range(5)]
@@ -151,15 +151,20 @@ def _read_curve(evaluations: pd.DataFrame | None, trial: pd.Series) -> Values:
     return np.asarray(table[np.argsort(table[:, 0], kind="stable")])
 
 
-def _explain(curves: Sequence[Values], target: float) -> str:
+def _explain(curves: Sequence[Values], target: float, lack: str) -> str:
+    # why it is not known when all trainings reached the target; ``lack`` is why there are no evaluations
     shown = f"{100 * target:.1f} %"
     if not all(len(curve) for curve in curves):
-        return f"the evaluations between which {shown} was reached are not loaded"
+        num_lacking = sum(not len(curve) for curve in curves)
+        which = "" if num_lacking == len(curves) else f" of {num_lacking} of {len(curves)} trainings"
+        return f"{lack}{which}, so the steps and time to {shown} are unknown"
     missed = sum(not (curve[:, 2] >= target).any() for curve in curves)
     if missed:
         return f"{missed} of {len(curves)} trainings did not reach {shown}, so the steps and time to it are unknown"
-    if any(curve[0, 2] >= target for curve in curves):
-        return f"the first evaluation was already at {shown}, so the steps and time to it are unknown"
+    if early := [curve for curve in curves if curve[0, 2] >= target]:
+        which = "first" if any(len(curve) > 1 for curve in early) else "only"
+        of = f"the {which} evaluation of {len(early)} of {len(curves)} trainings"
+        return f"{of} was at {shown} or more, so the steps and time to it are unknown"
     return ""
 
 

@@ -152,7 +152,7 @@ def format_use(item: "Recommendation") -> Iterator[str]:
         )
         yield f"  not enough data; run: {item.missing}" if item.missing else f"  {refused}"
         return
-    settings = [describe_use_setting(item, key) for key in item.settings]
+    settings = [describe_use_setting(item, key) for key in item.settings if key != "batch.global"]
     yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"
     for kind, values in (("", item.values), (", as measured", item.measured)):
         for name, value in values.items():

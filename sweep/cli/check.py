@@ -25,7 +25,7 @@ from reports import labels
 from studies import shipped_studies, template
 from sweep.cli.answer import describe_findings
 from sweep.cli.app import print_answer, print_lines, print_table
-from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, parse_sets, use_plugin
+from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, load_records, parse_sets, use_plugin
 from sweep.config.advice import Advice, find_pitfalls
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, show_name
 from sweep.config.metrics import METRICS, format_count
@@ -168,7 +168,7 @@ def check(
     if place is not None:
         if changes:
             raise InputError(f"--set: {study} is on record and cannot be changed; give the study's file.")
-        return _check_records(place, as_json)
+        return _check_records(load_records(place, root), as_json)
     return _check_study(load_study(study if is_file else hide_credentials(study), changes), root, as_json)
 
 
@@ -210,13 +210,12 @@ def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
     return 0
 
 
-def _check_records(place: str, as_json: bool) -> int:
-    from sweep.records.loading import load_frames
+def _check_records(frames: "Frames", as_json: bool) -> int:
+    from sweep.analysis.comparable import find_study_name
 
-    frames = load_frames(place, evaluations=True)
     spec, data = frames.spec, frames.data
     advice = find_pitfalls(spec, data.num_train if data else None) if spec else []
-    _print_study(", ".join(frames.studies["study"]), data, advice, frames, as_json)
+    _print_study(", ".join(frames.studies["study"]) or find_study_name(frames), data, advice, frames, as_json)
     return 0
 
 
@@ -413,7 +412,8 @@ def check_trials(frames: "Frames") -> Iterator[Check]:
 
     trials = apply_times(frames.trials, frames.probes)
     trials = trials[(trials["reused_from"] == "") & trials["outcome"].notna()]
-    yield from _check_bottlenecks(trials)
+    if frames.source is None:  # other programs determine none
+        yield from _check_bottlenecks(trials)
     yield from _check_warnings(trials)
     if frames.data is None:
         yield Check("data", "note", labels.NOT_COUNTED)

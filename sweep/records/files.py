@@ -8,8 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 from sqlalchemy import Connection, Table
 
-from sweep.config.errors import InputError, StoreError, describe_unknown
-from sweep.config.trial import config_keys
+from sweep.config.errors import InputError, StoreError, describe_unknown, shorten_text
 from sweep.records.frames import (
     FRAME_PARTS,
     MAX_CELL_CHARACTERS,
@@ -94,7 +93,10 @@ def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> tuple[dict[str
         raise InputError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
     for name in present:
         if name.startswith(CONFIG_PREFIX) and name not in known and not name.startswith(f"{SCRIPT_COLUMN}."):
-            raise InputError(f"{path}: {describe_unknown('key', name.removeprefix(CONFIG_PREFIX), config_keys())}")
+            raise InputError(
+                f"{path}: unknown key {shorten_text(name.removeprefix(CONFIG_PREFIX))!r}: another version of this "
+                "program wrote these records, which reads them."
+            )
     for name in names:
         if not _type_fits(table.schema.field(name).type, known[name].kind):
             raise InputError(f"{path}: column {name} holds {table.schema.field(name).type}, not {known[name].kind}.")

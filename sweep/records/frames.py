@@ -271,6 +271,7 @@ class Frames:
         """Commands about the study ``name`` of these records."""
         commands = find_study_commands(name, self.place, self.origin, self.plugin, self.spec)
         export = str(Path(self.place).resolve()) if self.is_exported else ""
+        commands = commands.find_absent() if export else commands
         return replace(commands, export=export, is_foreign=self.source is not None)
 
     @cached_property

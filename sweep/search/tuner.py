@@ -298,12 +298,13 @@ class Tuner:
 
     def _make_distinct(self, values: dict[str, Any], index: int) -> TrialConfig | None:
         """The configuration at ``values``, or a random one if this study has that one already."""
-        size = count_grid_points(self._spec.space)
         for draw in range(_MAX_RANDOM_DRAWS):
             config = self._spec.config(values)
             if self._plan.key_of(config) not in self._trials.keys:
                 return config
             values = draw_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS + draw)
+        points = self._spec.list_points()  # those that train alike are one
+        size = count_grid_points(self._spec.space) if points is None else len(points)
         return None if size is not None and len(self._trials.search_keys) >= size else config
 
     def _confirm(self) -> _Proposal | None:

@@ -4,55 +4,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from script_factory import LINES, NUM_TRAIN, NUM_VAL, make_spec, write_script
+
 from sweep.config.study import StudySpec
-from sweep.config.study_file import build_study
 from sweep.records.messages import Ending, Evaluation, ScriptCommand, TrialTask
 from sweep.records.records import decode_correct
 from sweep.script.check import check_script
 from sweep.script.runner import run_script
 
-_ROWS = 904  # so that a pass has a smaller last batch
-# Each line may be replaced by a broken one.
-_LINES = {
-    "import": "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\nimport sweep",
-    "trial": "trial = sweep.trial(batch_size=16, accumulation=1, lr=0.1, weight_decay=0.0, seed=0)",
-    "data": f"made = torch.Generator().manual_seed(1)\nx = torch.randn({_ROWS}, 8, generator=made)\n"
-    "y = (x[:, 0] > 0).long()\ntrain, val = TensorDataset(x[:800], y[:800]), TensorDataset(x[800:], y[800:])",
-    "seed": "torch.manual_seed(trial.seed)",
-    "model": "model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))",
-    "loader": "loader = DataLoader(train, batch_size=trial.batch_size, shuffle=True)",
-    "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=trial.lr, weight_decay=trial.weight_decay)",
-    "steps": "split = trial.accumulation",
-    "schedule": "scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)",
-    "begin": "for epoch in range(6):\n    for i, (a, b) in enumerate(loader):",
-    "loss": "        loss = nn.functional.cross_entropy(model(a), b) / split\n        loss.backward()",
-    "if": "        if (i + 1) % split == 0:",
-    "step": "            optimizer.step(); scheduler.step(); optimizer.zero_grad()",
-    "end": "    optimizer.zero_grad()",
-    "evaluate": "    model.eval()\n    right = torch.cat([model(a).argmax(1) == b for a, b in DataLoader(val, 64)])\n"
-    "    model.train()",
-    "report": "    trial.report(val_accuracy=right.float().mean().item(), scores=right)",
-}
-
-
-def _write(folder: Path, **changes: str) -> None:
-    (folder / "train.py").write_text("\n".join((_LINES | changes).values()) + "\n")
-
-
-def _make_spec(folder: Path, **changes: Any) -> StudySpec:
-    script = {"command": "python train.py", "folder": str(folder), "metric": "val_accuracy"}
-    space = {
-        "batch.micro": {"choice": [16, 32, 64]}, "batch.accumulation": {"choice": [1, 2, 4]},
-        "optimizer.lr": {"choice": [0.05, 0.2]}, "optimizer.weight_decay": {"choice": [0.0, 0.01]},
-    }  # fmt: skip
-    return build_study({"name": "own", "trials": 2, "script": script, "space": space} | changes, "test")
-
-
 _ASKED = {"batch.micro": 16, "batch.accumulation": 4, "optimizer.lr": 0.2, "optimizer.weight_decay": 0.01}
 
 
 def _run(folder: Path, spec: StudySpec | None = None, **values: Any) -> tuple[Ending, list[Evaluation]]:
-    spec = spec or _make_spec(folder)
+    spec = spec or make_spec(folder)
     config = spec.config(_ASKED | values)
     task = TrialTask(number=0, config=config, device="cpu", script=ScriptCommand(**spec.command(config, str(folder))))
     *messages, ending = run_script(task)
@@ -61,17 +25,17 @@ def _run(folder: Path, spec: StudySpec | None = None, **values: Any) -> tuple[En
 
 
 def test_a_correct_script_is_observed_as_it_was_asked(tmp_path: Path) -> None:
-    _write(tmp_path)
+    write_script(tmp_path)
     ending, evaluations = _run(tmp_path)
     assert (ending.outcome, ending.error) == ("complete", "")
     measured = ending.measurements
     assert measured["observed_batch_size"] == 64
     assert measured["observed_lr"] == 0.2
     assert measured["observed_weight_decay"] == 0.01
-    assert measured["num_steps"] == 6 * (800 // 64)
+    assert measured["num_steps"] == 6 * (NUM_TRAIN // 64)
     assert measured["num_epochs"] == 6
     assert measured["num_parameters"] == 8 * 32 + 32 + 32 * 2 + 2
-    assert measured["num_val_samples"] == _ROWS - 800
+    assert measured["num_val_samples"] == NUM_VAL
     assert 0 < measured["train_seconds"] < measured["total_seconds"]
     assert measured["eval_seconds"] > 0
     # parameters, gradients and the activations of 16 samples, at least
@@ -123,20 +87,20 @@ _BROKEN = [
     _Broken("no decay", {"decay_not_followed"}, 64,
             {"optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=trial.lr)\ntrial.weight_decay"}),
     _Broken("schedule at every micro batch", {"schedule_not_followed"}, 64,
-            {"loss": _LINES["loss"] + "\n        scheduler.step()",
+            {"loss": LINES["loss"] + "\n        scheduler.step()",
              "step": "            optimizer.step(); optimizer.zero_grad()"}),
     _Broken("nominal batch of a framework", {"batch_not_followed"}, 128,
             {"steps": "split = max(1, round(128 / trial.batch_size))"}),
     _Broken("evaluation in the loop", {"evaluation_in_window"}, 64,
-            {"if": "        with torch.no_grad():\n            for _ in range(20): model(val.tensors[0])\n" + _LINES["if"]}),
+            {"if": "        with torch.no_grad():\n            for _ in range(20): model(x)\n" + LINES["if"]}),
     _Broken("gradients left over", {"leftover_gradients"}, 64, {"end": ""}),
     _Broken("batch halved after out of memory", {"batch_not_followed"}, 32,
-            {"schedule": _LINES["schedule"] + "\n" + _OUT_OF_MEMORY}),
+            {"schedule": LINES["schedule"] + "\n" + _OUT_OF_MEMORY}),
     _Broken("loader rebuilt with another batch", {"batch_not_followed"}, 64,
-            {"begin": "for epoch in range(6):\n    if epoch == 3: loader = DataLoader(train, batch_size=8, shuffle=True)\n"
+            {"begin": "for epoch in range(6):\n    if epoch == 3: loader = DataLoader(train, batch_size=8)\n"
                       "    for i, (a, b) in enumerate(loader):", "steps": "split = 4"}),
     _Broken("two optimizers of which the large one steps less often", {"batch_not_followed"}, 128,
-            {"optimizer": _LINES["optimizer"] + "\nsmall = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)",
+            {"optimizer": LINES["optimizer"] + "\nsmall = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)",
              "if": "        small.step()\n        if (i + 1) % (2 * split) == 0:"}),
     _Broken("an optimizer that torch does not know", {"not_observed"}, 0,
             {"step": "            for p in model.parameters(): p.data -= trial.lr * p.grad; p.grad = None",
@@ -146,7 +110,7 @@ _BROKEN = [
 
 @pytest.mark.parametrize("broken", _BROKEN, ids=[each.name for each in _BROKEN])
 def test_a_script_that_does_something_else_is_named(tmp_path: Path, broken: _Broken) -> None:
-    _write(tmp_path, **broken.changes)
+    write_script(tmp_path, **broken.changes)
     ending, _ = _run(tmp_path)
     assert (ending.outcome, ending.error) == ("complete", "")
     assert _DEVIATIONS.intersection(ending.quality_flags) == broken.flags
@@ -171,7 +135,7 @@ _ENDS = [
 def test_every_end_has_an_outcome_and_its_reason(
     tmp_path: Path, outcome: str, reason: str, changes: dict[str, str]
 ) -> None:
-    _write(tmp_path, **changes)
+    write_script(tmp_path, **changes)
     ending, _ = _run(tmp_path)
     assert ending.outcome == outcome
     assert reason in ending.error
@@ -179,35 +143,45 @@ def test_every_end_has_an_outcome_and_its_reason(
 
 def test_values_reach_a_script_by_its_command_alone(tmp_path: Path) -> None:
     values = {"batch.micro": 32, "batch.accumulation": 2, "optimizer.lr": 0.05, "optimizer.weight_decay": 0.0}
-    named = "import sys\nclass trial: pass\ntrial.batch_size, trial.accumulation, trial.seed = map(int, sys.argv[1:4])\n"
+    named = (
+        "import sys\nclass trial: pass\ntrial.batch_size, trial.accumulation, trial.seed = map(int, sys.argv[1:4])\n"
+    )
     named += "trial.lr, trial.weight_decay, share = map(float, sys.argv[4:])\ntrial.report = sweep.trial().report"
-    _write(tmp_path, trial=named)
+    write_script(tmp_path, trial=named)
     command = "{batch.micro} {batch.accumulation} {seed} {optimizer.lr} {optimizer.weight_decay} {script.share}"
     script = {"command": f"python train.py {command}", "folder": str(tmp_path)}
-    spec = _make_spec(tmp_path, script=script, base={"script.share": 0.25})
+    spec = make_spec(tmp_path, script=script, base={"script.share": 0.25})
     ending, _ = _run(tmp_path, spec, **values)
     assert (ending.outcome, ending.error) == ("complete", "")
     assert ending.measurements["observed_batch_size"] == 64
     assert ending.measurements["observed_lr"] == 0.05
 
 
-_CHECKS = [
-    ("batch size", {"loader": "loader = DataLoader(train, batch_size=10, shuffle=True)"}),
-    ("learning rate", {"optimizer": _LINES["optimizer"].replace("trial.lr", "0.3")}),
-    ("weight decay", {"optimizer": _LINES["optimizer"].replace("trial.weight_decay", "0.3")}),
-    ("seed", {"seed": "torch.manual_seed(0)"}),
-    # means over the samples that count, as over the tokens of sequences of different length
-    ("accumulation", {"loss": _LINES["loss"].replace(
+# All that a check can find at once; the loss is a mean over the samples that count, as over the tokens of sequences of
+# different length.
+_UNFOLLOWED = {
+    "loader": "loader = DataLoader(train, batch_size=trial.batch_size + 1, shuffle=True)",
+    "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.3, weight_decay=0.3)",
+    "seed": "torch.manual_seed(0)",
+    "loss": LINES["loss"].replace(
         "nn.functional.cross_entropy(model(a), b)",
-        "(nn.functional.cross_entropy(model(a), b, reduction='none') * b).sum() / b.sum()")}),
-]  # fmt: skip
+        "(nn.functional.cross_entropy(model(a), b, reduction='none') * b).sum() / b.sum()"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("setting", "changes"), [("", {}), *_CHECKS], ids=lambda each: str(each)[:16])
-def test_check_names_what_a_script_does_not_follow(tmp_path: Path, setting: str, changes: dict[str, str]) -> None:
-    _write(tmp_path, **changes)
-    found = check_script(_make_spec(tmp_path), "cpu")
-    assert {row.setting for row in found.rows if row.status == "FAIL"} == ({setting} if setting else set())
+@pytest.mark.parametrize(("changes", "failed"), [
+    ({}, set()),
+    (_UNFOLLOWED, {"batch size", "learning rate", "weight decay", "seed", "accumulation"}),
+], ids=["correct", "broken"])  # fmt: skip
+def test_check_names_what_a_script_does_not_follow(tmp_path: Path, changes: dict[str, str], failed: set[str]) -> None:
+    write_script(tmp_path, **changes)
+    found = check_script(make_spec(tmp_path), "cpu")
+    assert {row.setting for row in found.rows if row.status == "FAIL"} == failed
+    assert {row.setting for row in found.rows} >= {
+        "batch size",
+        "learning rate",
+        "weight decay",
+        "seed",
+        "accumulation",
+    }
     assert list(found.costs) == [16, 32]
-    settings = {row.setting for row in found.rows}
-    assert settings >= {"batch size", "learning rate", "weight decay", "seed", "accumulation"}

@@ -128,6 +128,7 @@ class Requirement(NamedTuple):
 
 _ENERGY_COUNTER = Requirement("an NVIDIA GPU with an energy counter", sensor="energy")
 _POWER_SENSOR = Requirement("an NVIDIA GPU with a power sensor", sensor="power")
+_SCRIPT = Requirement("a [script] that reports it", key="script")
 _TARGET = Requirement("budget.target_accuracy", key="budget.target_accuracy")
 
 
@@ -195,7 +196,8 @@ _TABLE = (
            "validation accuracy at the last evaluation", noise="angle"),
     Metric("val_loss", "nats", "minimize", "Validation loss", "validation cross entropy at the last evaluation"),
     Metric("quality", "number", "maximize", "Quality",
-           "what the script of the study reported last, in the unit and direction that the study declares"),
+           "what the script of the study reported last, in the unit and direction that the study declares",
+           requires=_SCRIPT),
     Metric("train_accuracy", "fraction", "maximize", "Training accuracy",
            "accuracy on a fixed part of the training split, without augmentation", noise="angle"),
     Metric("generalization_gap", "fraction difference", "minimize", "Generalization gap",

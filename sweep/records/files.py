@@ -270,6 +270,7 @@ def _check_configurations(frames: Frames, folder: Path) -> None:
     studies, *cells = (cells_of(unique[name]) for name in unique)
     for study, *row in zip(studies, *cells, strict=True):
         values = {column.path: column.from_cell(cell) for column, cell in zip(CONFIG_COLUMNS, row, strict=True)}
-        if frames.specs[study].script is None and (missing := find_missing(values)):
+        spec = frames.specs.get(study)
+        if (spec is None or spec.script is None) and (missing := find_missing(values)):
             raise InputError(f"{folder}: trials: a cell of config.{missing} is missing; export the study again.")
         build_recorded(values, f"{folder}: trials")

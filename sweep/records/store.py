@@ -5,6 +5,7 @@ Every write is a transaction of its own, which is on the disk when the method re
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path

@@ -103,10 +103,10 @@ def _list_keys() -> Iterator[dict[str, Any]]:
     for where, fields in (("study", study), ("configuration", config_fields())):
         for path, field in fields.items():
             yield {
-                "key": path,
+                "key": "script.NAME" if path == "script" else path,
                 "where": where,
                 "is_required": field.is_required(),
-                "default": None if field.is_required() else field.default,
+                "default": None if field.is_required() or field.default_factory else field.default,
                 "meaning": field.description or "",
             }
 

@@ -103,7 +103,8 @@ def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
             raise InputError(
                 f"--set {path}: give a range, such as {{choice = [1, 2]}}; --set KEY=VALUE fixes a swept key."
             )
-        if head in StudySpec.model_fields and head not in ("base", "space"):
+        is_own = head == "script" and rest not in ScriptSection.model_fields  # a value of the script's own
+        if head in StudySpec.model_fields and head not in ("base", "space") and not is_own:
             table[head] = _set_within(table.get(head, {}), rest, value) if rest else value
             continue
         key = rest if head == "space" else path

@@ -183,8 +183,9 @@ class Observer:
     def _begin_training(self) -> None:
         device = self.device
         if device is not None and device.type == "cuda":
-            from sweep.measurement.device import make_moments, make_synchronizer
+            from sweep.measurement.device import identify_gpu, make_moments, make_synchronizer
 
+            self.channel.send("gpu", gpus=[identify_gpu(device)])
             self.ledger.synchronize, self.ledger.moments = make_synchronizer(device), make_moments(device)
 
     def _warm_up(self) -> None:

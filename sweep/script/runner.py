@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, cast, final
 
@@ -42,7 +43,7 @@ from sweep.records.quality import (
 )
 from sweep.records.records import encode_correct
 from sweep.script.channel import VARIABLE, describe_script_trial
-from sweep.training.processes import SUPERVISOR_LINK, find_signal_name
+from sweep.training.processes import SUPERVISOR_LINK, die_with_parent, find_signal_name
 
 _POLL_SECONDS, _DRAIN_SECONDS, _GRACE_SECONDS = 0.5, 2.0, 30.0
 _TAIL_LINES, _MAX_LINE = 25, 64 * 2**20
@@ -77,6 +78,8 @@ class _Seen:
             self.read.add(str(said.get("key")))
         if kind == "error" and not self.error:
             self.error = said
+        if kind == "gpu" and not rank:
+            return Heartbeat(gpus=tuple(said["gpus"]))
         if rank or kind in ("read", "error"):
             return Heartbeat()
         if "measurements" in said:
@@ -185,12 +188,14 @@ def _start(script: ScriptCommand, address: str, folder: str, task: TrialTask) ->
     environment["PYTHONPATH"] = os.pathsep.join(path)
     if task.threads:
         environment.setdefault("OMP_NUM_THREADS", str(task.threads))
+    if task.device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     arguments = list(script.arguments)
     if arguments[0] in ("python", "python3"):
         arguments[0] = sys.executable  # the one that has this project
     return subprocess.Popen(
         arguments, cwd=script.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.STDOUT, preexec_fn=partial(die_with_parent, os.getpid())
     )  # fmt: skip
 
 

@@ -20,9 +20,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from reports.labels import format_metric, format_price, format_value
+from reports.labels import format_price, format_value
 from sweep.cli.app import describe_trial, escape_controls, join_settings
-from sweep.config.metrics import METRICS, format_count
+from sweep.config.metrics import format_count
 from sweep.config.study import StudySpec
 from sweep.config.trial import Scalar, TrialConfig, flatten_config
 from sweep.records.messages import Evaluation, Progress
@@ -277,21 +277,25 @@ class Display:
                 if progress.peak_memory_bytes is not None:
                     text += f"  {format_value('bytes', progress.peak_memory_bytes)}"
             if evaluation:
-                text += f"  val_accuracy {100 * evaluation.val_accuracy:.2f} %"
+                quality = self._spec.metric(self._spec.quality.column)
+                reported = getattr(evaluation, quality.name)
+                text += f"  {self._spec.quality.name} {format_value(quality.unit, reported)}"
             lines.append(Text(escape_controls(text)))
         return lines
 
     def _front_table(self) -> Table:
-        rows = find_front(list(self._records.values()), self._spec.objectives)
-        first = METRICS[self._spec.objectives[0]]
+        rows = find_front(list(self._records.values()), self._spec.objectives, self._spec.quality)
+        first = self._spec.metric(self._spec.objectives[0])
         rows.sort(key=lambda record: first.sign * record.measurements[first.name])
         table = Table(
             title=f"front so far: {len(rows)} configurations, as measured with one seed", title_justify="left", box=None
         )
-        for column in ("trial", *self._spec.objectives, "configuration"):
+        names = (self._spec.quality.name if name == "quality" else name for name in self._spec.objectives)
+        for column in ("trial", *names, "configuration"):
             table.add_column(column, justify="left" if column == "configuration" else "right")
         for record in rows[:_FRONT_ROWS]:
-            values = [format_metric(name, record.measurements[name]) for name in self._spec.objectives]
+            shown = ((self._spec.metric(name).unit, record.measurements[name]) for name in self._spec.objectives)
+            values = [format_value(unit, value) for unit, value in shown]
             settings = join_settings(self._swept(record.config))
             table.add_row(str(record.number), *values, Text(escape_controls(settings)))
         return table

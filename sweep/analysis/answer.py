@@ -26,6 +26,14 @@ USE_MEANINGS = {
 USES = tuple(USE_MEANINGS)
 
 
+def explain_use(use: str, quality: Quality) -> str:
+    """What ``use`` optimizes."""
+    meaning = USE_MEANINGS[use]
+    if quality.noun == "accuracy":
+        return meaning
+    return meaning.replace("highest validation accuracy", f"best {quality.noun}").replace("accuracy", quality.noun)
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a configuration must keep to; None is no limit."""
@@ -235,6 +243,11 @@ class Answer:
     no_complete_trial: str | None
     price_per_hour: float | None = None
     currency: str = ""
+
+    @property
+    def tolerated(self) -> float:
+        """The difference of the quality that does not matter."""
+        return self.tolerance.accuracy if self.tolerance.quality is None else self.tolerance.quality
 
     def __repr__(self) -> str:
         text = self.batch_size.statements[0].text if self.batch_size else self.no_complete_trial

@@ -157,7 +157,7 @@ def _rename_accuracies(document: dict[str, Any], column: str) -> None:
 def _list_tolerances(records: ComparableTrials) -> Tolerance:
     # as they were used
     declared = records.spec.answer.tolerance if records.spec else AnswerRules().tolerance
-    return declared.model_copy(update={"quality": records.tolerance}) if records.is_script else declared
+    return declared.model_copy(update={"quality": records.tolerance if records.is_script else None})
 
 
 def _price_configuration(item: Recommendation, price: Price) -> Recommendation:
@@ -232,19 +232,14 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
         worse = "below" if records.quality.sign > 0 else "above"
         notes.append(
             f"{len(numbers)} of {int(records.grouping.is_confirm.sum())} trainings with fresh seeds failed: their "
-            f"{records.quality.noun} is far {worse} the other seeds of their configuration, and is in no estimate. Trials: "
-            f"{', '.join(map(str, numbers))}."
+            f"{records.quality.noun} is far {worse} the other seeds of their configuration, and is in no estimate. "
+            f"Trials: {', '.join(map(str, numbers))}."
         )
     if records.spec and records.spec.tolerance is None:
         shown = records.quality.format_amount(records.tolerance)
-        how = (
-            "assumed"
-            if records.posterior(records.quality.column).is_assumed
-            else "the standard deviation between seeds"
-        )
-        notes.append(
-            f"A difference that does not matter is taken for {how}, {shown}: answer.tolerance.quality sets it."
-        )
+        is_assumed = records.posterior(records.quality.column).is_assumed
+        how = "an assumed spread" if is_assumed else "the standard deviation"
+        notes.append(f"The tolerance, {shown}, is {how} between seeds: answer.tolerance.quality sets another.")
     if not candidates.nameable.all():
         notes.append(
             f"{int(candidates.nameable.sum())} of {format_count(len(candidates.rows), 'configuration')} "

@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from reports.labels import format_price, format_value
+from reports.labels import format_metric, format_price, format_value
 from sweep.cli.app import describe_trial, escape_controls, join_settings
 from sweep.config.metrics import format_count
 from sweep.config.study import StudySpec
@@ -244,7 +244,7 @@ class Display:
         how = f"reused from {record.reused_from}" if isinstance(event, TrialReused) else str(record.outcome)
         values = {name: record.measurements.get(name) for name in self._spec.objectives}
         head, settings = (record.number, record.phase, how), self._swept(record.config)
-        lines = [describe_trial(head, values, settings, is_enqueued=record.is_enqueued)]
+        lines = [describe_trial(head, values, settings, self._spec.quality, is_enqueued=record.is_enqueued)]
         if isinstance(event, TrialEnded):
             if doubts := find_time_doubts(record.quality_flags) - {PACKED}:  # that was asked for
                 lines.append(f"the measured time is in doubt ({', '.join(sorted(doubts))})")
@@ -277,9 +277,9 @@ class Display:
                 if progress.peak_memory_bytes is not None:
                     text += f"  {format_value('bytes', progress.peak_memory_bytes)}"
             if evaluation:
-                quality = self._spec.metric(self._spec.quality.column)
-                reported = getattr(evaluation, quality.name)
-                text += f"  {self._spec.quality.name} {format_value(quality.unit, reported)}"
+                quality = self._spec.quality
+                shown = format_metric(quality.column, getattr(evaluation, quality.column), quality)
+                text += f"  {quality.name} {shown}"
             lines.append(Text(escape_controls(text)))
         return lines
 
@@ -294,8 +294,8 @@ class Display:
         for column in ("trial", *names, "configuration"):
             table.add_column(column, justify="left" if column == "configuration" else "right")
         for record in rows[:_FRONT_ROWS]:
-            shown = ((self._spec.metric(name).unit, record.measurements[name]) for name in self._spec.objectives)
-            values = [format_value(unit, value) for unit, value in shown]
+            measured = ((name, record.measurements[name]) for name in self._spec.objectives)
+            values = [format_metric(name, value, self._spec.quality) for name, value in measured]
             settings = join_settings(self._swept(record.config))
             table.add_row(str(record.number), *values, Text(escape_controls(settings)))
         return table

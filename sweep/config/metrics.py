@@ -332,11 +332,14 @@ class Quality:
         """What a difference of an accuracy, a ``share``, is of this quality: as many tolerances."""
         return share if self.unit == "fraction" else share / USUAL_TOLERANCE * tolerance
 
+    def format_size(self, amount: float) -> str:
+        """A difference: "0.5 points", "0.01 nats", "0.3"."""
+        plain = f"{amount:.2g} {self.unit}".removesuffix(" number")
+        return format_points(amount) if self.unit == "fraction" else plain
+
     def format_amount(self, amount: float) -> str:
-        """A difference: "0.5 points of accuracy", "0.01 nats", "0.3 of bleu"."""
-        shown = f"{amount:.2g}" if self.unit == "number" else f"{amount:.2g} nats"
-        shown = format_points(amount) if self.unit == "fraction" else shown
-        return shown if self.unit == "nats" else f"{shown} of {self.noun}"
+        """A difference in a sentence: "0.5 points of accuracy", "0.01 nats", "0.3 of bleu"."""
+        return self.format_size(amount) + ("" if self.unit == "nats" else f" of {self.noun}")
 
     def format_difference(self, difference: float) -> str:
         """With its sign, in front of :attr:`difference_words`."""
@@ -345,7 +348,8 @@ class Quality:
     @property
     def difference_words(self) -> str:
         """What a difference is counted in: "points of accuracy", "nats of validation loss", "of bleu"."""
-        return f"{dict(fraction='points ', nats='nats ').get(self.unit, '')}of {self.noun}"
+        counted = {"fraction": "points ", "nats": "nats "}.get(self.unit, "")
+        return f"{counted}of {self.noun}"
 
     def format_value(self, value: float) -> str:
         """A limit or a result: "93.5 %", "2.41 nats", "31.7"."""

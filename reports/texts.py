@@ -173,6 +173,7 @@ def _describe_confidence(item: Recommendation, quality: Quality) -> str:
         return sure
     unit = find_metric(item.regret_metric, quality).unit
     lost = format_value("fraction difference" if unit == "fraction" else unit, item.regret)
+    lost = quality.format_size(item.regret) if unit == "number" else lost
     return f"{sure} Expected regret (how much the truly best configuration is better, on average): {lost}."
 
 

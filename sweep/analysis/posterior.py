@@ -29,7 +29,7 @@ from sweep.analysis.statistics import (
     scale_of,
     t_density,
 )
-from sweep.config.metrics import IMAGES, METRICS, Quality
+from sweep.config.metrics import METRICS, Quality
 from sweep.records.frames import Frames
 from sweep.records.inputs import DataSummary
 from sweep.records.records import Correct
@@ -169,12 +169,7 @@ class ValidationImages:
     recorded of it."""
 
     def __init__(
-        self,
-        frames: Frames,
-        done: pd.DataFrame,
-        grouping: Grouping,
-        data: DataSummary | None,
-        quality: Quality = IMAGES,
+        self, frames: Frames, done: pd.DataFrame, grouping: Grouping, data: DataSummary | None, quality: Quality
     ) -> None:
         self._frames, self._done, self._grouping = frames, done, grouping
         self._quality = quality
@@ -208,8 +203,8 @@ class ValidationImages:
     @property
     def chance(self) -> float | None:
         """The accuracy of always naming the most frequent class; None where the images by class are not known."""
-        is_known = self._data is not None and not self._is_script
-        counts = [splits.get("val", 0) for splits in self._data.classes.values()] if self._data and is_known else []
+        classes = self._data.classes.values() if self._data and not self._is_script else ()
+        counts = [splits.get("val", 0) for splits in classes]
         return max(counts) / sum(counts) if sum(counts) else None
 
     @property
@@ -265,11 +260,9 @@ class ValidationImages:
 
     def _usable(self, rows: Numbers) -> dict[int, Correct]:
         read = self._load(self._basis(rows))
-        return {
-            trial: correct
-            for trial, correct in read.items()
-            if correct is not None and len(correct) == self.num_images and np.isfinite(correct).all()
-        }
+        known = {trial: correct for trial, correct in read.items() if correct is not None}
+        num = self.num_images
+        return {trial: each for trial, each in known.items() if len(each) == num and np.isfinite(each).all()}
 
     def _load(self, trials: Numbers) -> dict[int, Correct | None]:
         # only what was not read before
@@ -518,7 +511,7 @@ def fit_posterior(
         is_borrowed = METRICS[name].is_speed and not read_counts(done).all()  # by some from others of equal cost
         if spread.sd <= _MAX_POOLED_SD or (is_borrowed and not spread.degrees):
             shared = costs[grouping.first]
-            posterior = _posterior(name, scale, values[:0], values[:0], spread, shared)
+            posterior = _posterior(name, scale, values[:0], values[:0], spread, shared, None)
             means, mean_errors = average_costs(values, costs, errors / (posterior.spread.sd or 1.0))
             counts = np.bincount(costs[np.isfinite(values)], minlength=len(means))
             return replace(posterior, centers=means[shared], errors=mean_errors[shared], num_pooled=counts[shared])
@@ -538,13 +531,7 @@ def fit_posterior(
 
 
 def _posterior(
-    name: str,
-    scale: Scale,
-    centers: Values,
-    errors: Values,
-    spread: Spread,
-    shared: Numbers,
-    quality: Quality | None = None,
+    name: str, scale: Scale, centers: Values, errors: Values, spread: Spread, shared: Numbers, quality: Quality | None
 ) -> Posterior:
     is_assumed = spread.degrees == 0
     assumed = assume_spread(quality, centers) if quality else METRICS[name].unit_facts.assumed_sd

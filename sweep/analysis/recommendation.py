@@ -25,7 +25,7 @@ from sweep.analysis.statements import answer_batch_size, drop_doubtful_times
 from sweep.analysis.statistics import Interval, read_numbers, read_text
 from sweep.analysis.tuned_batches import list_models
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import IMAGES, Quality, find_metric, format_count, join_words
+from sweep.config.metrics import Quality, find_metric, format_count, join_words
 from sweep.config.study import FEWEST_SEEDS, AnswerRules, Price, Tolerance
 from sweep.records.frames import Frames
 from sweep.records.loading import load_frames
@@ -123,7 +123,7 @@ def make_answer(
 def as_document(answer: Answer) -> dict[str, Any]:
     """The answer as the JSON document of ``sweep recommend --json``; what is not known is null."""
     document: dict[str, Any] = to_document(answer)
-    if answer.quality == IMAGES:
+    if answer.tolerance.quality is None:
         del document["quality"], document["tolerance"]["quality"], document["limits"]["limit_quality"]
     else:
         _rename_accuracies(document, answer.quality.column)
@@ -147,7 +147,8 @@ def as_document(answer: Answer) -> dict[str, Any]:
 
 def _rename_accuracies(document: dict[str, Any], column: str) -> None:
     # of a script that reports another quality
-    del document["quality"]["sample"], document["tolerance"]["accuracy"], document["limits"]["min_accuracy"]
+    del document["quality"]["sample"], document["tolerance"]["accuracy"]
+    del document["limits"]["limit_quality" if column == "val_accuracy" else "min_accuracy"]
     for point in document["batch_size"]["curve"] if document["batch_size"] else ():
         point[column] = point.pop("accuracy")
     for model in document["batch_size"]["models"] if document["batch_size"] else ():
@@ -214,14 +215,11 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
 def _describe_samples(records: ComparableTrials, num_samples: int | None) -> ValidationSize:
     # of a script's data
     quality, are_sampled = records.quality, records.images.are_sampled
-    size = "The number of validation samples is not on record"
-    if num_samples is not None:
-        size = f"{num_samples:,} validation {quality.sample}"
-    covered = f"are for new {quality.sample}"
-    if not are_sampled:
-        covered = f"are for other seeds on these validation data, not for new {quality.sample}"
+    unknown = "The number of validation samples is not on record"
+    size = unknown if num_samples is None else f"{num_samples:,} validation {quality.sample}"
+    covered = "are for" if are_sampled else "are for other seeds on these validation data, not for"
     each = 1 / num_samples if num_samples and quality.unit == "fraction" else None
-    statement = f"{size}. Intervals and probabilities of {quality.noun} {covered}."
+    statement = f"{size}. Intervals and probabilities of {quality.noun} {covered} new {quality.sample}."
     return ValidationSize(num_images=num_samples, accuracy_per_image=each, statement=statement)
 
 

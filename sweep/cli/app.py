@@ -66,7 +66,6 @@ def describe_trial(
     values: Mapping[str, Any],
     settings: Mapping[str, Any],
     quality: Quality,
-    *,
     is_enqueued: bool,
 ) -> str:
     """A trial on one line: number, phase and outcome, what it measured by name of the metric, and its swept keys."""

@@ -244,7 +244,7 @@ class Display:
         how = f"reused from {record.reused_from}" if isinstance(event, TrialReused) else str(record.outcome)
         values = {name: record.measurements.get(name) for name in self._spec.objectives}
         head, settings = (record.number, record.phase, how), self._swept(record.config)
-        lines = [describe_trial(head, values, settings, self._spec.quality, is_enqueued=record.is_enqueued)]
+        lines = [describe_trial(head, values, settings, self._spec.quality, record.is_enqueued)]
         if isinstance(event, TrialEnded):
             if doubts := find_time_doubts(record.quality_flags) - {PACKED}:  # that was asked for
                 lines.append(f"the measured time is in doubt ({', '.join(sorted(doubts))})")

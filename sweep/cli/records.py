@@ -239,7 +239,7 @@ def trials(
             {name: row[name] for name in objectives},
             row["config"],
             frames.spec.quality if frames.spec else IMAGES,
-            is_enqueued=row["is_enqueued"],
+            row["is_enqueued"],
         )
         for row in rows
     ]

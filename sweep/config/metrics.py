@@ -314,9 +314,8 @@ class Quality:
     @property
     def metric(self) -> "Metric":
         """Its column, in its unit and direction and with its label."""
-        return METRICS[self.column]._replace(
-            unit=self.unit, direction=self.direction, label=self.label, noise=self.scale
-        )
+        own = METRICS[self.column]._replace(unit=self.unit, direction=self.direction, label=self.label)
+        return own._replace(noise=self.scale)
 
     @property
     def noun(self) -> str:
@@ -348,8 +347,7 @@ class Quality:
     @property
     def difference_words(self) -> str:
         """What a difference is counted in: "points of accuracy", "nats of validation loss", "of bleu"."""
-        counted = {"fraction": "points ", "nats": "nats "}.get(self.unit, "")
-        return f"{counted}of {self.noun}"
+        return {"fraction": "points ", "nats": "nats "}.get(self.unit, "") + f"of {self.noun}"
 
     def format_value(self, value: float) -> str:
         """A limit or a result: "93.5 %", "2.41 nats", "31.7"."""

@@ -529,15 +529,13 @@ def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
 
 
 def _measure(
-    family: str, number: int, num_trials: int, arm: str, folder: Path, metric: str, has_scores: bool
+    family: str, number: int, num_trials: int, arm: str, folder: Path, quality: tuple[str, bool]
 ) -> StudyFigures:
-    kind = f"{metric}{'' if has_scores else '_alone'}_" if metric else ""
+    kind = f"{quality[0]}{'' if quality[1] else '_alone'}_" if quality[0] else ""
     path = folder / f"{kind}{arm}_{family}_{num_trials}_{number}.json"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # samplers of Optuna are experimental
-        return StudyFigures(
-            **keep(path, lambda: asdict(run_study(family, number, num_trials, arm, metric, has_scores)))
-        )
+        return StudyFigures(**keep(path, lambda: asdict(run_study(family, number, num_trials, arm, *quality))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -556,7 +554,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     numbers = range(options.first, options.first + options.studies)
     tasks = list(itertools.product(options.families, numbers, options.trials, options.arms))
     with ProcessPoolExecutor(options.workers) as pool:
-        measure = partial(_measure, folder=folder, metric=options.metric, has_scores=options.scores)
+        measure = partial(_measure, folder=folder, quality=(options.metric, options.scores))
         found = list(pool.map(measure, *zip(*tasks, strict=True)))
     result = {}
     for arm in options.arms:

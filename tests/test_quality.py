@@ -18,11 +18,11 @@ from reports.evidence import gather_evidence
 from reports.figure import Figure
 from reports.figures.all_figures import make_figures
 from reports.page.page import render_page
-from sweep.analysis.answer import Answer
+from sweep.analysis.answer import Answer, Limits
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.gain import find_gain_scale
 from sweep.analysis.posterior import estimate_image_shares, estimate_score_errors
-from sweep.analysis.recommendation import as_document, recommend
+from sweep.analysis.recommendation import as_document, recommend, recommend_within
 from sweep.cli.answer import describe_recommendations
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
@@ -129,7 +129,7 @@ def test_without_a_tolerance_that_of_a_number_is_the_spread_of_the_seeds() -> No
 def test_limits_are_at_most_where_less_is_better() -> None:
     frames = frames_of(LOSS, -2.0, 3.0)
     for limit, is_kept in ((1.2, True), (0.5, False)):
-        answer = recommend(frames, limit_quality=limit)  # type: ignore[arg-type]
+        answer = recommend_within(frames, Limits(limit_quality=limit))  # type: ignore[arg-type]
         named = answer.uses["accuracy"]
         assert (named.number is not None) == is_kept
         assert not is_kept or named.values["val_loss"].median <= limit
@@ -137,7 +137,7 @@ def test_limits_are_at_most_where_less_is_better() -> None:
     with pytest.raises(InputError, match="give limit_quality"):
         recommend(frames, min_accuracy=0.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="give min_accuracy"):
-        recommend(make_frames(20), limit_quality=0.5)  # type: ignore[arg-type]
+        recommend_within(make_frames(20), Limits(limit_quality=0.5))  # type: ignore[arg-type]
 
 
 def test_a_ratio_is_even_on_the_logarithm_of_its_gain() -> None:

@@ -44,6 +44,7 @@ _MORE_METRICS = (
 )  # fmt: skip
 _FIRST = ("number", "global_batch_size", "config.batch.global")  # columns of the table, and those that lead
 _CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
+_OF_ACCURACY = {ACCURACY: "min_accuracy"}
 _TABLES = ("base", "space")  # of a study file
 _STEPS = ((60, 5), (150, 4), (1_000, 3))  # up to how many candidates how many positions a slider has: a second at most
 
@@ -314,6 +315,7 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
     quality = candidates.records.quality
     names = [name for name in (quality.column, SECONDS, MEMORY) if name in candidates.names]
     num_steps = next(count for most, count in _STEPS if len(candidates.rows) <= most)
+    keys = {SECONDS: "max_seconds", MEMORY: "max_memory_bytes", quality.column: "limit_quality"} | _OF_ACCURACY
     steps = [_list_steps(name, candidates.values(name), num_steps, quality) for name in names]
     uses = {"batch_size": ("Batch size", BATCH_SIZE)} | {
         name: (name_use(name, quality), use) for name, use in USE_TABLE.items() if use.takes_part(candidates).any()
@@ -323,7 +325,7 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
     answers = []
     for limits in product(*steps):
         given = dict(zip(names, (step.value for step in limits), strict=True))
-        limited = replace(candidates, limits=Limits(given.get(MEMORY), given.get(SECONDS), given.get(quality.column)))
+        limited = replace(candidates, limits=replace(Limits(), **{keys[name]: each for name, each in given.items()}))
         is_possible = bool(limited.within_limits().any())
         for _, use in uses.values():
             pick, probabilities = pick_for(limited, use, limited.nameable)

@@ -91,7 +91,7 @@ def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str]
 
 def _describe(evidence: Evidence) -> dict[str, Any]:
     answer, spec, batch = evidence.answer, evidence.frames.spec, evidence.answer.batch_size
-    is_for_new = evidence.candidates is None or not evidence.candidates.data_text
+    is_for_new = evidence.candidates is None or not evidence.candidates.records.data_text
     quality, claims = answer.quality, list_claims(evidence.claims)
     cards = [describe_recommendation(item, quality) for item in answer.uses.values()]
     return {

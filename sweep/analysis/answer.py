@@ -34,7 +34,7 @@ def explain_use(use: str, quality: Quality) -> str:
     return meaning.replace("highest validation accuracy", f"best {quality.noun}").replace("accuracy", quality.noun)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a configuration must keep to; None is no limit."""
 

@@ -20,7 +20,6 @@ from sweep.analysis.statistics import (
     Mask,
     Numbers,
     Values,
-    difference_unit,
     front_probabilities,
     non_dominated,
     plain_value,
@@ -86,16 +85,6 @@ class Candidates:
     def tolerance(self) -> float:
         """The difference of the quality that does not matter."""
         return self.records.tolerance
-
-    @property
-    def tolerance_text(self) -> str:
-        """The same as the end of "loses at most", with what a statement is about where it is about these data only."""
-        return f"{self.records.quality.format_amount(self.tolerance)}{self.data_text}"
-
-    @property
-    def data_text(self) -> str:
-        """What a statement holds for where the sampling error of the validation data is not known."""
-        return " on these validation data" if self.records.is_script and not self.records.images.are_sampled else ""
 
     @property
     def required(self) -> float | None:
@@ -553,10 +542,7 @@ def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:
         number=candidates.number(second),
         changes={key: value for key, value in other.items() if value != first[key]},
         differences=differences,
-        units={
-            name: candidates.records.quality.unit if name == candidates.quality else difference_unit(name)
-            for name in differences
-        },
+        units={name: candidates.records.name_unit(name) for name in differences},
     )
 
 

@@ -21,6 +21,7 @@ from sweep.analysis.statistics import (
     Scale,
     Values,
     configuration_groups,
+    difference_unit,
     find_failed,
     group_configurations,
     half_width,
@@ -78,6 +79,20 @@ class ComparableTrials:
     def show(self, name: str, value: Interval) -> Interval:
         """A value or a difference of the metric ``name`` as the records have it."""
         return turn_interval(value, self.quality) if name == self.quality.column else value
+
+    def name_unit(self, name: str) -> str:
+        """The unit of a difference of the metric ``name``."""
+        return self.quality.unit if name == self.quality.column else difference_unit(name)
+
+    @property
+    def data_text(self) -> str:
+        """What a statement holds for where the sampling error of the validation data is not known."""
+        return " on these validation data" if self.is_script and not self.images.are_sampled else ""
+
+    @property
+    def tolerance_text(self) -> str:
+        """The tolerance as the end of "loses at most", and what that holds for."""
+        return f"{self.quality.format_amount(self.tolerance)}{self.data_text}"
 
     @cached_property
     def scale(self) -> Scale:

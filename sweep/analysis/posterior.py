@@ -511,7 +511,7 @@ def fit_posterior(
         is_borrowed = METRICS[name].is_speed and not read_counts(done).all()  # by some from others of equal cost
         if spread.sd <= _MAX_POOLED_SD or (is_borrowed and not spread.degrees):
             shared = costs[grouping.first]
-            posterior = _posterior(name, scale, values[:0], values[:0], spread, shared, None)
+            posterior = _posterior(name, scale, values[:0], values[:0], spread, shared)
             means, mean_errors = average_costs(values, costs, errors / (posterior.spread.sd or 1.0))
             counts = np.bincount(costs[np.isfinite(values)], minlength=len(means))
             return replace(posterior, centers=means[shared], errors=mean_errors[shared], num_pooled=counts[shared])
@@ -522,7 +522,9 @@ def fit_posterior(
     spread, (deviations, degrees) = grouping.seed_spread(values), grouping.moderate_spread(values)
     ratios = deviations / spread.sd if spread.degrees and spread.sd > 0 else np.ones(grouping.size)
     errors = median_errors(counts) * ratios
-    posterior = _posterior(name, scale, centers, errors, spread, np.arange(grouping.size), quality)
+    posterior = _posterior(name, scale, centers, errors, spread, np.arange(grouping.size))
+    if quality and posterior.is_assumed:
+        posterior = replace(posterior, spread=Spread(assume_spread(quality, centers), 0))
     posterior = replace(posterior, ratios=ratios, degrees=degrees)
     if image_covariance is not None:
         posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
@@ -530,17 +532,14 @@ def fit_posterior(
     return replace(posterior, prior=_fit_prior(centers, errors, spread, -1.0 if quality else METRICS[name].sign))
 
 
-def _posterior(
-    name: str, scale: Scale, centers: Values, errors: Values, spread: Spread, shared: Numbers, quality: Quality | None
-) -> Posterior:
+def _posterior(name: str, scale: Scale, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:
     is_assumed = spread.degrees == 0
-    assumed = assume_spread(quality, centers) if quality else METRICS[name].unit_facts.assumed_sd
     return Posterior(
         name=name,
         scale=scale,
         centers=centers,
         errors=errors,
-        spread=Spread(assumed, 0) if is_assumed else spread,
+        spread=Spread(METRICS[name].unit_facts.assumed_sd, 0) if is_assumed else spread,
         shared=shared,
         is_assumed=is_assumed,
     )

@@ -44,7 +44,6 @@ def recommend(
     max_memory_bytes: float | None = None,
     max_seconds: float | None = None,
     min_accuracy: float | None = None,
-    limit_quality: float | None = None,
     uses: Sequence[str] = USES,
     given_batch: int | None = None,
 ) -> Answer:
@@ -54,14 +53,20 @@ def recommend(
         records: frames of :func:`sweep.records.loading.load_frames`, or the path or URL to load them from.
         max_memory_bytes, max_seconds, min_accuracy: limits of a configuration (``peak_memory_bytes``,
             ``train_seconds``, ``val_accuracy``).
-        limit_quality: the same of what a script reports instead of the accuracy: at least or at most, by its direction.
         uses: which uses to answer for.
         given_batch: an effective batch size that one of the statements compares with the one to use.
 
     Raises:
         InputError: an unknown use, an impossible limit, studies on different data, or no records at the path.
     """
-    limits = Limits(max_memory_bytes, max_seconds, min_accuracy, limit_quality)
+    limits = Limits(max_memory_bytes=max_memory_bytes, max_seconds=max_seconds, min_accuracy=min_accuracy)
+    return recommend_within(records, limits, uses, given_batch)
+
+
+def recommend_within(
+    records: Frames | str | Path, limits: Limits, uses: Sequence[str] = USES, given_batch: int | None = None
+) -> Answer:
+    """The same within any ``limits``, that of what a script reports instead of the accuracy too."""
     _check(limits, uses)
     loaded: Frames = load_frames(records, evaluations=True) if isinstance(records, str | Path) else records
     comparable = select_comparable(loaded)

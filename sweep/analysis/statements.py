@@ -211,7 +211,7 @@ def _estimate_needed(candidates: Candidates, pair: list[int], probability: float
 
 def _state_batches(candidates: Candidates, draws: BatchDraws, few: Mapping[int, int]) -> list[Statement]:
     """Which batch sizes are equally good, and the largest without a loss."""
-    split, points = split_batches(candidates, draws), candidates.tolerance_text
+    split, points = split_batches(candidates, draws), candidates.records.tolerance_text
     # tuning makes no batch size worse, so that one which is as good as the best already is known to be
     good = set(draws.batches[split.inside].tolist())
     known = good | set(draws.batches[split.outside].tolist())  # what was not tried there is in the probability
@@ -250,6 +250,7 @@ def _state_equally_good(
         if mask.any()
     ]  # fmt: skip
     tried = f" of the effective batch sizes that were tried, {'; '.join(parts)}." if parts else ""
+    tried = f"Within {candidates.records.tolerance_text}, {draws.model}:{tried}"
     unseeded = unknown & ~candidates.nameable[draws.places]
     seeds = f" Too few fresh seeds to tell: {_list(draws, unseeded)}." if unseeded.any() else ""
     if early:
@@ -257,7 +258,7 @@ def _state_equally_good(
         seeds += f" As good already, although too few configurations were tried to count as tuned: {names}."
     return Statement(
         name="equally_good",
-        text=f"Within {candidates.tolerance_text}, {draws.model}:{tried}{seeds}{_add_remarks(candidates, thin)}",
+        text=f"{tried}{seeds}{_add_remarks(candidates, thin)}",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=probability,
         is_settled=not unknown.any() and not thin and probability >= candidates.rules.confidence,
@@ -268,7 +269,7 @@ def _state_equally_good(
 def _state_largest(candidates: Candidates, draws: BatchDraws, split: _Split, thin: Mapping[int, int]) -> Statement:
     tolerance = candidates.tolerance
     largest = int(np.flatnonzero(split.inside)[-1])
-    batch, points = int(draws.batches[largest]), candidates.tolerance_text
+    batch, points = int(draws.batches[largest]), candidates.records.tolerance_text
     unknown = (split.unknown & ~np.isin(draws.batches, list(thin)))[largest + 1 :]
     thin = {size: count for size, count in thin.items() if size > batch}  # a smaller one changes nothing here
     is_settled = not unknown.any() and not thin
@@ -322,7 +323,7 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
     else:
         position = int(np.searchsorted(draws.batches, named.global_batch_size or 0))
         costs = _compare(candidates, _name_places(draws, [position, int(where[0])]), ", against")
-        points = candidates.tolerance_text
+        points = candidates.records.tolerance_text
         within = float(draws.find_within(candidates.tolerance)[:, where[0]].mean())
         text = (
             f"The given effective batch size, {costs} The probability that, tuned, it loses no more than {points} "
@@ -414,9 +415,9 @@ def describe_learning_rate(named: Recommendation) -> str:
 
 def _describe_eligible(candidates: Candidates) -> str:
     # the batch sizes among which the fastest is named
-    limits, text = candidates.limits, f"that lose at most {candidates.tolerance_text} against the best"
+    limits, text = candidates.limits, f"that lose at most {candidates.records.tolerance_text} against the best"
     if candidates.required is not None:
-        text = f"with {_describe_required(candidates)}{candidates.data_text}"
+        text = f"with {_describe_required(candidates)}{candidates.records.data_text}"
     return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
 
 

@@ -62,23 +62,20 @@ def recommend(
     """Recommend a batch size and a configuration for each use. Shows what they cost, the alternatives, and the
     probability that each statement is right."""
     from reports.texts import describe_method
-    from sweep.analysis.answer import USES, to_document
+    from sweep.analysis.answer import USES, Limits, to_document
     from sweep.analysis.findings import evaluate_claims
-    from sweep.analysis.recommendation import as_document
-    from sweep.analysis.recommendation import recommend as answer_for
+    from sweep.analysis.recommendation import as_document, recommend_within
 
     max_memory_bytes = parse_bytes(max_memory, "--max-memory")
     limit_seconds = parse_duration(max_seconds, "--max-seconds")
     frames = load_records(study, root)
-    answer = answer_for(
-        frames,
+    limits = Limits(
         max_memory_bytes=max_memory_bytes,
         max_seconds=limit_seconds,
         min_accuracy=min_accuracy,
         limit_quality=limit_quality,
-        uses=tuple(use or USES),
-        given_batch=batch,
     )
+    answer = recommend_within(frames, limits, tuple(use or USES), batch)
     claims = evaluate_claims(frames)
     method = " ".join(text for _, text in describe_method(answer.quality))
     document = as_document(answer) | {"findings": to_document(claims), "method": method}

@@ -27,6 +27,7 @@ from reports.labels import OUTCOME_NAMES
 from reports.layout import NUM_SERIES, look_of, shade_colors
 from sweep.analysis.costs import group_medians, ran_micro_batches
 from sweep.analysis.recommendation import recommend
+from sweep.config.metrics import METRICS
 from sweep.records.messages import OUTCOMES
 from sweep.records.quality import name_flags
 
@@ -108,9 +109,9 @@ def test_duplicates_and_single_points():
 
 
 def test_scale_follows_the_span():
-    assert metric_axis("train_seconds", np.array([1.0, 30.0])).scale == "log"
-    assert metric_axis("train_seconds", np.array([1.0, 10.0])).scale == "linear"
-    assert metric_axis("val_accuracy", np.array([0.01, 0.9])).scale == "linear"
+    assert metric_axis(METRICS["train_seconds"], np.array([1.0, 30.0])).scale == "log"
+    assert metric_axis(METRICS["train_seconds"], np.array([1.0, 10.0])).scale == "linear"
+    assert metric_axis(METRICS["val_accuracy"], np.array([0.01, 0.9])).scale == "linear"
     edge = place_edge(np.array([1.0, 100.0]), 1.0, "log", ["crashed"])
     assert 100.0 < edge.rule < edge.positions["crashed"]
     with pytest.raises(ValueError, match="requires a finite value"):

@@ -377,7 +377,7 @@ def test_what_accumulation_costs_is_stated_of_the_batch_size_that_is_named() -> 
         assert "0.25 times the memory, -2.00 points of accuracy (-2." in said.text  # by their own trainings
     searched = both[both["phase"] == "search"].assign(quality_flags="")
     said = statement(answer_of(replace(study, trials=searched)), "accumulation")
-    assert said.text.endswith(" The accuracies are not compared: no configuration has several seeds.")
+    assert said.text.endswith(" The accuracy is not compared: no configuration has several seeds.")
 
 
 @pytest.mark.parametrize(("columns", "keys"), [

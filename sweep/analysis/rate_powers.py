@@ -44,7 +44,7 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
     and optimizer that most of them have, trained for a fixed length."""
     frame = records.frame
     # as measured: estimates that depend on one another would make the interval too narrow
-    accuracies, _ = records.grouping.medians(read_accuracies(records.done))
+    accuracies, _ = records.grouping.medians(read_accuracies(records.done, records.quality.column))
     values = scaled_learning_rates(frame)
     known = among & np.isfinite(accuracies) & (values > 0)
     if not known.any():
@@ -59,9 +59,9 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
         return Measurement(reason=f"{recipe}: {lack}")
     estimate = fit_rate_power(batches[good], values[good], accuracies[good], settings)
     if not estimate.degrees > 0:
-        return Measurement(reason=f"{recipe}: accuracy has no clear peak over the learning rate")
-    num = len(np.unique(batches[good]))
-    detail = f"{recipe}: {estimate.n} configurations, the more accurate half at each of {num} effective batch sizes"
+        return Measurement(reason=f"{recipe}: {records.quality.noun} has no clear peak over the learning rate")
+    num, half = len(np.unique(batches[good])), "more accurate" if records.quality.noun == "accuracy" else "better"
+    detail = f"{recipe}: {estimate.n} configurations, the {half} half at each of {num} effective batch sizes"
     return Measurement(estimate, detail + beside)
 
 

@@ -101,8 +101,8 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
     num_complete, num_counted = len(_of(ended, "outcome", "complete")), _count_searched(trials)
     if not len(searched):
         reason = "no search trial is complete"
-    elif not np.isfinite(read_numbers(searched, "val_accuracy")).any():
-        reason = "no complete trial has a validation accuracy"
+    elif not np.isfinite(read_numbers(searched, spec.quality.column)).any():
+        reason = f"no complete trial has a {spec.quality.label.lower()}"
     elif stopped:
         reason = stopped.rstrip(".")
     elif num_open:

@@ -257,12 +257,12 @@ _ANGLE = Scale(
     lambda shares: np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0)))),
     lambda angles: np.asarray(np.sin(np.clip(angles, 0.0, np.pi / 2)) ** 2),
 )
-_SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": _ANGLE}
+SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": _ANGLE}
 
 
 def scale_of(name: str) -> Scale:
     """The scale that the metric ``name`` declares."""
-    return _SCALES[METRICS[name].scale]
+    return SCALES[METRICS[name].scale]
 
 
 def difference_unit(name: str) -> str:

@@ -24,6 +24,7 @@ from sweep.cli.arguments import (
     write_new_file,
 )
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
+from sweep.config.metrics import IMAGES
 from sweep.records.address import split_study
 
 if TYPE_CHECKING:
@@ -235,7 +236,8 @@ def trials(
             (row["number"], row["phase"], row["outcome"]),
             {name: row[name] for name in objectives},
             row["config"],
-            is_enqueued=row["is_enqueued"],
+            frames.spec.quality if frames.spec else IMAGES,
+            row["is_enqueued"],
         )
         for row in rows
     ]

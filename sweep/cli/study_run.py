@@ -124,7 +124,7 @@ def _summarize(session: Session, records: list[TrialRecord], stopped: Stopped | 
         {"number": record.number}
         | {"config": {path: flatten_config(record.config)[path] for path in spec.space}}
         | {name: record.measurements[name] for name in spec.objectives}
-        for record in find_front(_correct_times(frames, records), spec.objectives)
+        for record in find_front(_correct_times(frames, records), spec.objectives, spec.quality)
     ]
     is_cut_short = stopped is not None and bool(list_confirmations(frames, records, spec))
     reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")

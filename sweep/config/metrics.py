@@ -109,6 +109,7 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+USUAL_TOLERANCE = 0.005  # of an accuracy
 # measured where diagnostics.sharpness is true
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
 # metrics whose final value can be predicted while a trial runs, so that a pruner can use them
@@ -311,8 +312,58 @@ class Quality:
         """The scale on which its noise is even: perplexities and mean squares scatter by a factor."""
         if self.unit == "fraction":
             return "angle"
-        is_ratio = self.unit == "number" and re.search("ppl|perplexity|mse|mae|square", self.name.lower())
-        return "log" if is_ratio else "linear"
+        is_error = self.unit == "number" and self.direction == "minimize"
+        return "log" if is_error and re.search("ppl|perplexity|mse|mae|square", self.name.lower()) else "linear"
+
+    @property
+    def metric(self) -> "Metric":
+        """Its column, in its unit and direction and with its label."""
+        own = METRICS[self.column]._replace(unit=self.unit, direction=self.direction, label=self.label)
+        return own._replace(noise=self.scale)
+
+    @property
+    def noun(self) -> str:
+        """What a sentence calls it."""
+        return "accuracy" if self.name == "val_accuracy" else self.label.lower() if self.name in METRICS else self.name
+
+    @property
+    def usual_tolerance(self) -> float | None:
+        """The difference that does not matter where the study names none; None: the size of a number says nothing."""
+        return {"fraction": USUAL_TOLERANCE, "nats": 0.01}.get(self.unit)
+
+    def resize(self, share: float, tolerance: float) -> float:
+        """What a difference of an accuracy, a ``share``, is of this quality: as many tolerances."""
+        return share if self.unit == "fraction" else share / USUAL_TOLERANCE * tolerance
+
+    def format_size(self, amount: float) -> str:
+        """A difference: "0.5 points", "0.01 nats", "0.3"."""
+        plain = f"{amount:.2g} {self.unit}".removesuffix(" number")
+        return format_points(amount) if self.unit == "fraction" else plain
+
+    def format_amount(self, amount: float) -> str:
+        """A difference in a sentence: "0.5 points of accuracy", "0.01 nats", "0.3 of bleu"."""
+        return self.format_size(amount) + ("" if self.unit == "nats" else f" of {self.noun}")
+
+    def format_difference(self, difference: float) -> str:
+        """With its sign, in front of :attr:`difference_words`."""
+        return f"{round(100 * difference, 2) + 0.0:+.2f}" if self.unit == "fraction" else f"{difference + 0.0:+.3g}"
+
+    @property
+    def difference_words(self) -> str:
+        """What a difference is counted in: "points of accuracy", "nats of validation loss", "of bleu"."""
+        return {"fraction": "points ", "nats": "nats "}.get(self.unit, "") + f"of {self.noun}"
+
+    def format_value(self, value: float) -> str:
+        """A limit or a result: "93.5 %", "2.41 nats", "31.7"."""
+        return f"{100 * value:.4g} %" if self.unit == "fraction" else f"{value:.4g} {self.unit}".removesuffix(" number")
+
+
+IMAGES = Quality()  # that of every study without a script
+
+
+def find_metric(name: str, quality: Quality = IMAGES) -> Metric:
+    """The metric of a column of a study with that ``quality``, whose own facts count."""
+    return quality.metric if name == quality.column else METRICS[name]
 
 
 def list_objectives() -> tuple[str, ...]:

@@ -48,11 +48,12 @@ class ScriptSection(Section):
         if not isinstance(data, dict):
             return data
         name = str(data.get("metric", "val_accuracy"))
-        is_loss, is_share = "loss" in name, bool(re.search(r"acc|f1|map|top.?\d", name.lower()))
+        is_loss = bool(re.search(r"loss|ppl|perplexity|mse|mae|error|wer", name.lower()))
+        is_share = bool(re.search(r"acc|f1|map|top.?\d", name.lower()))
         if name in METRICS and METRICS[name].direction:
             facts = {"unit": METRICS[name].unit, "direction": METRICS[name].direction}
         else:
-            unit = "nats" if is_loss else "fraction" if is_share else "number"
+            unit = "nats" if "loss" in name.lower() else "fraction" if is_share else "number"
             facts = {"unit": unit, "direction": "minimize" if is_loss else "maximize"}
         return facts | data
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, field_validator, model_validator
 
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import FORESEEABLE, Quality, list_objectives
+from sweep.config.metrics import FORESEEABLE, IMAGES, USUAL_TOLERANCE, Metric, Quality, find_metric, list_objectives
 from sweep.config.script import PREFIX, ScriptSection, read_asked, read_placed
 from sweep.config.sections import Seconds, Section, list_fields
 from sweep.config.space import (
@@ -114,7 +114,7 @@ class Tolerance(Section):
     """Differences that do not matter to the user."""
 
     accuracy: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.005, description="difference of accuracy that does not matter: 0.005 are 0.5 points"
+        USUAL_TOLERANCE, description="difference of accuracy that does not matter: 0.005 are 0.5 points"
     )
     quality: Annotated[float, Field(gt=0)] | None = Field(
         None,
@@ -350,7 +350,17 @@ class StudySpec(Section):
     @property
     def quality(self) -> Quality:
         """What the study wants to be good beside its costs."""
-        return self.script.quality if self.script else Quality()
+        return self.script.quality if self.script else IMAGES
+
+    def metric(self, name: str) -> Metric:
+        """The metric of that name in this study."""
+        return find_metric(name, self.quality)
+
+    @property
+    def tolerance(self) -> float | None:
+        """The difference of the quality that does not matter; None where the spread between seeds decides it."""
+        declared = self.answer.tolerance
+        return (declared.quality or self.quality.usual_tolerance) if self.script else declared.accuracy
 
     def command(self, config: TrialConfig, folder: str) -> dict[str, Any]:
         """What the script of the study is to run with ``config``: the fields of

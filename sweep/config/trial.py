@@ -78,6 +78,13 @@ Scalar = str | int | float | bool | None
 _SCRIPT_NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 
 
+class _ScriptValues(dict[str, Any]):
+    """A table that is never changed, so that a configuration can be a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
 class TrialConfig(Section):
     """One training, completely described. Frozen; raises ``pydantic.ValidationError`` on values outside the rules."""
 
@@ -98,7 +105,9 @@ class TrialConfig(Section):
     )
 
     script: dict[str, str | bool | int | float] = Field(
-        default_factory=dict, description="values of a script's own, by name", json_schema_extra={"cost": "step"}
+        default_factory=_ScriptValues,
+        description="values of a script's own, by name",
+        json_schema_extra={"cost": "step"},
     )
 
     @field_validator("script")
@@ -109,7 +118,7 @@ class TrialConfig(Section):
                 raise ValueError(
                     f"{shorten_text(repr(name))} is no name of letters, digits and _, which a script takes"
                 )
-        return dict(sorted(values.items()))
+        return _ScriptValues(sorted(values.items()))
 
     @model_validator(mode="after")
     def _features_go_together(self) -> Self:

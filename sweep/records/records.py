@@ -104,35 +104,44 @@ OPTIONAL_OF_EVALUATION = frozenset(item.name for item in fields(Evaluation) if i
 EVALUATION_KINDS: dict[str, Kind] = {item.name: "int" if item.type is int else "float" for item in fields(Evaluation)}
 
 
-Correct = npt.NDArray[np.bool_]  # shape [images], in the order of the validation split
+# Which images were right, or the score of each sample; shape [images], in the order of the validation split.
+Correct = npt.NDArray[np.bool_ | np.floating[Any]]
 # From a study and numbers of trials to the images that each trial got right; trials without a record are left out.
 FindCorrect = Callable[[str, Sequence[int]], dict[int, Correct]]
 
 # Of a larger split nothing is kept: its sampling error is a tenth of a point at most, and a record stays below 40 kB.
 MAX_IMAGES = 200_000
+_SCORES = "f16:"  # before the number of samples: 16-bit floats, not bits
 
 
 def encode_correct(correct: Correct) -> str:
-    """``correct``, of a trial's last evaluation, as ``"<images>:<base64>"``: one bit per image, packed and compressed.
-    Empty for more than ``MAX_IMAGES``, and for no image."""
+    """``correct``, of a trial's last evaluation, as ``"<images>:<base64>"``: one bit per image, packed and compressed;
+    scores as 16-bit floats after ``"f16:"``. Empty for more than ``MAX_IMAGES``, and for no image."""
     if not 0 < len(correct) <= MAX_IMAGES:
         return ""
-    return f"{len(correct)}:{base64.b64encode(zlib.compress(np.packbits(correct).tobytes())).decode()}"
+    if correct.dtype != np.bool_:
+        with np.errstate(over="ignore"):  # what is too large for the format is infinite
+            packed = zlib.compress(correct.astype("<f2").tobytes())
+        return f"{_SCORES}{len(correct)}:{base64.b64encode(packed).decode()}"
+    return f"{len(correct)}:{base64.b64encode(zlib.compress(np.packbits(correct.astype(np.bool_)).tobytes())).decode()}"
 
 
 def decode_correct(text: str) -> Correct:
     """The inverse of :func:`encode_correct`. Raises ``ValueError``: ``text`` is anything else."""
-    count, _, packed = text.partition(":")
+    are_scores = text.startswith(_SCORES)
+    count, _, packed = text.removeprefix(_SCORES).partition(":")
     num_images = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
     if not 0 < num_images <= MAX_IMAGES:
         raise ValueError(f"{text[:50]!r} names no number of images from 1 to {MAX_IMAGES}")
-    num_bytes = -(-num_images // 8)
+    num_bytes = 2 * num_images if are_scores else -(-num_images // 8)
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), num_bytes + 1)
     except (binascii.Error, zlib.error) as error:
         raise ValueError(f"the bits of {num_images} images are damaged: {error}") from None
     if len(unpacked) != num_bytes:
         raise ValueError(f"the bits of {num_images} images are damaged: {len(unpacked)} of {num_bytes} bytes")
+    if are_scores:
+        return np.frombuffer(unpacked, dtype="<f2").astype(np.float32)
     return np.unpackbits(np.frombuffer(unpacked, dtype=np.uint8), count=num_images).astype(np.bool_)
 
 

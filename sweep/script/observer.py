@@ -165,6 +165,7 @@ class Observer:
             return False
         if self.optimizer is not None:
             self.num_steps = self.num_samples = 0
+            self.rate = 0.0
             self.sizes.clear()
             self._longest.clear()
         self.optimizer, self._num_parameters = optimizer, sum(sizes)
@@ -181,6 +182,7 @@ class Observer:
                 self.decay = decay
 
     def _begin_training(self) -> None:
+        self._count_idle("setup")
         device = self.device
         if device is not None and device.type == "cuda":
             from sweep.measurement.device import identify_gpu, make_moments, make_synchronizer

@@ -205,19 +205,22 @@ class _Output:
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._thread = threading.Thread(target=self._copy, args=(process.stdout,), daemon=True)
+        self._stream: Any = process.stdout
+        self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
 
-    def _copy(self, stream: Any) -> None:
-        for line in stream:
+    def _copy(self) -> None:
+        for line in self._stream:
             text = line.decode(errors="replace")
             self._lines.append(text.rstrip()[:300])
             with suppress(OSError, ValueError):
                 sys.stderr.write(text)
 
     def tail(self) -> str:
-        """The last lines."""
+        """The last lines, once the program has ended."""
         self._thread.join(_DRAIN_SECONDS)
+        if not self._thread.is_alive():  # else something that it has started still holds the pipe
+            self._stream.close()
         return "\n".join(self._lines)
 
 

@@ -209,7 +209,7 @@ def select_comparable(frames: Frames) -> ComparableTrials:
     """The largest part of the records within which times, memory and accuracy may be compared. Raises ``InputError``:
     trials of two studies are known to have read different images."""
     data, quality = find_common_data(frames), frames.spec.quality if frames.spec else IMAGES
-    trials = turn_trials(apply_observed(frames.trials), quality)
+    trials = turn_trials(apply_observed(_name_scripts(frames)), quality)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     kept, notes = np.ones(len(trials), dtype=np.bool_), []
     for name, what in (("config.data.name", "data set"), ("device", "device")):
@@ -233,6 +233,15 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         quality=quality,
         notes=(*notes, *_note_flags(done, _find_commands(frames).examine())),
     )
+
+
+def _name_scripts(frames: Frames) -> pd.DataFrame:
+    # a script takes the place of the model
+    names = {name: spec.script.name for name, spec in frames.specs.items() if spec.script}
+    if not names:
+        return frames.trials
+    scripts = frames.trials["study"].map(names)
+    return frames.trials.assign(**{"config.model.name": scripts.fillna(frames.trials["config.model.name"])})
 
 
 def apply_observed(trials: pd.DataFrame) -> pd.DataFrame:

@@ -85,18 +85,21 @@ def make_answer(
 ) -> Answer:
     """The answer of :func:`recommend` from the ``comparable`` trials of ``loaded`` and their ``candidates`` within
     ``limits``, which are None without a complete trial."""
-    diagnosis = explain_no_complete_trial(loaded)
+    diagnosis, asked = explain_no_complete_trial(loaded), dict(_FACTS)
+    if comparable.spec and comparable.spec.script:  # the weights that it starts from and its noise are not known
+        uses = [use for use in uses if not USE_TABLE[use].requires]
+        del asked["noise_scale"]
     if candidates is None:
         num_open = sum(not outcome for outcome in read_text(loaded.trials, "outcome"))
         has_ended = num_open < len(loaded.trials)
         missing = None if diagnosis and has_ended else comparable.commands.run_more(comparable.planned_trials)
         chosen, batch_size = {use: Recommendation(use=use, missing=missing) for use in uses}, None
-        facts, notes = {name: _state_fact(name, missing or "") for name in _FACTS}, comparable.notes
+        facts, notes = {name: _state_fact(name, missing or "") for name in asked}, comparable.notes
     else:
         chosen = {use: drop_doubtful_times(candidates, choose_for(candidates, USE_TABLE[use], use)) for use in uses}
         batch_size = answer_batch_size(candidates, given_batch)
         model = list_models(candidates)[0]  # facts are about the model of the most accurate candidate
-        facts = {name: _state_fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
+        facts = {name: _state_fact(name, measure(candidates, model)) for name, (measure, _, _) in asked.items()}
         notes = (*comparable.notes, *_list_assumptions(candidates))
     rules = comparable.spec.answer if comparable.spec else AnswerRules()
     shortfalls = (explain_search(loaded), explain_confirmation(loaded))
@@ -339,4 +342,5 @@ def _state_fact(name: str, measured: _Measured) -> Fact:
     if isinstance(measured, str):
         return Fact(name=name, statement=statement, value=np.nan, unit=unit, n=0, missing=measured or None)
     value, n, detail = measured
+    detail = detail.removeprefix("; ")  # of records without the name of a model
     return Fact(name=name, statement=statement, value=value, unit=unit, n=n, detail=detail)

@@ -81,6 +81,11 @@ class ScriptSection(Section):
         files = (Path(self.folder) / text for text in self.command if text.endswith(".py"))
         return next(filter(Path.is_file, files), None)
 
+    @property
+    def name(self) -> str:
+        """What the results are called by: the name of its Python file, otherwise of its program."""
+        return Path(next((text for text in self.command if text.endswith(".py")), self.command[0])).name
+
     def check(self) -> None:
         """Raises ``InputError``: the folder, the program or its Python file is not there."""
         folder, program = Path(self.folder), self.command[0]

@@ -55,9 +55,9 @@ def test_a_script_is_searched_confirmed_and_answered_for(tmp_path: Path) -> None
     assert len(frames.evaluations) == 6 * len(trials)
     assert frames.correct_images is not None
     assert len(frames.correct_images) == len(trials)
-    answer = json.loads(call_sweep("recommend", "runs/own", "--json", cwd=tmp_path).stdout)["answer"]
+    answer = json.loads(call_sweep("recommend", "runs/own", "--json", cwd=tmp_path).stdout)["batch_size"]
     assert answer["named"]["global_batch_size"] in (16, 32)
-    for arguments in (("report", "runs/own"), ("check", "own.toml"), ("export", "runs/own", "--out", "exported")):
+    for arguments in (("report", "runs/own"), ("check", "own.toml"), ("export", "runs/own", "--to", "exported")):
         assert call_sweep(*arguments, cwd=tmp_path).returncode == 0
     copied = call_sweep("import", "exported", "--root", "other", cwd=tmp_path)
     assert copied.returncode == 0, copied.stderr
@@ -75,8 +75,8 @@ def test_a_script_that_does_something_else_stops_the_study(tmp_path: Path) -> No
     trials = load_frames(tmp_path / "runs" / "own").trials
     assert len(trials) == 2
     assert trials["quality_flags"].str.contains("batch_not_followed").all()
-    curve = json.loads(call_sweep("recommend", "runs/own", "--json", cwd=tmp_path).stdout)["batch_curve"]
-    assert {point["global_batch_size"] for point in curve} <= {25}
+    answered = json.loads(call_sweep("recommend", "runs/own", "--json", cwd=tmp_path).stdout)
+    assert {point["batch"] for point in (answered["batch_size"] or {}).get("curve", ())} <= {25}
 
 
 def test_a_script_without_its_seed_is_found_by_its_repetition(tmp_path: Path) -> None:

@@ -396,6 +396,9 @@ class _Batches:
 
     def __init__(self, inner: Iterator[Any], data: int, observer: Observer) -> None:
         self._inner, self._data, self._observer = inner, data, observer
+        self._left = math.nan  # batches until the end, which some frameworks do not ask for
+        with suppress(TypeError):  # a stream has no length
+            self._left = len(inner)  # type: ignore[arg-type]
 
     def __iter__(self) -> "_Batches":
         return self
@@ -406,9 +409,13 @@ class _Batches:
             with observer.waiting():
                 batch = next(self._inner)
         except StopIteration:
-            observer.end_pass(self._data)
+            if self._left != 0:
+                observer.end_pass(self._data)
             raise
         observer.hand_out(batch, self._data)
+        self._left -= 1
+        if not self._left:
+            observer.end_pass(self._data)
         return batch
 
     def __len__(self) -> int:
@@ -513,17 +520,23 @@ def _observe_torch(torch: ModuleType) -> None:
     atexit.register(observer.end)
 
 
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Observes torch once it is imported."""
+class _AtImport(importlib.abc.MetaPathFinder):
+    """Observes torch once it is imported, and opens the door to torchvision before it is."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         del path, target
-        if name != "torch" or self not in sys.meta_path:
+        if name != self._name or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
+        if name == "torchvision":
+            with suppress(ImportError):  # without torch, which torchvision says itself
+                importlib.import_module("sweep.training.operators")
         spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return None
+        if name == "torchvision" or spec is None or spec.loader is None:
+            return spec
         execute = spec.loader.exec_module
 
         def execute_and_observe(module: ModuleType) -> None:
@@ -541,4 +554,5 @@ def observe() -> None:
     if "torch" in sys.modules:
         _observe_torch(sys.modules["torch"])
     else:
-        sys.meta_path.insert(0, _AfterTorch())
+        sys.meta_path.insert(0, _AtImport("torch"))
+    sys.meta_path.insert(0, _AtImport("torchvision"))

@@ -102,7 +102,8 @@ class _Seen:
         self.num_samples = said.get("n")
         if text := said.get("scores"):
             scores: Any = np.frombuffer(base64.b64decode(text), dtype=said["type"])
-            self.scores = encode_correct(scores)
+            # only hits and misses have a place in a record; of other scores their mean is kept
+            self.scores = encode_correct(scores) if scores.dtype == np.bool_ else ""
         measured = self.latest.get("measurements", {})
         column = self.column
         return Evaluation(

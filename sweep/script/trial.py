@@ -87,7 +87,8 @@ class Trial:
             import numpy as np
 
             values = np.asarray(scores.detach().cpu() if hasattr(scores, "detach") else scores).ravel()
-            values = values if values.dtype == np.bool_ else values.astype(np.float16)
+            are_hits = values.dtype == np.bool_ or bool(np.isin(values, (0, 1)).all())
+            values = values.astype(np.bool_ if are_hits else np.float32)
             content = {"scores": base64.b64encode(values.tobytes()).decode(), "type": str(values.dtype)}
             metrics.setdefault(name, float(values.mean(dtype=np.float64)))
             n = len(values)

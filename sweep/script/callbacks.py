@@ -34,8 +34,11 @@ def make_lightning_callback(trial: Trial, metric: str) -> Any:
 
 
 def add_ultralytics_callback(trial: Trial, model: Any, metric: str) -> None:
+    reported = set[int]()
+
     def on_fit_epoch_end(trainer: Any) -> None:
-        if trainer.epoch + 1 <= trainer.epochs:  # the last one validates the best weights once more
+        if trainer.epoch not in reported:  # the last epoch ends again, after a validation of the best weights
+            reported.add(trainer.epoch)
             _report(trial, trainer.metrics, metric)
 
     model.add_callback("on_fit_epoch_end", on_fit_epoch_end)

@@ -17,7 +17,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
@@ -35,12 +35,14 @@ _MANY_SCHEDULED = 1.5  # steps of the schedule for one of the optimizer
 
 
 def count_samples(batch: Any) -> int:
-    """The length of the first tensor or array of ``batch``; of nested lists and tables, the first in them."""
+    """The length of the first tensor or array of ``batch``; of nested lists, the first in them; of a table that of most
+    of its columns, because a detector's boxes are more than its images."""
     shape = getattr(batch, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else 1
     if isinstance(batch, Mapping):
-        return next((count for item in batch.values() if (count := count_samples(item))), 0)
+        counts = Counter(count for item in batch.values() if (count := count_samples(item)))
+        return counts.most_common(1)[0][0] if counts else 0
     if isinstance(batch, str | bytes):
         return 0
     if isinstance(batch, Sequence):
@@ -68,6 +70,8 @@ class Observer:
         self._num_parameters = self._group = 0
         self._training: set[int] = set()  # data that training reads
         self._read_first: Counter[int] = Counter()  # samples handed out by each data set before the first step
+        self._passed_first: Counter[int] = Counter()  # its passes before the first step
+        self._other = self._other_pending = self._other_last = 0  # data not known as training data, and its samples
         self._last_read = self._pending = self._last = self._carried = 0
         self._is_new_pass = False
         self._window: list[float] = []  # samples of the steps in the open window
@@ -78,7 +82,9 @@ class Observer:
         self._peak_bytes = 0
         self._recorder: Any = None
         self._said_at = 0.0
+        self._num_timed = 0  # steps
         self.is_in_step = False
+        self.is_grad_enabled: Callable[[], bool] = lambda: True
         self.sketch: list[float] = []
         self.varying: list[str] = []
 
@@ -86,11 +92,15 @@ class Observer:
 
     def begin_pass(self, data: int) -> None:
         """A loader of the ``data`` begins."""
-        if self.num_steps and data not in self._training:
+        if self.num_steps and (data not in self._training or not self.is_grad_enabled()):
             self.pause()
 
     def hand_out(self, batch: Any, data: int) -> None:
         """A loader of the ``data`` has handed out ``batch``."""
+        if not self.is_grad_enabled():  # an evaluation, which may be one of the training data
+            self.pause()
+            self._say()
+            return
         count = count_samples(batch)
         if not self.num_steps:
             self._read_first[data] += count
@@ -100,15 +110,24 @@ class Observer:
             if not self._num_pauses:
                 self._open_window()
         else:
+            self._other_pending = count + (self._other_pending if data == self._other else 0)
+            self._other, self._other_last = data, count
+            self.pause()
             self._say()
             return
         self._pending, self._last = self._pending + count, count
 
     def end_pass(self, data: int) -> None:
         """A loader of the ``data`` is at its end."""
-        if data in self._training or not self.num_steps:
+        if not self.is_grad_enabled():
+            return
+        if not self.num_steps:
+            self._passed_first[data] += 1
+        elif data in self._training:
             self.num_passes += 1
-            self._carried, self._is_new_pass = self._pending, False
+        else:
+            return
+        self._carried, self._is_new_pass = self._pending, False
 
     def trust(self, data: int) -> None:
         """The ``data`` is what the script trains on, by its own word."""
@@ -129,6 +148,7 @@ class Observer:
     def note_zeroed(self) -> None:
         """Gradients were set to zero: what was read before, but for a batch that is under way, is in no step."""
         self._carried, self._pending = 0, min(self._pending, self._last)
+        self._other_pending = min(self._other_pending, self._other_last)
 
     def note_step(self, optimizer: Any, samples: int | None = None) -> None:
         """The ``optimizer`` has taken a step; of ``samples`` where the script says it."""
@@ -137,14 +157,18 @@ class Observer:
         if not self.num_steps:
             self._training.add(self._last_read)
             self._pending = self._read_first[self._last_read]
+            self.num_passes = self._passed_first[self._last_read]
             self._begin_training()
+        elif not self._pending and self._other_pending:  # of data that was made anew for this pass
+            self._training.add(self._other)
+            self._pending = self._other_pending
         size = self._pending if samples is None else samples
         self.num_steps, self.num_samples = self.num_steps + 1, self.num_samples + size
         self.sizes[size] += 1
         self._run = (size, self._run[1] + 1 if size == self._run[0] else 1)
         self._longest[size] = max(self._longest[size], self._run[1])
         self.num_leftover += bool(self._carried and self._is_new_pass)
-        self._pending = self._last = self._carried = 0
+        self._pending = self._last = self._carried = self._other_pending = 0
         self._note_rates()
         if self.num_steps <= _WARMUP_STEPS + 1:
             self._warm_up()
@@ -273,6 +297,7 @@ class Observer:
 
     def _close_window(self) -> None:
         self._is_open = False
+        self._num_timed += len(self._window)
         if self._window:
             usual = self.batch
             is_full = all(size == usual for size in self._window)
@@ -283,9 +308,12 @@ class Observer:
             self._peak_bytes = max(self._peak_bytes, sys.modules["torch"].cuda.max_memory_allocated(device))
 
     def note_unmarked(self, seconds: float) -> None:
-        """A block without gradients took so long, with the clock running."""
+        """A block without gradients took so long. With the clock running, it is an evaluation, where it took longer than
+        a step: the clipping of gradients and the averaging of weights, which are training, take less."""
         if self._is_open and not self.is_in_step:
-            self.unmarked_seconds += seconds
+            now = time.perf_counter() - self._opened - seconds
+            steps, total = self._num_timed + len(self._window), self.ledger.train_seconds + now
+            self.unmarked_seconds += seconds if seconds * max(steps, 1) > total else 0.0
 
     # ------------------------------------------------------------------ messages
 
@@ -394,11 +422,9 @@ def find_observer() -> Observer | None:
 class _Batches:
     """An iterator of a loader, whose batches are counted."""
 
-    def __init__(self, inner: Iterator[Any], data: int, observer: Observer) -> None:
+    def __init__(self, inner: Iterator[Any], data: int, observer: Observer, length: float) -> None:
         self._inner, self._data, self._observer = inner, data, observer
-        self._left = math.nan  # batches until the end, which some frameworks do not ask for
-        with suppress(TypeError):  # a stream has no length
-            self._left = len(inner)  # type: ignore[arg-type]
+        self._left = self._length = length  # batches until the end, which some frameworks do not ask for
 
     def __iter__(self) -> "_Batches":
         return self
@@ -409,13 +435,14 @@ class _Batches:
             with observer.waiting():
                 batch = next(self._inner)
         except StopIteration:
-            if self._left != 0:
+            if self._left != self._length:
                 observer.end_pass(self._data)
             raise
         observer.hand_out(batch, self._data)
         self._left -= 1
         if not self._left:
             observer.end_pass(self._data)
+            self._left = self._length
         return batch
 
     def __len__(self) -> int:
@@ -425,10 +452,10 @@ class _Batches:
         return getattr(self._inner, name)
 
 
-def count_batches(inner: Iterator[Any], data: int, observer: Observer) -> Iterator[Any]:
-    """``inner``, a pass over the ``data``, whose batches are counted."""
+def count_batches(inner: Iterator[Any], data: int, observer: Observer, length: float = math.nan) -> Iterator[Any]:
+    """``inner``, a pass over the ``data`` of so many batches, which are counted."""
     observer.begin_pass(data)
-    return _Batches(inner, data, observer)
+    return inner if isinstance(inner, _Batches) else _Batches(inner, data, observer, length)
 
 
 class _Watch:
@@ -438,8 +465,20 @@ class _Watch:
         self._torch, self._observer = torch, observer
 
     def iterate(self, original: Any) -> Any:
-        observer = self._observer
-        return lambda loader: count_batches(original(loader), id(loader.dataset), observer)
+        def iterate(loader: Any) -> Iterator[Any]:
+            is_stream = isinstance(loader.dataset, self._torch.utils.data.IterableDataset)
+            length = math.nan if is_stream else len(loader)
+            return count_batches(original(loader), id(loader.dataset), self._observer, length)
+
+        return iterate
+
+    def make_iterator(self, original: Any) -> Any:
+        def make_iterator(loader: Any) -> Iterator[Any]:
+            if type(loader).__iter__ is self._torch.utils.data.DataLoader.__iter__:
+                return original(loader)  # type: ignore[no-any-return]
+            return self.iterate(original)(loader)  # type: ignore[no-any-return]
+
+        return make_iterator
 
     def zero_grad(self, original: Any) -> Any:
         def zero_grad(owner: Any, *args: Any, **options: Any) -> Any:
@@ -504,14 +543,18 @@ def _observe_torch(torch: ModuleType) -> None:
     observer = find_observer()
     assert observer is not None
     watch, hooks = _Watch(torch, observer), sys.modules["torch.optim.optimizer"]
+    observer.is_grad_enabled = torch.is_grad_enabled
     for owner, name, stand_in in (
         (torch.utils.data.DataLoader, "__iter__", watch.iterate),
+        (torch.utils.data.DataLoader, "_get_iterator", watch.make_iterator),  # of loaders with a way of their own
         (torch.optim.Optimizer, "zero_grad", watch.zero_grad),
         (torch.nn.Module, "zero_grad", watch.zero_grad),
         (torch.nn.Module, "train", watch.train),
         (torch.optim.lr_scheduler.LRScheduler, "step", watch.schedule),
         (torch.no_grad, "__enter__", watch.enter),
         (torch.no_grad, "__exit__", watch.leave),
+        (torch.inference_mode, "__enter__", watch.enter),
+        (torch.inference_mode, "__exit__", watch.leave),
         (sys, "excepthook", watch.explain),
     ):
         setattr(owner, name, stand_in(getattr(owner, name)))

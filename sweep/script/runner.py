@@ -82,7 +82,8 @@ class _Seen:
             return Heartbeat(gpus=tuple(said["gpus"]))
         if rank or kind in ("read", "error"):
             return Heartbeat()
-        if "measurements" in said:
+        # a launcher of ranks is a process without steps, and so is a worker that reads data
+        if "measurements" in said and ("num_steps" in said["measurements"] or not self.has_steps):
             self.latest = {**self.latest, **said}
         if kind == "progress":
             self.timed = float(said["timed"])
@@ -118,6 +119,10 @@ class _Seen:
             global_batch_size=int(measured.get("observed_batch_size", 0)),
             quality=self.value if column == "quality" else None,
         )
+
+    @property
+    def has_steps(self) -> bool:
+        return "num_steps" in self.latest.get("measurements", {})
 
     @property
     def column(self) -> str:

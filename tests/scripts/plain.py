@@ -32,7 +32,8 @@ loader = DataLoader(
     train, args.batch_size, shuffle=True, drop_last=kind == "drop_last", num_workers=2 * (kind == "workers")
 )
 num_steps = epochs * math.ceil(len(loader) / k)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, num_steps, cycle_momentum=False)
+if kind == "schedule":
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, num_steps, cycle_momentum=False)
 
 
 class Stream(IterableDataset[tuple[Tensor, Tensor]]):

@@ -129,14 +129,15 @@ class Trial:
             self._observer.note_step(self, samples)
 
     def training_arguments(self) -> dict[str, Any]:
-        """What the study gives, under the names of ``transformers.TrainingArguments``."""
+        """What the study or the script's defaults give, under the names of ``transformers.TrainingArguments``."""
         names = {
             "batch.micro": "per_device_train_batch_size", "batch.accumulation": "gradient_accumulation_steps",
             "optimizer.lr": "learning_rate", "optimizer.weight_decay": "weight_decay", "seed": "seed",
             "budget.epochs": "num_train_epochs", "budget.steps": "max_steps",
         }  # fmt: skip
         given = self._channel.values if self._channel else {}
-        found = {name: self[key] for key, name in names.items() if given.get(key) is not None}
+        found = {names[key]: value for name, value in self._defaults.items() if (key := _KEYS.get(name)) in names}
+        found |= {name: self[key] for key, name in names.items() if given.get(key) is not None}
         return found | ({"data_seed": found["seed"]} if "seed" in found else {})
 
     def transformers(self, metric: str) -> Any:

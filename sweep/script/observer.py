@@ -27,6 +27,7 @@ from sweep.measurement.clock import Ledger, Phase
 from sweep.script.channel import Channel, open_channel
 
 _WINDOW_SECONDS, _MESSAGE_SECONDS = 0.1, 0.5
+_LISTS, _NUMBERS = (tuple, list), (int, float)
 _WARMUP_STEPS = 2  # before the memory of one is measured, and the clock begins
 _MUCH = 0.1  # of the timed seconds, without gradients
 _NUM_PROJECTIONS = 16
@@ -37,6 +38,11 @@ _MANY_SCHEDULED = 1.5  # steps of the schedule for one of the optimizer
 def count_samples(batch: Any) -> int:
     """The length of the first tensor or array of ``batch``; of nested lists, the first in them; of a table that of most
     of its columns, because a detector's boxes are more than its images."""
+    if isinstance(batch, _LISTS):  # asked first: it is the usual case, and the other questions take longer
+        for item in batch:
+            if count := count_samples(item):
+                return count
+        return len(batch)
     shape = getattr(batch, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else 1
@@ -46,8 +52,7 @@ def count_samples(batch: Any) -> int:
     if isinstance(batch, str | bytes):
         return 0
     if isinstance(batch, Sequence):
-        inside = next((count for item in batch if (count := count_samples(item))), 0)
-        return inside or len(batch)
+        return count_samples(list(batch))
     data = getattr(batch, "data", None)  # a table of a tokenizer
     return count_samples(data) if isinstance(data, Mapping) else 0
 
@@ -75,7 +80,7 @@ class Observer:
         self._last_read = self._pending = self._last = self._carried = 0
         self._is_new_pass = False
         self._window: list[float] = []  # samples of the steps in the open window
-        self._is_open = False
+        self.is_open = False
         self._opened = self._idle_since = time.perf_counter()
         self._phase: Phase = "setup"  # of the time outside of windows
         self._num_pauses = 0
@@ -133,22 +138,15 @@ class Observer:
         """The ``data`` is what the script trains on, by its own word."""
         self._training.add(data)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Counts the block as data wait."""
-        began = self.ledger.moments.mark()
-        try:
-            yield
-        finally:
-            if self._is_open:
-                self.ledger.note_wait(began, self.ledger.moments.mark())
-
     # ------------------------------------------------------------------ steps
 
     def note_zeroed(self) -> None:
         """Gradients were set to zero: what was read before, but for a batch that is under way, is in no step."""
-        self._carried, self._pending = 0, min(self._pending, self._last)
-        self._other_pending = min(self._other_pending, self._other_last)
+        self._carried = 0
+        if self._pending > self._last:
+            self._pending = self._last
+        if self._other_pending > self._other_last:
+            self._other_pending = self._other_last
 
     def note_step(self, optimizer: Any, samples: int | None = None) -> None:
         """The ``optimizer`` has taken a step; of ``samples`` where the script says it."""
@@ -165,14 +163,16 @@ class Observer:
         size = self._pending if samples is None else samples
         self.num_steps, self.num_samples = self.num_steps + 1, self.num_samples + size
         self.sizes[size] += 1
-        self._run = (size, self._run[1] + 1 if size == self._run[0] else 1)
-        self._longest[size] = max(self._longest[size], self._run[1])
+        length = self._run[1] + 1 if size == self._run[0] else 1
+        self._run = (size, length)
+        if length > self._longest[size]:
+            self._longest[size] = length
         self.num_leftover += bool(self._carried and self._is_new_pass)
         self._pending = self._last = self._carried = self._other_pending = 0
         self._note_rates()
         if self.num_steps <= _WARMUP_STEPS + 1:
             self._warm_up()
-        elif self._is_open:
+        elif self.is_open:
             self._window.append(size)
             if time.perf_counter() - self._opened >= _WINDOW_SECONDS:
                 self._close_window()
@@ -200,9 +200,9 @@ class Observer:
         groups = getattr(self.optimizer, "param_groups", None)
         if groups:
             rate, decay = groups[self._group].get("lr"), groups[self._group].get("weight_decay")
-            if isinstance(rate, int | float) and rate > self.rate:
+            if isinstance(rate, _NUMBERS) and rate > self.rate:
                 self.rate = rate
-            if isinstance(decay, int | float):
+            if isinstance(decay, _NUMBERS):
                 self.decay = decay
 
     def _begin_training(self) -> None:
@@ -265,7 +265,7 @@ class Observer:
 
     def pause(self) -> None:
         """Stops the clock until training data is read again."""
-        if self._is_open:
+        if self.is_open:
             self._close_window()
         self._phase = "eval" if self.num_steps else "setup"
 
@@ -285,7 +285,7 @@ class Observer:
         self._idle_since = now
 
     def _open_window(self) -> None:
-        if self._is_open or self.num_steps <= _WARMUP_STEPS:
+        if self.is_open or self.num_steps <= _WARMUP_STEPS:
             return
         self._count_idle()
         self._phase = "eval"
@@ -293,10 +293,10 @@ class Observer:
         if device is not None and device.type == "cuda":
             sys.modules["torch"].cuda.reset_peak_memory_stats(device)
         self.ledger.open_window()
-        self._opened, self._window, self._is_open = time.perf_counter(), [], True
+        self._opened, self._window, self.is_open = time.perf_counter(), [], True
 
     def _close_window(self) -> None:
-        self._is_open = False
+        self.is_open = False
         self._num_timed += len(self._window)
         if self._window:
             usual = self.batch
@@ -310,7 +310,7 @@ class Observer:
     def note_unmarked(self, seconds: float) -> None:
         """A block without gradients took so long. With the clock running, it is an evaluation, where it took longer than
         a step: the clipping of gradients and the averaging of weights, which are training, take less."""
-        if self._is_open and not self.is_in_step:
+        if self.is_open and not self.is_in_step:
             now = time.perf_counter() - self._opened - seconds
             steps, total = self._num_timed + len(self._window), self.ledger.train_seconds + now
             self.unmarked_seconds += seconds if seconds * max(steps, 1) > total else 0.0
@@ -430,9 +430,16 @@ class _Batches:
         return self
 
     def __next__(self) -> Any:
-        observer = self._observer
+        observer = self._observer  # spelled out, because a function more is paid for at each step
         try:
-            with observer.waiting():
+            if observer.is_open:  # the wait is noted, also for the end
+                ledger = observer.ledger
+                began = ledger.moments.mark()
+                try:
+                    batch = next(self._inner)
+                finally:
+                    ledger.note_wait(began, ledger.moments.mark())
+            else:
                 batch = next(self._inner)
         except StopIteration:
             if self._left != self._length:
@@ -466,8 +473,10 @@ class _Watch:
 
     def iterate(self, original: Any) -> Any:
         def iterate(loader: Any) -> Iterator[Any]:
-            is_stream = isinstance(loader.dataset, self._torch.utils.data.IterableDataset)
-            length = math.nan if is_stream else len(loader)
+            length = math.nan
+            if not isinstance(loader.dataset, self._torch.utils.data.IterableDataset):  # it would note that it was asked
+                with suppress(TypeError, NotImplementedError):  # of a sampler without an end
+                    length = len(loader)
             return count_batches(original(loader), id(loader.dataset), self._observer, length)
 
         return iterate
@@ -539,9 +548,9 @@ class _Watch:
         return explain
 
 
-def _observe_torch(torch: ModuleType) -> None:
-    observer = find_observer()
-    assert observer is not None
+def observe_torch(torch: ModuleType, observer: Observer) -> list[tuple[Any, str, Any, Any]]:
+    """Shows ``observer`` what this process does with ``torch``. What was replaced: owner, name, before and after."""
+    replaced = []
     watch, hooks = _Watch(torch, observer), sys.modules["torch.optim.optimizer"]
     observer.is_grad_enabled = torch.is_grad_enabled
     for owner, name, stand_in in (
@@ -557,10 +566,17 @@ def _observe_torch(torch: ModuleType) -> None:
         (torch.inference_mode, "__exit__", watch.leave),
         (sys, "excepthook", watch.explain),
     ):
-        setattr(owner, name, stand_in(getattr(owner, name)))
+        replaced.append((owner, name, original := getattr(owner, name), stand_in(original)))
+        setattr(owner, name, replaced[-1][-1])
     hooks.register_optimizer_step_pre_hook(watch.begin_step)
     hooks.register_optimizer_step_post_hook(watch.end_step)
     atexit.register(observer.end)
+    return replaced
+
+
+def _observe(torch: ModuleType) -> None:
+    if observer := find_observer():
+        observe_torch(torch, observer)
 
 
 class _AtImport(importlib.abc.MetaPathFinder):
@@ -584,7 +600,7 @@ class _AtImport(importlib.abc.MetaPathFinder):
 
         def execute_and_observe(module: ModuleType) -> None:
             execute(module)
-            _observe_torch(module)
+            _observe(module)
 
         spec.loader.exec_module = execute_and_observe  # type: ignore[method-assign]
         return spec
@@ -595,7 +611,7 @@ def observe() -> None:
     if open_channel() is None:
         return
     if "torch" in sys.modules:
-        _observe_torch(sys.modules["torch"])
+        _observe(sys.modules["torch"])
     else:
         sys.meta_path.insert(0, _AtImport("torch"))
     sys.meta_path.insert(0, _AtImport("torchvision"))

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from difflib import ndiff
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from scripts.shapes import draw_shapes
 
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, ScriptCommand, TrialTask
 from sweep.records.quality import MEANINGS, TIME_DOUBTS
 from sweep.script.runner import run_script
@@ -238,21 +238,26 @@ def test_a_script_with_flags_needs_two_lines(tmp_path: Path, monkeypatch: pytest
     assert set(ending.quality_flags) <= _OF_TIMES
     assert ending.measurements["observed_batch_size"] == 16
     assert ending.correct_images.startswith("1000:")
-    assert len(list(_evaluations(messages))) == 3
-
-
-def _evaluations(messages: Iterable[Message]) -> Iterable[Message]:
-    return (message for message in messages if isinstance(message, Evaluation))
+    assert sum(isinstance(message, Evaluation) for message in messages) == 3
 
 
 @pytest.mark.wide
 @pytest.mark.timeout(900)
-def test_the_study_of_the_page_on_plain_scripts_runs(tmp_path: Path) -> None:
+def test_the_study_of_the_page_on_plain_scripts_runs_and_is_read_without_its_script(tmp_path: Path) -> None:
+    def sweep(*words: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "sweep.cli", *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+
     write_page("plain-pytorch", tmp_path)
-    words = ["run", "plain.toml", "--trials", "2", "--set", "confirm.max_configurations=0", "--on", "cpu"]
-    done = subprocess.run(
-        [sys.executable, "-m", "sweep.cli", *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / "runs/plain/study.sqlite").exists()
+    sweep("run", "plain.toml", "--trials", "2", "--set", "confirm.max_configurations=0", "--on", "cpu")
+    trials = load_frames(tmp_path / "runs/plain").trials
+    assert trials["outcome"].tolist() == ["complete"] * 2
+    assert trials["observed_batch_size"].tolist() == trials["config.batch.micro"].tolist()
+    # who reads the records of a study does not run its command
+    (tmp_path / "train.py").write_text("from pathlib import Path\nPath('was_run').touch()\n")
+    sweep("report", "plain")
+    sweep("recommend", "plain")
+    assert not (tmp_path / "was_run").exists()

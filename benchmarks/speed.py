@@ -464,10 +464,11 @@ def script_overhead(setting: Setting) -> Iterator[Arms]:
 
 
 def _make_loop(setting: Setting, width: int, batch: int) -> Callable[[int], None]:
-    model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)).to(setting.device)
+    model: nn.Module = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)).to(setting.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)
     data = [(torch.randn(width), 0)] * (batch * 1000)
-    loader, wait = DataLoader(data, batch), make_synchronizer(setting.device)  # type: ignore[arg-type]
+    loader: DataLoader[Any] = DataLoader(data, batch)  # type: ignore[arg-type]
+    wait = make_synchronizer(setting.device)
 
     def loop(num_steps: int) -> None:
         for _, (inputs, labels) in zip(range(num_steps), loader, strict=False):

@@ -308,8 +308,8 @@ class Observer:
             self._peak_bytes = max(self._peak_bytes, sys.modules["torch"].cuda.max_memory_allocated(device))
 
     def note_unmarked(self, seconds: float) -> None:
-        """A block without gradients took so long. With the clock running, it is an evaluation, where it took longer than
-        a step: the clipping of gradients and the averaging of weights, which are training, take less."""
+        """A block without gradients took so long. With the clock running, it is an evaluation if it took longer than a
+        step: the clipping of gradients and the averaging of weights, which are training, take less."""
         if self.is_open and not self.is_in_step:
             now = time.perf_counter() - self._opened - seconds
             steps, total = self._num_timed + len(self._window), self.ledger.train_seconds + now
@@ -474,7 +474,9 @@ class _Watch:
     def iterate(self, original: Any) -> Any:
         def iterate(loader: Any) -> Iterator[Any]:
             length = math.nan
-            if not isinstance(loader.dataset, self._torch.utils.data.IterableDataset):  # it would note that it was asked
+            if not isinstance(
+                loader.dataset, self._torch.utils.data.IterableDataset
+            ):  # it would note that it was asked
                 with suppress(TypeError, NotImplementedError):  # of a sampler without an end
                     length = len(loader)
             return count_batches(original(loader), id(loader.dataset), self._observer, length)

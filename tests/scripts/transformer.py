@@ -4,9 +4,15 @@ import argparse
 
 import torch
 from transformers import (
-    BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, ViTConfig,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainingArguments,
+    ViTConfig,
     ViTForImageClassification,
-)  # fmt: skip
+)
 
 import sweep
 

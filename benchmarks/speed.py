@@ -29,7 +29,8 @@ from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_synchronizer
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.script.channel import Channel, describe_script_trial
-from sweep.script.observer import Observer, observe_torch
+from sweep.script.observer import Observer
+from sweep.script.watch import observe_torch
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.sources import load_splits

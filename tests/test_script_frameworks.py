@@ -175,7 +175,7 @@ def write_page(name: str, folder: Path) -> dict[str, str]:
 def run_alone(script: str, folder: Path) -> str:
     launcher = ["run_detector.py"] if (folder / "run_detector.py").exists() else []
     environment = os.environ | {"PYTHONPATH": str(ROOT), "YOLO_CONFIG_DIR": str(folder), "YOLO_OFFLINE": "1"}
-    opening = [] if launcher else ["-c", f"import sweep.training.vision, runpy; runpy.run_path('{script}')"]
+    opening = [] if launcher else ["-c", f"import sweep.training.operators, runpy; runpy.run_path('{script}')"]
     command = [sys.executable, *opening, *launcher, *([] if opening else [script])]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
 from sweep.script.channel import Channel, open_channel
-from sweep.script.observer import Observer, count_batches, find_observer
+from sweep.script.observer import Observer, find_observer
+from sweep.script.watch import count_batches
 
 # The names of a script for the keys of a study; any other name is a value of the script's own.
 _KEYS = {

@@ -3,6 +3,9 @@
 import runpy
 import sys
 
+import sweep.training.operators  # noqa: F401 - the door to torchvision comes first
+
+# isort: split
 import torchvision
 from ultralytics.utils.nms import TorchNMS
 

@@ -9,24 +9,20 @@ after a report and where the script says so. Importing this module does not impo
 slowed down.
 """
 
-import atexit
 import gc
-import importlib.abc
-import importlib.util
 import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
 from typing import Any, final
 
 from sweep.measurement.clock import Ledger, Phase
 from sweep.script.channel import Channel, open_channel
 
 _WINDOW_SECONDS, _MESSAGE_SECONDS = 0.1, 0.5
+_LISTS, _NUMBERS = (tuple, list), (int, float)
 _WARMUP_STEPS = 2  # before the memory of one is measured, and the clock begins
 _MUCH = 0.1  # of the timed seconds, without gradients
 _NUM_PROJECTIONS = 16
@@ -35,17 +31,23 @@ _MANY_SCHEDULED = 1.5  # steps of the schedule for one of the optimizer
 
 
 def count_samples(batch: Any) -> int:
-    """The length of the first tensor or array of ``batch``; of nested lists and tables, the first in them."""
+    """The length of the first tensor or array of ``batch``; of nested lists, the first in them; of a table that of most
+    of its columns, because a detector's boxes are more than its images."""
+    if isinstance(batch, _LISTS):  # asked first: it is the usual case, and the other questions take longer
+        for item in batch:
+            if count := count_samples(item):
+                return count
+        return len(batch)
     shape = getattr(batch, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else 1
     if isinstance(batch, Mapping):
-        return next((count for item in batch.values() if (count := count_samples(item))), 0)
+        counts = Counter(count for item in batch.values() if (count := count_samples(item)))
+        return counts.most_common(1)[0][0] if counts else 0
     if isinstance(batch, str | bytes):
         return 0
     if isinstance(batch, Sequence):
-        inside = next((count for item in batch if (count := count_samples(item))), 0)
-        return inside or len(batch)
+        return count_samples(list(batch))
     data = getattr(batch, "data", None)  # a table of a tokenizer
     return count_samples(data) if isinstance(data, Mapping) else 0
 
@@ -68,17 +70,21 @@ class Observer:
         self._num_parameters = self._group = 0
         self._training: set[int] = set()  # data that training reads
         self._read_first: Counter[int] = Counter()  # samples handed out by each data set before the first step
+        self._passed_first: Counter[int] = Counter()  # its passes before the first step
+        self._other = self._other_pending = self._other_last = 0  # data not known as training data, and its samples
         self._last_read = self._pending = self._last = self._carried = 0
         self._is_new_pass = False
         self._window: list[float] = []  # samples of the steps in the open window
-        self._is_open = False
+        self.is_open = False
         self._opened = self._idle_since = time.perf_counter()
         self._phase: Phase = "setup"  # of the time outside of windows
         self._num_pauses = 0
         self._peak_bytes = 0
         self._recorder: Any = None
         self._said_at = 0.0
+        self._num_timed = 0  # steps
         self.is_in_step = False
+        self.is_grad_enabled: Callable[[], bool] = lambda: True
         self.sketch: list[float] = []
         self.varying: list[str] = []
 
@@ -86,11 +92,15 @@ class Observer:
 
     def begin_pass(self, data: int) -> None:
         """A loader of the ``data`` begins."""
-        if self.num_steps and data not in self._training:
+        if self.num_steps and (data not in self._training or not self.is_grad_enabled()):
             self.pause()
 
     def hand_out(self, batch: Any, data: int) -> None:
         """A loader of the ``data`` has handed out ``batch``."""
+        if not self.is_grad_enabled():  # an evaluation, which may be one of the training data
+            self.pause()
+            self._say()
+            return
         count = count_samples(batch)
         if not self.num_steps:
             self._read_first[data] += count
@@ -100,35 +110,38 @@ class Observer:
             if not self._num_pauses:
                 self._open_window()
         else:
+            self._other_pending = count + (self._other_pending if data == self._other else 0)
+            self._other, self._other_last = data, count
+            self.pause()
             self._say()
             return
         self._pending, self._last = self._pending + count, count
 
     def end_pass(self, data: int) -> None:
         """A loader of the ``data`` is at its end."""
-        if data in self._training or not self.num_steps:
+        if not self.is_grad_enabled():
+            return
+        if not self.num_steps:
+            self._passed_first[data] += 1
+        elif data in self._training:
             self.num_passes += 1
-            self._carried, self._is_new_pass = self._pending, False
+        else:
+            return
+        self._carried, self._is_new_pass = self._pending, False
 
     def trust(self, data: int) -> None:
         """The ``data`` is what the script trains on, by its own word."""
         self._training.add(data)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Counts the block as data wait."""
-        began = self.ledger.moments.mark()
-        try:
-            yield
-        finally:
-            if self._is_open:
-                self.ledger.note_wait(began, self.ledger.moments.mark())
-
     # ------------------------------------------------------------------ steps
 
     def note_zeroed(self) -> None:
         """Gradients were set to zero: what was read before, but for a batch that is under way, is in no step."""
-        self._carried, self._pending = 0, min(self._pending, self._last)
+        self._carried = 0
+        if self._pending > self._last:
+            self._pending = self._last
+        if self._other_pending > self._other_last:
+            self._other_pending = self._other_last
 
     def note_step(self, optimizer: Any, samples: int | None = None) -> None:
         """The ``optimizer`` has taken a step; of ``samples`` where the script says it."""
@@ -137,18 +150,24 @@ class Observer:
         if not self.num_steps:
             self._training.add(self._last_read)
             self._pending = self._read_first[self._last_read]
+            self.num_passes = self._passed_first[self._last_read]
             self._begin_training()
+        elif not self._pending and self._other_pending:  # of data that was made anew for this pass
+            self._training.add(self._other)
+            self._pending = self._other_pending
         size = self._pending if samples is None else samples
         self.num_steps, self.num_samples = self.num_steps + 1, self.num_samples + size
         self.sizes[size] += 1
-        self._run = (size, self._run[1] + 1 if size == self._run[0] else 1)
-        self._longest[size] = max(self._longest[size], self._run[1])
+        length = self._run[1] + 1 if size == self._run[0] else 1
+        self._run = (size, length)
+        if length > self._longest[size]:
+            self._longest[size] = length
         self.num_leftover += bool(self._carried and self._is_new_pass)
-        self._pending = self._last = self._carried = 0
+        self._pending = self._last = self._carried = self._other_pending = 0
         self._note_rates()
         if self.num_steps <= _WARMUP_STEPS + 1:
             self._warm_up()
-        elif self._is_open:
+        elif self.is_open:
             self._window.append(size)
             if time.perf_counter() - self._opened >= _WINDOW_SECONDS:
                 self._close_window()
@@ -176,9 +195,9 @@ class Observer:
         groups = getattr(self.optimizer, "param_groups", None)
         if groups:
             rate, decay = groups[self._group].get("lr"), groups[self._group].get("weight_decay")
-            if isinstance(rate, int | float) and rate > self.rate:
+            if isinstance(rate, _NUMBERS) and rate > self.rate:
                 self.rate = rate
-            if isinstance(decay, int | float):
+            if isinstance(decay, _NUMBERS):
                 self.decay = decay
 
     def _begin_training(self) -> None:
@@ -241,7 +260,7 @@ class Observer:
 
     def pause(self) -> None:
         """Stops the clock until training data is read again."""
-        if self._is_open:
+        if self.is_open:
             self._close_window()
         self._phase = "eval" if self.num_steps else "setup"
 
@@ -261,7 +280,7 @@ class Observer:
         self._idle_since = now
 
     def _open_window(self) -> None:
-        if self._is_open or self.num_steps <= _WARMUP_STEPS:
+        if self.is_open or self.num_steps <= _WARMUP_STEPS:
             return
         self._count_idle()
         self._phase = "eval"
@@ -269,10 +288,11 @@ class Observer:
         if device is not None and device.type == "cuda":
             sys.modules["torch"].cuda.reset_peak_memory_stats(device)
         self.ledger.open_window()
-        self._opened, self._window, self._is_open = time.perf_counter(), [], True
+        self._opened, self._window, self.is_open = time.perf_counter(), [], True
 
     def _close_window(self) -> None:
-        self._is_open = False
+        self.is_open = False
+        self._num_timed += len(self._window)
         if self._window:
             usual = self.batch
             is_full = all(size == usual for size in self._window)
@@ -283,9 +303,12 @@ class Observer:
             self._peak_bytes = max(self._peak_bytes, sys.modules["torch"].cuda.max_memory_allocated(device))
 
     def note_unmarked(self, seconds: float) -> None:
-        """A block without gradients took so long, with the clock running."""
-        if self._is_open and not self.is_in_step:
-            self.unmarked_seconds += seconds
+        """A block without gradients took so long. With the clock running, it is an evaluation if it took longer than a
+        step: the clipping of gradients and the averaging of weights, which are training, take less."""
+        if self.is_open and not self.is_in_step:
+            now = time.perf_counter() - self._opened - seconds
+            steps, total = self._num_timed + len(self._window), self.ledger.train_seconds + now
+            self.unmarked_seconds += seconds if seconds * max(steps, 1) > total else 0.0
 
     # ------------------------------------------------------------------ messages
 
@@ -386,159 +409,3 @@ def find_observer() -> Observer | None:
     if not _observers and (channel := open_channel()):
         _observers.append(Observer(channel))
     return _observers[0] if _observers else None
-
-
-# ---------------------------------------------------------------------- where torch is observed
-
-
-class _Batches:
-    """An iterator of a loader, whose batches are counted."""
-
-    def __init__(self, inner: Iterator[Any], data: int, observer: Observer) -> None:
-        self._inner, self._data, self._observer = inner, data, observer
-
-    def __iter__(self) -> "_Batches":
-        return self
-
-    def __next__(self) -> Any:
-        observer = self._observer
-        try:
-            with observer.waiting():
-                batch = next(self._inner)
-        except StopIteration:
-            observer.end_pass(self._data)
-            raise
-        observer.hand_out(batch, self._data)
-        return batch
-
-    def __len__(self) -> int:
-        return len(self._inner)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-def count_batches(inner: Iterator[Any], data: int, observer: Observer) -> Iterator[Any]:
-    """``inner``, a pass over the ``data``, whose batches are counted."""
-    observer.begin_pass(data)
-    return _Batches(inner, data, observer)
-
-
-class _Watch:
-    """The functions that stand for those of torch, and call them."""
-
-    def __init__(self, torch: ModuleType, observer: Observer) -> None:
-        self._torch, self._observer = torch, observer
-
-    def iterate(self, original: Any) -> Any:
-        observer = self._observer
-        return lambda loader: count_batches(original(loader), id(loader.dataset), observer)
-
-    def zero_grad(self, original: Any) -> Any:
-        def zero_grad(owner: Any, *args: Any, **options: Any) -> Any:
-            self._observer.note_zeroed()
-            return original(owner, *args, **options)
-
-        return zero_grad
-
-    def train(self, original: Any) -> Any:
-        def train(module: Any, mode: bool = True) -> Any:
-            if not mode and module.training and self._observer.num_steps:
-                self._observer.pause()
-            return original(module, mode)
-
-        return train
-
-    def enter(self, original: Any) -> Any:
-        def enter(block: Any) -> None:
-            if self._torch.is_grad_enabled():
-                block._sweep_began = time.perf_counter()
-            original(block)
-
-        return enter
-
-    def leave(self, original: Any) -> Any:
-        def leave(block: Any, *error: Any) -> None:
-            original(block, *error)
-            if (began := block.__dict__.pop("_sweep_began", None)) is not None:
-                self._observer.note_unmarked(time.perf_counter() - began)
-
-        return leave
-
-    def schedule(self, original: Any) -> Any:
-        def step(scheduler: Any, *args: Any, **options: Any) -> Any:
-            if getattr(scheduler, "optimizer", None) is self._observer.optimizer:
-                self._observer.num_scheduled += 1
-            return original(scheduler, *args, **options)
-
-        return step
-
-    def begin_step(self, *_: Any) -> None:
-        self._observer.is_in_step = True
-
-    def end_step(self, optimizer: Any, *_: Any) -> None:
-        self._observer.is_in_step = False
-        self._observer.note_step(optimizer)
-
-    def explain(self, previous: Any) -> Any:
-        def explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-            with suppress(Exception):
-                from sweep.training.outcomes import classify_error, explain_error, find_cause  # imports the messages
-
-                if isinstance(error, Exception):
-                    said = {"outcome": classify_error(error), "error": explain_error(error), "cause": find_cause(error)}
-                    self._observer.channel.send("error", **said)
-            previous(kind, error, trace)
-
-        return explain
-
-
-def _observe_torch(torch: ModuleType) -> None:
-    observer = find_observer()
-    assert observer is not None
-    watch, hooks = _Watch(torch, observer), sys.modules["torch.optim.optimizer"]
-    for owner, name, stand_in in (
-        (torch.utils.data.DataLoader, "__iter__", watch.iterate),
-        (torch.optim.Optimizer, "zero_grad", watch.zero_grad),
-        (torch.nn.Module, "zero_grad", watch.zero_grad),
-        (torch.nn.Module, "train", watch.train),
-        (torch.optim.lr_scheduler.LRScheduler, "step", watch.schedule),
-        (torch.no_grad, "__enter__", watch.enter),
-        (torch.no_grad, "__exit__", watch.leave),
-        (sys, "excepthook", watch.explain),
-    ):
-        setattr(owner, name, stand_in(getattr(owner, name)))
-    hooks.register_optimizer_step_pre_hook(watch.begin_step)
-    hooks.register_optimizer_step_post_hook(watch.end_step)
-    atexit.register(observer.end)
-
-
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Observes torch once it is imported."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        del path, target
-        if name != "torch" or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def execute_and_observe(module: ModuleType) -> None:
-            execute(module)
-            _observe_torch(module)
-
-        spec.loader.exec_module = execute_and_observe  # type: ignore[method-assign]
-        return spec
-
-
-def observe() -> None:
-    """Observes this process from now on, where it is a trial's."""
-    if open_channel() is None:
-        return
-    if "torch" in sys.modules:
-        _observe_torch(sys.modules["torch"])
-    else:
-        sys.meta_path.insert(0, _AfterTorch())

@@ -82,7 +82,8 @@ class _Seen:
             return Heartbeat(gpus=tuple(said["gpus"]))
         if rank or kind in ("read", "error"):
             return Heartbeat()
-        if "measurements" in said:
+        # a launcher of ranks is a process without steps, and so is a worker that reads data
+        if "measurements" in said and ("num_steps" in said["measurements"] or not self.has_steps):
             self.latest = {**self.latest, **said}
         if kind == "progress":
             self.timed = float(said["timed"])
@@ -102,7 +103,8 @@ class _Seen:
         self.num_samples = said.get("n")
         if text := said.get("scores"):
             scores: Any = np.frombuffer(base64.b64decode(text), dtype=said["type"])
-            self.scores = encode_correct(scores)
+            # only hits and misses have a place in a record; of other scores their mean is kept
+            self.scores = encode_correct(scores) if scores.dtype == np.bool_ else ""
         measured = self.latest.get("measurements", {})
         column = self.column
         return Evaluation(
@@ -117,6 +119,10 @@ class _Seen:
             global_batch_size=int(measured.get("observed_batch_size", 0)),
             quality=self.value if column == "quality" else None,
         )
+
+    @property
+    def has_steps(self) -> bool:
+        return "num_steps" in self.latest.get("measurements", {})
 
     @property
     def column(self) -> str:

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
 from sweep.script.channel import Channel, open_channel
-from sweep.script.observer import Observer, count_batches, find_observer
+from sweep.script.observer import Observer, find_observer
+from sweep.script.watch import count_batches
 
 # The names of a script for the keys of a study; any other name is a value of the script's own.
 _KEYS = {
@@ -87,7 +88,8 @@ class Trial:
             import numpy as np
 
             values = np.asarray(scores.detach().cpu() if hasattr(scores, "detach") else scores).ravel()
-            values = values if values.dtype == np.bool_ else values.astype(np.float16)
+            are_hits = values.dtype == np.bool_ or bool(np.isin(values, (0, 1)).all())
+            values = values.astype(np.bool_ if are_hits else np.float32)
             content = {"scores": base64.b64encode(values.tobytes()).decode(), "type": str(values.dtype)}
             metrics.setdefault(name, float(values.mean(dtype=np.float64)))
             n = len(values)
@@ -128,14 +130,15 @@ class Trial:
             self._observer.note_step(self, samples)
 
     def training_arguments(self) -> dict[str, Any]:
-        """What the study gives, under the names of ``transformers.TrainingArguments``."""
+        """What the study or the script's defaults give, under the names of ``transformers.TrainingArguments``."""
         names = {
             "batch.micro": "per_device_train_batch_size", "batch.accumulation": "gradient_accumulation_steps",
             "optimizer.lr": "learning_rate", "optimizer.weight_decay": "weight_decay", "seed": "seed",
             "budget.epochs": "num_train_epochs", "budget.steps": "max_steps",
         }  # fmt: skip
         given = self._channel.values if self._channel else {}
-        found = {name: self[key] for key, name in names.items() if given.get(key) is not None}
+        found = {names[key]: value for name, value in self._defaults.items() if (key := _KEYS.get(name)) in names}
+        found |= {name: self[key] for key, name in names.items() if given.get(key) is not None}
         return found | ({"data_seed": found["seed"]} if "seed" in found else {})
 
     def transformers(self, metric: str) -> Any:

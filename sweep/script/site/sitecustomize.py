@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent]
 if "SWEEP_TRIAL" in os.environ:
     try:
-        from sweep.script.observer import observe
+        from sweep.script.watch import observe
         from sweep.training.processes import die_with_parent
 
         die_with_parent(os.getppid())

@@ -361,7 +361,9 @@ class Observer:
             values["tokens_per_second"] = per_sample * ledger.images_per_second
         flags = [*find_timing_flags(even, sum(window.num_steps for window in ledger.windows))]
         flags += ["leftover_gradients"] if self.num_leftover else []
-        flags += ["schedule_not_followed"] if self.num_scheduled > _MANY_SCHEDULED * self.num_steps + 2 else []
+        # some frameworks step a schedule once for each rank
+        most_scheduled = _MANY_SCHEDULED * self.num_steps * self.channel.world_size + 2
+        flags += ["schedule_not_followed"] if self.num_scheduled > most_scheduled else []
         flags += ["evaluation_in_window"] if self.unmarked_seconds > _MUCH * max(ledger.train_seconds, 1e-9) else []
         return {
             "measurements": {name: each for name, each in values.items() if each is not None and math.isfinite(each)},

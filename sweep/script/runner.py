@@ -103,8 +103,7 @@ class _Seen:
         self.num_samples = said.get("n")
         if text := said.get("scores"):
             scores: Any = np.frombuffer(base64.b64decode(text), dtype=said["type"])
-            # only hits and misses have a place in a record; of other scores their mean is kept
-            self.scores = encode_correct(scores) if scores.dtype == np.bool_ else ""
+            self.scores = encode_correct(scores)
         measured = self.latest.get("measurements", {})
         column = self.column
         return Evaluation(

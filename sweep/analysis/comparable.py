@@ -237,11 +237,8 @@ def select_comparable(frames: Frames) -> ComparableTrials:
 
 def _name_scripts(frames: Frames) -> pd.DataFrame:
     # a script takes the place of the model
-    names = {name: spec.script.name for name, spec in frames.specs.items() if spec.script}
-    if not names:
-        return frames.trials
-    scripts = frames.trials["study"].map(names)
-    return frames.trials.assign(**{"config.model.name": scripts.fillna(frames.trials["config.model.name"])})
+    script = frames.spec.script if frames.spec else None
+    return frames.trials.assign(**{"config.model.name": script.name}) if script else frames.trials
 
 
 def apply_observed(trials: pd.DataFrame) -> pd.DataFrame:

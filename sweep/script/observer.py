@@ -13,6 +13,7 @@ import gc
 import math
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -81,6 +82,7 @@ class Observer:
         self._num_pauses = 0
         self._peak_bytes = 0
         self._recorder: Any = None
+        self._gradients: list[Any] = []  # references, before the recorded step
         self._said_at = 0.0
         self._num_timed = 0  # steps
         self.is_in_step = False
@@ -218,20 +220,27 @@ class Observer:
             from sweep.measurement.memory import AllocationRecorder, count_held_bytes
 
             self._peak_bytes = count_held_bytes(self._list_tensors())
+            self._gradients = [weakref.ref(each) for each in self._list_gradients()]
             self._recorder = AllocationRecorder()
         if self.num_steps > _WARMUP_STEPS:
             if self._recorder is not None:
+                from sweep.measurement.memory import count_held_bytes
+
                 self._peak_bytes += self._recorder.stop_at_peak()
+                # gradients that are still the same tensors were held; the release of others is no event
+                self._peak_bytes += count_held_bytes(each for ref in self._gradients if (each := ref()) is not None)
                 self._recorder = None
                 self._count_idle("memory")
             self._open_window()
 
+    def _list_gradients(self) -> Iterator[Any]:
+        parameters = (each for group in self.optimizer.param_groups for each in group["params"])
+        return (parameter.grad for parameter in parameters if parameter.grad is not None)
+
     def _list_tensors(self) -> Iterator[Any]:
+        # of the model and of the optimizer, without gradients
         for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                yield parameter
-                if parameter.grad is not None:
-                    yield parameter.grad
+            yield from group["params"]
         for state in self.optimizer.state.values():
             yield from (item for item in state.values() if hasattr(item, "untyped_storage"))
 

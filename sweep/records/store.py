@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, u
 from sweep.config.errors import InputError, StoreError
 from sweep.config.space import describe_outside
 from sweep.config.study import StudySpec
-from sweep.config.trial import Scalar, TrialConfig, flatten_config
+from sweep.config.trial import TrialConfig, flatten_config
 from sweep.records.database import Database, open_database
 from sweep.records.inputs import StudyInputs, environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
@@ -84,26 +84,24 @@ class Store:
 
     def add_trial(
         self,
-        study: str,
+        study: StudySpec | str,
         number: int,
         phase: Phase,
         config: TrialConfig,
         trial_key: str,
         reused_from: str = "",
-        values: dict[str, Scalar] | None = None,
     ) -> TrialRecord:
-        """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`. ``values``
-        are recorded of its configuration, by default all."""
+        """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`. A ``study``
+        that is given whole decides which values of the configuration are recorded; by its name alone, all."""
+        if isinstance(study, StudySpec):
+            name, values = study.name, study.recorded_values(config)
+        else:
+            name, values = study, flatten_config(config)
         record = TrialRecord(
-            number=number,
-            phase=phase,
-            values=flatten_config(config) if values is None else values,
-            trial_key=trial_key,
-            reused_from=reused_from,
-            made_from=config,
-        )
+            number=number, phase=phase, values=values, trial_key=trial_key, reused_from=reused_from, made_from=config
+        )  # fmt: skip
         row: dict[str, Any] = make_config_cells(record.values)
-        row |= {"study": study, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
+        row |= {"study": name, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
         self._insert(TRIALS, row)
         return record
 

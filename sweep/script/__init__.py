@@ -1,1 +1,2 @@
-"""A training script of the user's as a trial: its own side, what is observed of it, and the process that runs it."""
+"""A program of the user's as a trial. Here belongs its runner, what observes it from within, and what it may call
+itself: values, reports, callbacks."""

@@ -334,8 +334,8 @@ class Tuner:
         if gate and refusal and gate.is_launched_to_check(number):
             limit_bytes, refusal = refusal.limit_bytes, None
         with self._store.database.transaction():
-            origin, values = reusable.origin if reusable else "", self._spec.recorded_values(config)
-            record = self._store.add_trial(name, number, phase, config, key, origin, values)
+            origin = reusable.origin if reusable else ""
+            record = self._store.add_trial(self._spec, number, phase, config, key, origin)
             if self._spec.script is None:
                 record = self._store.note_shape(name, record, digest_trial_shape(config))
             if position:

@@ -229,7 +229,7 @@ def test_the_command_line_answers_from_the_records_of_a_script(
             config = spec.config({"batch.micro": 2 ** (4 + index), "optimizer.lr": 0.01})
             config = config.model_copy(update={"seed": seed})
             phase: Any = "search" if number < 7 else "confirm"
-            store.add_trial("s", number, phase, config, f"key{number}", "", spec.recorded_values(config))
+            store.add_trial(spec, number, phase, config, f"key{number}")
             loss = 2.0 + 0.1 * abs(index - 4) + 0.001 * number
             scores = encode_correct(np.random.default_rng(number).normal(loss, 0.1, 300))
             measured = {"val_loss": loss, "train_seconds": 20.0 - index, "peak_memory_bytes": 1e6}

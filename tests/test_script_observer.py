@@ -93,7 +93,8 @@ _BROKEN = [
     _Broken("nominal batch of a framework", {"batch_not_followed"}, 128,
             {"steps": "split = max(1, round(128 / trial.batch_size))"}),
     _Broken("evaluation in the loop", {"evaluation_in_window"}, 64,
-            {"if": "        with torch.no_grad():\n            for _ in range(20): model(x)\n" + LINES["if"]}),
+            {"step": LINES["step"] + "\n            with torch.no_grad():\n"
+                                     "                for _ in range(200): model(x)"}),
     _Broken("gradients left over", {"leftover_gradients"}, 64, {"end": ""}),
     _Broken("batch halved after out of memory", {"batch_not_followed"}, 32,
             {"schedule": LINES["schedule"] + "\n" + _OUT_OF_MEMORY}),

@@ -57,7 +57,7 @@ def test_a_script_is_searched_confirmed_and_answered_for(tmp_path: Path) -> None
     assert len(frames.correct_images) == len(trials)
     answer = json.loads(call_sweep("recommend", "runs/own", "--json", cwd=tmp_path).stdout)["batch_size"]
     assert answer["named"]["global_batch_size"] in (16, 32)
-    for arguments in (("report", "runs/own"), ("check", "own.toml"), ("export", "runs/own", "--to", "exported")):
+    for arguments in (("report", "runs/own"), ("check", "own.toml"), ("export", "runs/own", "exported")):
         assert call_sweep(*arguments, cwd=tmp_path).returncode == 0
     copied = call_sweep("import", "exported", "--root", "other", cwd=tmp_path)
     assert copied.returncode == 0, copied.stderr

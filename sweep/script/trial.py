@@ -22,7 +22,7 @@ _KEYS = {
 
 
 class Stop(SystemExit):
-    """The study ends this trial, or this attempt at it."""
+    """The study ends this attempt at the trial, which continues later."""
 
 
 @final
@@ -77,7 +77,8 @@ class Trial:
 
         Raises:
             ValueError: the study's metric is not among them.
-            Stop: the study ends this trial, by a timeout or because it leaves the machine.
+            Stop: the study leaves the machine, and continues later. A trial that is pruned or out of time is ended at
+                once.
         """
         if self._channel is None:
             return

@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0 torchvision==0.28.0
 ENDS := answer cli dashboard exchange models monitor optuna own_data statistics \
 	ray report run_trial samplers slurm store study terminal versions
 
-.PHONY: setup demo check docs security lock test test-all test-slow durations test-oldest test-newest faults test-import test-browser test-gpu bench bench-gpu rehearse-gpu clean
+.PHONY: setup demo check docs security lock test test-all test-slow durations test-oldest test-newest faults test-import test-scripts test-browser test-gpu bench bench-gpu rehearse-gpu clean
 
 setup: $(VENV)/.ready
 
@@ -93,6 +93,13 @@ faults: setup
 test-import: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[import]' wandb
 	$(BIN)/python -m pytest tests/test_foreign_sources.py
+
+# Scripts of several frameworks as trials. Ultralytics is a tool of this test and nothing that the product needs: its
+# license is AGPL-3.0. It is installed without its dependencies, because its OpenCV needs a display.
+test-scripts: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[scripts]' opencv-python-headless polars requests
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps ultralytics ultralytics-thop
+	$(BIN)/python -m pytest -n 2 tests/test_script_frameworks.py
 
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser

@@ -40,6 +40,7 @@ MODELS = ("resnet8", "vit_micro")
 _BEST, CHANCE = 0.95, 0.1
 _USUAL_BATCH = 64
 _SECONDS = 20.0  # of a training at the usual batch size
+_LOSS_AT_0, _LOSS_SLOPE = 3.0, 2.0  # of a study whose quality is a loss: its truths are those of accuracy, turned
 _CURVATURE = 0.03  # accuracy lost at a learning rate ten times too large or too small
 
 # ---------------------------------------------------------------------- what every configuration is truly worth
@@ -286,7 +287,7 @@ class MadeFrames:
         return find_study_commands(name, self.place, self.origin, self.plugin)
 
     def find_correct(self, _study: str, numbers: Sequence[int]) -> dict[int, Correct]:
-        return {number: self.correct[number] for number in numbers}
+        return {number: self.correct[number] for number in numbers if number in self.correct}
 
 
 def make_spec(truth: Truth, num_trials: int, seed: int, **changes: Any) -> StudySpec:
@@ -302,10 +303,11 @@ def make_spec(truth: Truth, num_trials: int, seed: int, **changes: Any) -> Study
 
 class MadeStudy:
     """One study on ``truth``, searched by the product's sampler and confirmed by its rule; ``num_images`` validation
-    images are drawn once for all its trials."""
+    images are drawn once for all its trials. A study with a script reports a loss, with the scores of its samples where
+    it ``has_scores``."""
 
-    def __init__(self, truth: Truth, spec: StudySpec, num_images: int, seed: int) -> None:
-        self.truth, self._spec = truth, spec
+    def __init__(self, truth: Truth, spec: StudySpec, num_images: int, seed: int, *, has_scores: bool = True) -> None:
+        self.truth, self._spec, self._has_scores = truth, spec, has_scores
         self._rng = np.random.default_rng(seed)
         self._difficulty = self._rng.standard_normal(num_images)
         self._own: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {}
@@ -344,10 +346,10 @@ class MadeStudy:
     def _train(self, config: TrialConfig, phase: Any) -> None:
         number, model, batch = len(self.records), config.model.name, config.global_batch_size
         accuracy = self.truth.train(model, batch, config.optimizer.lr, self._rng)
-        self._correct[number] = correct = self._evaluate(config, float(np.clip(accuracy, 0.01, 0.999)))
+        reported = self._report(number, config, accuracy)
         seconds = seconds_of(model, batch) * float(np.exp(_TIME_NOISE * self._rng.standard_normal()))
         measured: dict[str, float | int] = {
-            "val_accuracy": float(correct.mean()), "train_seconds": seconds, "total_seconds": seconds + 1.0,
+            self._spec.quality.column: reported, "train_seconds": seconds, "total_seconds": seconds + 1.0,
             "peak_memory_bytes": (20.0 + 0.3 * batch) * 2.0**20 * (1.5 if model == "vit_micro" else 1.0),
         }  # fmt: skip
         values, common = flatten_config(config), {"number": number, "phase": phase}
@@ -357,14 +359,26 @@ class MadeStudy:
         row |= {"seed": config.seed, "global_batch_size": batch, "quality_flags": "", "error": "", "reused_from": ""}
         self._rows.append(row | {"study": self._spec.name})
 
-    def _evaluate(self, config: TrialConfig, accuracy: float) -> Correct:
+    def _report(self, number: int, config: TrialConfig, accuracy: float) -> float:
+        # what the training measures on the validation data, of which what they hold of each sample is kept
+        share = float(np.clip(accuracy, 0.01, 0.999))
+        if self._spec.script is None:
+            self._correct[number] = self._draw_latent(config) < ndtri(share)
+            return float(self._correct[number].mean())
+        loss = _LOSS_AT_0 - _LOSS_SLOPE * accuracy
+        if not self._has_scores:
+            return loss
+        spread = _LOSS_SLOPE * math.sqrt(share * (1.0 - share))
+        self._correct[number] = scores = (loss + spread * self._draw_latent(config)).astype(np.float32)
+        return float(scores.mean())
+
+    def _draw_latent(self, config: TrialConfig) -> np.ndarray[Any, np.dtype[np.float64]]:
         # an image is right where its latent difficulty is below the accuracy's quantile
         key, size = config.model_copy(update={"seed": 0}).model_dump_json(), len(self._difficulty)
         if key not in self._own:
             self._own[key] = self._rng.standard_normal(size)
         latent = np.sqrt(_COMMON) * self._difficulty + np.sqrt(_OWN) * self._own[key]
-        latent += np.sqrt(1.0 - _COMMON - _OWN) * self._rng.standard_normal(size)
-        return np.asarray(latent < ndtri(accuracy))
+        return np.asarray(latent + np.sqrt(1.0 - _COMMON - _OWN) * self._rng.standard_normal(size))
 
 
 _COLUMNS = [
@@ -414,14 +428,18 @@ class _Tuned(NamedTuple):
     noise: float
 
 
-def run_study(family: str, number: int, num_trials: int = 30, arm: str = "cost_aware") -> StudyFigures:
-    """Searches, confirms and answers one study, and judges the answer by the truth of the whole space."""
+def run_study(
+    family: str, number: int, num_trials: int = 30, arm: str = "cost_aware", metric: str = "", has_scores: bool = True
+) -> StudyFigures:
+    """Searches, confirms and answers one study, and judges the answer by the truth of the whole space. With ``metric``
+    "val_loss" a script reports the loss that mirrors the accuracy."""
     rng = np.random.default_rng([number, *family.encode()])
     noise, num_images = float(rng.choice(_NOISES)), int(rng.choice(_IMAGES))
     truth = _ALL[family](rng, noise)
-    rules = {"tolerance": {"accuracy": 0.01}}
-    spec = make_spec(truth, num_trials, number, answer=rules, sampler=arm)
-    study = MadeStudy(truth, spec, num_images, int(rng.integers(2**31)))
+    rules = {"tolerance": {"accuracy": 0.01, "quality": 0.01 * _LOSS_SLOPE}}
+    script = {"script": {"command": "train", "metric": metric}} if metric else {}
+    spec = make_spec(truth, num_trials, number, answer=rules, sampler=arm, **script)
+    study = MadeStudy(truth, spec, num_images, int(rng.integers(2**31)), has_scores=has_scores)
     answer = recommend(study.run()).batch_size  # type: ignore[arg-type]
     assert answer is not None
     tuned = [
@@ -450,13 +468,16 @@ def _judge_named(named: Any, tuned: list[_Tuned], truth: Truth, spec: StudySpec)
             for model in truth.models for batch in BATCHES for rate in np.geomspace(*truth.rates, 51)
         ]  # fmt: skip
         return {"regret": optimum - float(np.mean(guesses))}
-    model, interval = str(named.config["model.name"]), named.values["val_accuracy"]
+    model, interval = str(named.config["model.name"]), named.values[spec.quality.column]
+    low, high = interval.low, interval.high
+    if spec.script:
+        low, high = ((_LOSS_AT_0 - loss) / _LOSS_SLOPE for loss in (high, low))
     accuracy = truth.accuracy(model, named.global_batch_size, float(named.config["optimizer.lr"]))
     one = _Tuned(named.global_batch_size, accuracy, seconds_of(model, named.global_batch_size), 0.0)
     return {
         "is_named": True, "is_right": _find_margin(one, tuned, spec) >= 0, "regret": optimum - accuracy,
         "is_near": accuracy >= optimum - spec.answer.tolerance.accuracy,
-        "is_covered": interval.low <= accuracy <= interval.high, "width": interval.high - interval.low,
+        "is_covered": low <= accuracy <= high, "width": high - low,
         "num_seeds": interval.n,
     }  # fmt: skip
 
@@ -507,11 +528,14 @@ def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
     }
 
 
-def _measure(family: str, number: int, num_trials: int, arm: str, folder: Path) -> StudyFigures:
-    path = folder / f"{arm}_{family}_{num_trials}_{number}.json"
+def _measure(
+    family: str, number: int, num_trials: int, arm: str, folder: Path, quality: tuple[str, bool]
+) -> StudyFigures:
+    kind = f"{quality[0]}{'' if quality[1] else '_alone'}_" if quality[0] else ""
+    path = folder / f"{kind}{arm}_{family}_{num_trials}_{number}.json"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # samplers of Optuna are experimental
-        return StudyFigures(**keep(path, lambda: asdict(run_study(family, number, num_trials, arm))))
+        return StudyFigures(**keep(path, lambda: asdict(run_study(family, number, num_trials, arm, *quality))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -522,13 +546,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arms", nargs="*", default=list(ARMS[:1]), choices=ARMS)
     parser.add_argument("--first", type=int, default=_FRESH, help="number of the first study")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--metric", default="", choices=["", "val_loss"], help="what a script reports (accuracy)")
+    parser.add_argument("--scores", action=argparse.BooleanOptionalAction, default=True, help="of the samples too")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
     folder = Path("runs/answer_truth") / digest_files("sweep/analysis", "sweep/search", "benchmarks/answer_truth.py")
     numbers = range(options.first, options.first + options.studies)
     tasks = list(itertools.product(options.families, numbers, options.trials, options.arms))
     with ProcessPoolExecutor(options.workers) as pool:
-        found = list(pool.map(partial(_measure, folder=folder), *zip(*tasks, strict=True)))
+        measure = partial(_measure, folder=folder, quality=(options.metric, options.scores))
+        found = list(pool.map(measure, *zip(*tasks, strict=True)))
     result = {}
     for arm in options.arms:
         own = [each for each in found if each.arm == arm]

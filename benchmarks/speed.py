@@ -1,7 +1,9 @@
 """What a trial costs beside a loop that its user could have written: the loop, the input path, the noise scale, the
-monitor."""
+monitor, the observer of a script."""
 
+import atexit
 import importlib
+import json
 import math
 import signal
 import subprocess
@@ -9,7 +11,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -26,6 +28,9 @@ from sweep.config.trial import TrialConfig, build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_synchronizer
 from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.script.channel import Channel, describe_script_trial
+from sweep.script.observer import Observer
+from sweep.script.watch import observe_torch
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.sources import load_splits
@@ -427,3 +432,75 @@ def _windows(setup: TrainingSetup, num_steps: int) -> Iterator[Any]:
         if index % len(windows) == 0:
             setup.feeder.begin_epoch(index // len(windows), windows)
         yield windows[index % len(windows)]
+
+
+# ---------------------------------------------------------------------- the observer of scripts
+
+
+@benchmark(
+    "script_overhead", "seconds of a step of an observed script over one that is not (plain PyTorch, 1 to 2 ms)",
+    "seconds", "lower", 1.01, num_pairs=41,
+)  # fmt: skip
+def script_overhead(setting: Setting) -> Iterator[Arms]:
+    """Both arms are the loop of a script in this process; in one of them torch is as it was before it was observed.
+    The facts have the difference of steps that do nearly nothing, which tells the microseconds of a step."""
+    # on a CPU its time for this process, which what others do changes less
+    num_steps, clock = setting.pick(150, 10), time.process_time if setting.device.type == "cpu" else time.perf_counter
+    usual, bare = _make_loop(setting, 512, 64), _make_loop(setting, 2, 4)
+    with _observed() as switch:
+
+        def seconds(loop: Callable[[int], None], is_observed: bool) -> float:
+            switch(is_observed)
+            loop(5)
+            began = clock()
+            loop(num_steps)
+            return (clock() - began) / num_steps
+
+        def check() -> dict[str, Any]:
+            pairs = [(seconds(bare, True), seconds(bare, False)) for _ in range(setting.pick(41, 2))]
+            return {"microseconds_a_step": 1e6 * median(one - other for one, other in pairs)}
+
+        about = {"steps": num_steps, "samples_a_step": 64}
+        yield Arms(lambda _: seconds(usual, True), lambda _: seconds(usual, False), check, about)
+
+
+def _make_loop(setting: Setting, width: int, batch: int) -> Callable[[int], None]:
+    model: nn.Module = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)).to(setting.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)
+    data = [(torch.randn(width), 0)] * (batch * 1000)
+    loader: DataLoader[Any] = DataLoader(data, batch)  # type: ignore[arg-type]
+    wait = make_synchronizer(setting.device)
+
+    def loop(num_steps: int) -> None:
+        for _, (inputs, labels) in zip(range(num_steps), loader, strict=False):
+            optimizer.zero_grad()
+            torch.autograd.backward(cross_entropy(model(inputs.to(setting.device)), labels.to(setting.device)))
+            optimizer.step()
+        wait()
+
+    return loop
+
+
+@contextmanager
+def _observed() -> Iterator[Callable[[bool], None]]:
+    # turns the observation of this process on and off, by what observing replaces in torch
+    hooks: Any = importlib.import_module("torch.optim.optimizer")
+    tables = hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks
+    told = describe_script_trial("/nobody/listens", {}, "val_loss", "")
+    observer, before = Observer(Channel(json.loads(told))), [dict(table) for table in tables]
+    replaced = observe_torch(torch, observer)
+    observing = [dict(table) for table in tables]
+
+    def switch(is_observed: bool) -> None:
+        observer.pause()
+        for owner, name, original, stand_in in replaced:
+            setattr(owner, name, stand_in if is_observed else original)
+        for table, kept in zip(tables, observing if is_observed else before, strict=True):
+            table.clear()
+            table.update(kept)
+
+    try:
+        yield switch
+    finally:
+        switch(False)
+        atexit.unregister(observer.end)

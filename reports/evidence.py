@@ -38,7 +38,7 @@ from sweep.analysis.statistics import (
 )
 from sweep.config.commands import train_command
 from sweep.config.errors import show_name
-from sweep.config.metrics import format_count
+from sweep.config.metrics import IMAGES, Metric, Quality, find_metric, format_count
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.trial import default_settings, key_label
 from sweep.records.frames import Frames
@@ -85,6 +85,10 @@ class Evidence:
     candidates: Candidates | None
     answer: Answer
 
+    def metric(self, name: str) -> Metric:
+        """The metric of a column of these records."""
+        return find_metric(name, self.answer.quality)
+
     @cached_property
     def detailed(self) -> pd.DataFrame:
         """The trials that are shown one by one."""
@@ -109,7 +113,7 @@ class Evidence:
     @cached_property
     def texts(self) -> dict[int, str]:
         """The hover text of each detailed trial, by its number; the same in every figure."""
-        return _describe_trials(self.detailed, self.swept, self.objectives)
+        return _describe_trials(self.detailed, self.swept, self.objectives, self.answer.quality)
 
     @cached_property
     def confirmed(self) -> pd.DataFrame:
@@ -120,7 +124,7 @@ class Evidence:
     def confirmed_texts(self) -> dict[int, str]:
         """The hover text of each confirmed configuration, by its number."""
         return {
-            int(row["number"]): _describe_configuration(row, self.swept, self.objectives)
+            int(row["number"]): _describe_configuration(row, self.swept, self.objectives, self.answer.quality)
             for _, row in self.confirmed.iterrows()
         }
 
@@ -151,7 +155,8 @@ def gather_evidence(frames: Frames) -> Evidence:
     spec = frames.spec
     usual = tuple(name for name in USUAL_OBJECTIVES if np.isfinite(read_numbers(trials, name)).any())
     objectives = spec.objectives if spec else usual or USUAL_OBJECTIVES
-    search = _search(trials, objectives)
+    quality = spec.quality if spec else IMAGES
+    search = _search(trials, objectives, quality)
     first = trials["number"].groupby(configuration_groups(trials)).transform("min")
     trials = trials.assign(family=first, detailed=_detailed(trials, search))
     comparable = select_comparable(frames)
@@ -164,7 +169,9 @@ def gather_evidence(frames: Frames) -> Evidence:
         swept=tuple(key for key in spec.space if key != "seed") if spec else varying_keys(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
-        configurations=_add_estimates(summarize_configurations(trials, objectives), trials, answer, objectives),
+        configurations=_add_estimates(
+            summarize_configurations(trials, objectives, quality), trials, answer, objectives
+        ),
         evaluations=_apply_times(frames.evaluations, trials),
         candidates=candidates,
         answer=answer,
@@ -176,10 +183,10 @@ def keep_finite(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(values[np.isfinite(values)])
 
 
-def _search(trials: pd.DataFrame, objectives: tuple[str, ...]) -> pd.DataFrame:
+def _search(trials: pd.DataFrame, objectives: tuple[str, ...], quality: Quality) -> pd.DataFrame:
     rows = np.flatnonzero((trials["outcome"] == "complete") & (trials["phase"] == "search"))
     search = trials.iloc[rows].reset_index(drop=True)
-    rank = front_rank(objective_table(search, objectives), objective_signs(objectives))
+    rank = front_rank(objective_table(search, objectives), objective_signs(objectives, quality))
     return search.assign(on_search_front=rank == 0, rank=rank, row=rows)
 
 
@@ -223,23 +230,26 @@ def _add_estimates(
     families = dict(zip(trials["number"].tolist(), trials["family"].tolist(), strict=True))
     rows = {families[number]: row for row, number in enumerate(frame["number"].tolist())}
     columns: dict[str, Values] = {"p_front": np.full(len(frame), np.nan)}
+    confirmed = frame["confirmed"].to_numpy(dtype=bool)
     for item in answer.configurations:
         row = rows.get(families[item.number])
         if row is None:
             continue
         if len(answer.configurations) > 1:  # one alone has no rival
             columns["p_front"][row] = item.front_probability
-        for name, value in item.values.items():
-            for column, number in zip((name, f"{name}_low", f"{name}_high", f"{name}_n"), value, strict=True):
-                if column not in columns:
-                    columns[column] = read_numbers(frame, column).copy()
-                columns[column][row] = number
+        ends = ("", "_low", "_high", "_n")
+        found = {f"{name}{end}": value[i] for name, value in item.values.items() for i, end in enumerate(ends)}
+        if confirmed[row]:  # what was measured has the interval of the answer, so that there is one
+            found |= {f"{name}{ends[i]}": value[i] for name, value in item.measured.items() for i in (1, 2)}
+        for column, number in found.items():
+            if column not in columns:
+                columns[column] = read_numbers(frame, column).copy()
+            columns[column][row] = number
     estimated = frame.assign(**columns)
-    confirmed = estimated["confirmed"].to_numpy(dtype=bool)
     if not confirmed.any():
         return estimated
     table = np.where(confirmed[:, None], objective_table(estimated, objectives), np.nan)
-    return estimated.assign(on_front=non_dominated(table, objective_signs(objectives)))
+    return estimated.assign(on_front=non_dominated(table, objective_signs(objectives, answer.quality)))
 
 
 # Rows of frames as texts.
@@ -273,7 +283,9 @@ def read_cells(frame: pd.DataFrame, name: str) -> list[object]:
     return frame[name].tolist() if name in frame.columns else [None] * len(frame)
 
 
-def _describe_trials(frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str]) -> dict[int, str]:
+def _describe_trials(
+    frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str], quality: Quality
+) -> dict[int, str]:
     """The hover text of each trial, by its number; column by column, because rows of a frame are slow."""
     heads = zip(frame["family"], frame["number"], frame["seed"], strict=True)
     lines = [[f"C{family:.0f}, trial {number:.0f}, seed {seed:.0f}" for family, number, seed in heads]]
@@ -281,7 +293,8 @@ def _describe_trials(frame: pd.DataFrame, swept: Sequence[str], objectives: Sequ
     if settings:
         lines.append([", ".join(parts) for parts in zip(*settings, strict=True)])
     for name in objectives:
-        lines.append([f"{metric_label(name)}: {format_metric(name, value)}" for value in read_numbers(frame, name)])
+        values = (format_metric(name, value, quality) for value in read_numbers(frame, name))
+        lines.append([f"{metric_label(name, quality)}: {value}" for value in values])
     lines.append([f"Bottleneck: {cause}" if cause else "" for cause in read_text(frame, "bottleneck")])
     times = (read_text(frame, "quality_flags"), read_text(frame, "time_source"), read_numbers(frame, "clock_seconds"))
     lines.append([_describe_quality(*row) for row in zip(*times, strict=True)])
@@ -303,26 +316,26 @@ def _describe_quality(flags: str, source: str, clock_seconds: float) -> str:
     return f"{warning}\nThe time shown is by {SOURCE_NAMES[source]}; the measured one was {measured}"
 
 
-def _describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Sequence[str]) -> str:
+def _describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Sequence[str], quality: Quality) -> str:
     """The hover text of a confirmed configuration."""
     values = [
-        f"{metric_label(name)}: {value}{f' ({note})' if note else ''}"
+        f"{metric_label(name, quality)}: {value}{f' ({note})' if note else ''}"
         for name in objectives
-        for value, note in [describe_value(row, name)]
+        for value, note in [describe_value(row, name, quality)]
     ]
     head = f"C{row['number']}, {format_count(row['num_seeds'], 'fresh seed')}"
     return "\n".join([head, describe_settings(row, swept), *values])
 
 
-def describe_value(row: pd.Series, name: str) -> tuple[str, str]:
+def describe_value(row: pd.Series, name: str, quality: Quality) -> tuple[str, str]:
     """A metric of a configuration, and its interval or that it is no estimate; ("–", "") where it is missing."""
     value = read_interval(row, name)
     if not math.isfinite(value.median):
-        return format_metric(name, value.median), ""
+        return format_metric(name, value.median, quality), ""
     if value.n:
-        return format_estimate(name, *value)
+        return format_estimate(name, *value, quality)
     num_seeds = int(row["num_seeds"])
-    shown, interval = format_estimate(name, *value[:3], num_seeds if row["confirmed"] else 0)
+    shown, interval = format_estimate(name, *value[:3], num_seeds if row["confirmed"] else 0, quality)
     median = "median of " if num_seeds > 1 else ""
     seeds = f"{median}{format_count(num_seeds, 'fresh seed')}" if row["confirmed"] else "one seed"
     return shown, ", ".join(filter(None, (interval, f"{seeds}, as measured")))
@@ -342,8 +355,10 @@ def train_commands(frame: pd.DataFrame, frames: Frames) -> list[str]:
         if any(value is not None and value != default for value in values):  # the default needs no words
             settings[key] = read_settings(frame, key)
     rows = zip(*settings.values(), strict=True) if settings else [()] * len(frame)
+    commands = frames.find_commands(find_study_name(frames))
+    absent = commands.state_absent(commands.plugin)
     return [
-        train_command(dict(zip(settings, row, strict=True)), int(seed), frames.plugin)
+        absent + train_command(dict(zip(settings, row, strict=True)), int(seed), frames.plugin)
         for row, seed in zip(rows, seeds, strict=True)
     ]
 
@@ -374,8 +389,8 @@ def _describe_provenance(evidence: Evidence) -> tuple[str, ...]:
     else:
         recorded = state(key_label("data.name"), _list_distinct(trials, "config.data.name"))
         name = show_name(data.name) if data else recorded or "data set not on record"
-        num_images = evidence.answer.validation.num_images
-        images = f"{name}: {num_images:,} validation images" if num_images else f"{name} (images not on record)"
+        num_images, sample = evidence.answer.validation.num_images, evidence.answer.quality.sample
+        images = f"{name}: {num_images:,} validation {sample}" if num_images else f"{name} ({sample} not on record)"
     started = pd.to_datetime(frames.attempts["started_at"], utc=True).dropna()
     dates = [f"{moment:%Y-%m-%d}" for moment in (started.min(), started.max())] if len(started) else []
     commits = state("commit", (commit[:7] for commit in read_text(frames.environments, "project_commit")))
@@ -403,9 +418,11 @@ def describe_basis(evidence: Evidence) -> str:
         return f"{begin}; none trained again with fresh seeds {_FRESH}; a recommendation requires {FEWEST_SEEDS}"
     counts = sorted(set(evidence.confirmed["num_seeds"].tolist()))
     how_many = format_count(evidence.num_confirmed, "configuration")
-    if not done:  # records of another program may have no run that others were chosen by
-        return f"{how_many} trained with {format_count(int(counts[-1]), 'seed')} each, none chosen by its result"
-    seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
+    is_chosen = done and (evidence.trials["phase"] == "confirm").any()  # by a run of the search
+    word = "fresh seed" if is_chosen else "seed"
+    seeds = format_count(counts[0], word) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} {word}s"
+    if not is_chosen:
+        return f"{how_many} trained with {seeds} each, none chosen by its result"
     return f"{begin}; {how_many} trained again with {seeds} {_FRESH}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sweep.config.errors import show_name
-from sweep.config.metrics import METRICS, DisplayUnit, find_unit, format_count
+from sweep.config.metrics import IMAGES, DisplayUnit, Quality, find_metric, find_unit, format_count
 from sweep.records.inputs import SPLITS, DataSummary
 
 _MINUTE = 60.0
@@ -32,15 +32,15 @@ _MAX_CLASSES = 20  # with more, the smallest and the largest are listed
 _MAX_EXAMPLES = 5  # files of one reason; the JSON documents have more
 _MAX_KINDS = 4  # sizes or modes in one line
 NOT_COUNTED = (
-    "The data were not counted: nothing is on record about the images that these trials read. The records are those of "
+    "The data were not counted: nothing is on record about the images that these trials read. The records are by "
     "an earlier version, or were not made by sweep run."
 )
 SPLIT_WORDS = ("training", "validation", "test")  # in the order of SPLITS
 
 
-def metric_label(name: str) -> str:
+def metric_label(name: str, quality: Quality = IMAGES) -> str:
     """The metric in words, without its unit."""
-    return METRICS[name].label
+    return find_metric(name, quality).label
 
 
 def choose_unit(unit: str, values: Iterable[float]) -> DisplayUnit:
@@ -91,9 +91,16 @@ def format_interval(unit: str, low: float, high: float, value: float, num_seeds:
     return _in_unit(unit, [low, high], choose_unit(unit, [value]))
 
 
-def format_estimate(name: str, value: float, low: float, high: float, n: int) -> tuple[str, str]:
+def format_estimate(
+    name: str, value: float, low: float, high: float, n: int, quality: Quality = IMAGES
+) -> tuple[str, str]:
     """A metric and its :func:`format_interval` as texts, the same wherever they are shown."""
-    return format_metric(name, value), format_interval(METRICS[name].unit, low, high, value, n)
+    unit, shown = find_metric(name, quality).unit, format_metric(name, value, quality)
+    if not _is_plain(name, quality):
+        return shown, format_interval(unit, low, high, value, n)
+    ends = [quality.format_value(bound) for bound in (low, high)]
+    is_known = math.isfinite(low + high) and {*ends} != {shown}
+    return shown, explain_no_interval(unit, low, high, n) or (f"{low:.4g} to {ends[1]}" if is_known else "")
 
 
 def format_price(amount: float, currency: str) -> str:
@@ -109,9 +116,16 @@ def describe_price(median: float, low: float, high: float, currency: str) -> str
     return f"{shown} ({bounds[0]} to {bounds[1]})" if is_known else shown
 
 
-def format_metric(name: str, value: float | None) -> str:
+def format_metric(name: str, value: float | None, quality: Quality = IMAGES) -> str:
     """:func:`format_value` with the metric's own unit."""
-    return format_value(METRICS[name].unit, value)
+    if value is not None and math.isfinite(value) and _is_plain(name, quality):
+        return quality.format_value(value)
+    return format_value(find_metric(name, quality).unit, value)
+
+
+def _is_plain(name: str, quality: Quality) -> bool:
+    # what a script reports has more digits than another number, because its tolerance may be a small part of it
+    return name == quality.column and quality.unit != "fraction"
 
 
 def is_too_uncertain(unit: str, low: float, high: float) -> bool:
@@ -179,7 +193,8 @@ def format_setting(value: object) -> str:
 
 def _in_unit(unit: str, values: Sequence[float], shown: DisplayUnit) -> str:
     declared = find_unit(unit)
-    is_counted = declared.is_whole and shown.factor == 1.0 and all(map(float.is_integer, map(float, values)))
+    is_countable = (declared.is_whole or unit == "samples") and shown.factor == 1.0
+    is_counted = is_countable and all(map(float.is_integer, map(float, values)))
     digits = "{:.2f}".format if declared.is_share else "{:,.0f}".format if is_counted else _digits
     return f"{' to '.join(digits(value * shown.factor) for value in values)} {shown.suffix}".strip()
 

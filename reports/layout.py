@@ -165,12 +165,17 @@ def log_ticks(low: float, high: float) -> list[float]:
         ticks = [tick for tick in every if low / 1.05 <= tick <= high * 1.05]
         if len(ticks) >= 3:
             return ticks
-    base = 10.0 ** math.floor(math.log10(high - low)) if high > 1.0001 * low else 0.0
-    for step in (base, base / 2, base / 5, base / 10) if base else ():
+    return list_even_ticks(low, high) if high > 1.0001 * low else ticks or [float(f"{low:.3g}")]
+
+
+def list_even_ticks(low: float, high: float) -> list[float]:
+    """Round values in even steps from ``low`` to a ``high`` above it; three or more."""
+    base, even = 10.0 ** math.floor(math.log10(high - low)), list[float]()
+    for step in (base, base / 2, base / 5, base / 10):
         even = [round(number * step, 12) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
         if len(even) >= 3:
-            return even
-    return ticks or [float(f"{low:.3g}")]
+            break
+    return even
 
 
 def category_range(panel: Panel) -> tuple[float, float] | None:

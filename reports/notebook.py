@@ -13,12 +13,19 @@ from reports.figure import Absent, Figure
 from reports.figures.all_figures import make_figures
 from reports.labels import OUTCOME_NAMES, format_effect, format_estimate, metric_label
 from reports.page.data import format_keys
-from reports.texts import CURVE_HEADS, USE_TITLES, Cell, describe_batch_answer, describe_use_price, describe_use_setting
-from sweep.analysis.answer import USE_MEANINGS, Answer, Recommendation
+from reports.texts import (
+    Cell,
+    describe_batch_answer,
+    describe_use_price,
+    describe_use_setting,
+    head_curve,
+    name_use,
+)
+from sweep.analysis.answer import Answer, Recommendation, explain_use
 from sweep.analysis.statistics import read_text
 from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import format_count, format_probability
+from sweep.config.metrics import Quality, format_count, format_probability
 from sweep.config.study import StudySpec, describe_cost
 from sweep.records.frames import FRAME_PARTS, Frames
 from sweep.records.loading import load_frames
@@ -79,20 +86,20 @@ def render_answer(answer: Answer) -> str:
     """The answer as ``sweep recommend`` prints it: statements, tuned batch sizes, uses, other facts and notes."""
     parts = []
     if answer.batch_size is not None:
-        texts = describe_batch_answer(answer.batch_size)
+        texts = describe_batch_answer(answer.batch_size, answer.quality)
         command = [("Next step:", texts.command)] if texts.command else []
         remarks = [(line, "") for line in (*texts.models, *texts.remarks)]
         parts += [
             _list("Batch size", [*texts.statements, *command]),
-            _table("The configuration for each batch size", CURVE_HEADS, texts.rows),
+            _table("The configuration for each batch size", head_curve(answer.quality), texts.rows),
             _list("", remarks),
         ]
     if answer.no_complete_trial:
         parts.append(_list("", [(answer.no_complete_trial, "")]))
     named = [item for item in answer.uses.values() if item.number is not None]
     metrics = list(dict.fromkeys(name for item in named for name in item.values))
-    heads = ("Use", "Configuration", *map(metric_label, metrics), "Probability")
-    parts.append(_table("Uses", heads, [_use_row(item, metrics) for item in answer.uses.values()]))
+    heads = ("Use", "Configuration", *(metric_label(name, answer.quality) for name in metrics), "Probability")
+    parts.append(_table("Uses", heads, [_use_row(item, metrics, answer.quality) for item in answer.uses.values()]))
     facts = (
         (
             (fact.statement, f"{fact.detail}; n = {fact.n}" if fact.detail else ""),
@@ -104,15 +111,16 @@ def render_answer(answer: Answer) -> str:
     return _show(f"Answer of study {answer.study}", answer.validation.statement, *parts)
 
 
-def _use_row(item: Recommendation, metrics: list[str]) -> tuple[Cell, ...]:
-    title = (USE_TITLES[item.use], USE_MEANINGS[item.use])
+def _use_row(item: Recommendation, metrics: list[str], quality: Quality) -> tuple[Cell, ...]:
+    title = (name_use(item.use, quality), explain_use(item.use, quality))
     if item.number is None:
         lack = (
             f"not enough data; run: {item.missing}" if item.missing else "no configuration that was tried is eligible"
         )
         return title, (lack, ""), *((("", ""),) * (len(metrics) + 1))
-    settings = ", ".join(describe_use_setting(item, key) for key in item.settings)
-    values = (format_estimate(name, *item.values[name]) if name in item.values else ("–", "") for name in metrics)
+    settings = ", ".join(describe_use_setting(item, key) for key in item.settings if key != "batch.global")
+    known, nothing = item.values, ("–", "")
+    values = (format_estimate(name, *known[name], quality) if name in known else nothing for name in metrics)
     sure = (format_probability(item.probability), "settled" if item.is_settled else "not settled")
     where = f"trial {item.number}, effective batch size {item.global_batch_size}{describe_use_price(item)}"
     return title, (settings, where), *values, sure

@@ -17,6 +17,7 @@ from reports.labels import (
     format_effect,
     format_estimate,
     format_interval,
+    format_metric,
     format_price,
     format_setting,
     format_value,
@@ -24,7 +25,6 @@ from reports.labels import (
     metric_label,
 )
 from sweep.analysis.answer import (
-    USE_MEANINGS,
     Answer,
     BatchAnswer,
     NextBest,
@@ -32,11 +32,22 @@ from sweep.analysis.answer import (
     Statement,
     TunedBatch,
     TunedModel,
+    explain_use,
 )
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.statements import describe_learning_rate, describe_use
 from sweep.analysis.statistics import Interval, read_numbers, read_text
-from sweep.config.metrics import METRICS, find_unit, format_count, format_points, format_probability, format_share
+from sweep.config.metrics import (
+    IMAGES,
+    METRICS,
+    Quality,
+    find_metric,
+    find_unit,
+    format_count,
+    format_points,
+    format_probability,
+    format_share,
+)
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.trial import key_label
 from sweep.records.messages import INFEASIBLE
@@ -71,6 +82,24 @@ METHOD: tuple[tuple[str, str], ...] = (
     ),
     ("Time and memory", "Trials of equal cost are pooled, unless they scatter too much to have one cost."),
 )
+
+
+def describe_method(quality: Quality) -> tuple[tuple[str, str], ...]:
+    """The method, a title and a text for each part, for a study of that ``quality``."""
+    if quality == IMAGES:
+        return METHOD
+    reach = "15 points" if quality.unit == "fraction" else "30 tolerances"
+    words = (
+        ("A validation accuracy", f"A result of {quality.noun}"), ("15 points of its best", f"{reach} of its best"),
+        ("validation images", f"validation {quality.sample}"), ("images", quality.sample), ("accuracy", quality.noun),
+    )  # fmt: skip
+    parts = []
+    for title, text in METHOD:
+        for old, new in words:
+            title, text = title.replace(old, new), text.replace(old, new)
+        parts.append((title, text))
+    return tuple(parts)
+
 
 # A recommended configuration.
 
@@ -107,11 +136,16 @@ class Card:
     missing: str
 
 
-def describe_recommendation(item: Recommendation) -> Card:
+def name_use(use: str, quality: Quality) -> str:
+    """The title of a use."""
+    return USE_TITLES[use].replace("accuracy", quality.noun)
+
+
+def describe_recommendation(item: Recommendation, quality: Quality = IMAGES) -> Card:
     """The recommendation for a use as texts."""
     return Card(
-        title=USE_TITLES[item.use],
-        meaning=USE_MEANINGS[item.use],
+        title=name_use(item.use, quality),
+        meaning=explain_use(item.use, quality),
         trial=item.number,
         measured=tuple(
             (metric_label(name), shown, ", ".join(filter(None, (interval, f"n = {value.n}"))))
@@ -119,8 +153,8 @@ def describe_recommendation(item: Recommendation) -> Card:
             for shown, interval in [format_estimate(name, *value)]
         ),
         sure=_describe_sure(item),
-        confidence=_describe_confidence(item) if item.number is not None else "",
-        comparison=_compare_next(item.next_best) if item.next_best else "",
+        confidence=_describe_confidence(item, quality) if item.number is not None else "",
+        comparison=_compare_next(item.next_best, quality) if item.next_best else "",
         evidence=tuple(f"{line[:1].upper()}{line[1:]}." for line in item.evidence),
         missing=item.missing or "",
     )
@@ -130,22 +164,23 @@ def _describe_sure(item: Recommendation | Statement) -> str:
     return f"{format_probability(item.probability)}, {'settled' if item.is_settled else 'not settled'}"
 
 
-def _describe_confidence(item: Recommendation) -> str:
+def _describe_confidence(item: Recommendation, quality: Quality) -> str:
     sure = (
         f"The probability that nothing tried is better by more than the tolerance is {_describe_sure(item)}; the "
         f"probability of being on the Pareto front is {format_probability(item.on_front)}."
     )
     if item.regret_metric not in item.values or not math.isfinite(item.regret):
         return sure
-    unit = METRICS[item.regret_metric].unit
+    unit = find_metric(item.regret_metric, quality).unit
     lost = format_value("fraction difference" if unit == "fraction" else unit, item.regret)
+    lost = quality.format_size(item.regret) if unit == "number" else lost
     return f"{sure} Expected regret (how much the truly best configuration is better, on average): {lost}."
 
 
-def _compare_next(following: NextBest) -> str:
+def _compare_next(following: NextBest, quality: Quality) -> str:
     changes = [f"{key_label(key)} {format_setting(value)}" for key, value in following.changes.items()]
     parts = [
-        f"{metric_label(name).lower()} {format_difference(following.units[name], *value)}"
+        f"{metric_label(name, quality).lower()} {format_difference(following.units[name], *value)}"
         for name, value in following.differences.items()
     ]
     others = f" ({', '.join(changes)})" if changes else ""
@@ -159,12 +194,13 @@ def describe_use_price(item: Recommendation) -> str:
 
 def define_terms(answer: Answer) -> str:
     """What tolerance, "settled" and a useful accuracy are."""
-    tolerance = answer.tolerance
-    parts = [f"accuracy {format_points(tolerance.accuracy)}"]
+    tolerance, quality, size = answer.tolerance, answer.quality, answer.tolerated
+    tolerated, margin = map(quality.format_size, (size, quality.resize(ACCURACY_MARGIN, size)))
+    parts = [f"{quality.noun} {tolerated}"]
     parts += [f"{name} {format_share(getattr(tolerance, name))}" for name in ("time", "memory")]
     return (
-        f"Tolerance: {', '.join(parts)}. Settled: {format_probability(answer.confidence)} or more. Useful accuracy: at "
-        f"most {format_points(ACCURACY_MARGIN)} below the best."
+        f"Tolerance: {', '.join(parts)}. Settled: {format_probability(answer.confidence)} or more. Useful "
+        f"{quality.noun}: at most {margin} {'below' if quality.sign > 0 else 'above'} the best."
     )
 
 
@@ -199,15 +235,25 @@ class _BatchTexts:
     remarks: tuple[str, ...]
 
 
-def describe_batch_answer(answer: BatchAnswer) -> _BatchTexts:
+def head_curve(quality: Quality) -> tuple[str, ...]:
+    """CURVE_HEADS of a study of that ``quality``."""
+    return tuple(quality.label if head == "Accuracy" and quality.noun != "accuracy" else head for head in CURVE_HEADS)
+
+
+def head_costs(quality: Quality) -> tuple[str, ...]:
+    """COST_HEADS of a study of that ``quality``."""
+    return tuple(head.replace("Images", quality.sample.capitalize()) for head in COST_HEADS)
+
+
+def describe_batch_answer(answer: BatchAnswer, quality: Quality = IMAGES) -> _BatchTexts:
     """The answer about the batch size as texts."""
     num_batches = Counter(point.model for point in answer.curve)
     return _BatchTexts(
         statements=tuple((statement.text, _describe_certainty(statement)) for statement in answer.statements),
         command=answer.next_step or "",
-        rows=tuple(_describe_point(point, is_alone=num_batches[point.model] == 1) for point in answer.curve),
-        costs=tuple(_describe_costs(point) for point in answer.curve),
-        models=tuple(map(_describe_model, answer.models)),
+        rows=tuple(_describe_point(point, quality, is_alone=num_batches[point.model] == 1) for point in answer.curve),
+        costs=tuple(_describe_costs(point, quality) for point in answer.curve),
+        models=tuple(_describe_model(model, quality) for model in answer.models),
         remarks=tuple(
             f"{point.model}, effective batch size {point.batch}: {remark}."
             for point in answer.curve
@@ -229,15 +275,15 @@ def _describe_certainty(statement: Statement) -> str:
     return f"{_describe_sure(statement).replace(',', ' probability,')}{needed}"
 
 
-def _describe_point(point: TunedBatch, *, is_alone: bool) -> tuple[Cell, ...]:
-    accuracy, spread = format_estimate("val_accuracy", *point.accuracy)
+def _describe_point(point: TunedBatch, quality: Quality, *, is_alone: bool) -> tuple[Cell, ...]:
+    accuracy, spread = format_estimate(quality.column, *point.accuracy, quality)
     seconds, interval = format_estimate("train_seconds", *point.seconds)
     price = f"price {format_price(point.price.median, point.price.currency)}" if point.price else ""
     doubt = "not reliable" if point.is_time_doubtful else ""
     return (
         (point.model, ""),
         (str(point.batch), f"trial {point.number}"),
-        (accuracy, "; ".join(filter(None, (spread, _explain_expected(point))))),
+        (accuracy, "; ".join(filter(None, (spread, _explain_expected(point, quality))))),
         (seconds, "; ".join(filter(None, (interval, price, doubt)))),
         format_estimate("peak_memory_bytes", *point.memory_bytes),
         (format_setting(point.learning_rate), format_count(point.num_configurations, "configuration")),
@@ -246,20 +292,20 @@ def _describe_point(point: TunedBatch, *, is_alone: bool) -> tuple[Cell, ...]:
     )
 
 
-def _explain_expected(point: TunedBatch) -> str:
-    is_above = point.accuracy.median > point.best_measured
-    return f"expected, best measured {format_value('fraction', point.best_measured)}" if is_above else ""
+def _explain_expected(point: TunedBatch, quality: Quality) -> str:
+    is_above = quality.sign * point.accuracy.median > quality.sign * point.best_measured
+    return f"expected, best measured {format_metric(quality.column, point.best_measured, quality)}" if is_above else ""
 
 
-def _describe_costs(point: TunedBatch) -> tuple[Cell, ...]:
+def _describe_costs(point: TunedBatch, quality: Quality) -> tuple[Cell, ...]:
     def describe(name: str, value: Interval) -> Cell:
         unit = "count" if name == "num_samples" else METRICS[name].unit
         is_count = not find_unit(unit).measures
         median, low, high = (round(bound) if is_count and math.isfinite(bound) else bound for bound in value[:3])
-        shown = format_value(unit, median)
+        shown = format_value(unit, median).replace("images/s", f"{quality.sample}/s")
         if not value.n or not math.isfinite(value.median):
             return shown, ""
-        interval = format_interval(unit, low, high, median, value.n)
+        interval = format_interval(unit, low, high, median, value.n).replace("images/s", f"{quality.sample}/s")
         return shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
 
     return (
@@ -274,19 +320,23 @@ def _describe_costs(point: TunedBatch) -> tuple[Cell, ...]:
     )
 
 
-def _describe_model(model: TunedModel) -> str:
+def _describe_model(model: TunedModel, quality: Quality) -> str:
     if model.rate_lack:
         rate = f"how the best learning rate changes with the batch size is not known ({model.rate_lack})"
     else:
         power = format_effect("exponent", *model.rate_power[:3])
         rate = f"the best learning rate grows as the power {power} of the batch size ({model.rate_detail})"
-    target = format_value("fraction", model.target_accuracy)
-    return f"{model.model}: steps, samples and time to the target are those to {target} validation accuracy; {rate}."
+    target = format_metric(quality.column, model.target_accuracy, quality)
+    label = "validation accuracy" if quality.noun == "accuracy" else quality.noun
+    return f"{model.model}: steps, samples and time to the target are those to {target} {label}; {rate}."
 
 
 # The first screen.
 
-LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")  # in this order behind the effective batch size
+
+def list_leading(quality: Quality) -> tuple[str, ...]:
+    """The metrics that stand first, in this order behind the effective batch size."""
+    return quality.column, "train_seconds", "peak_memory_bytes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +368,8 @@ def describe_first(evidence: Evidence) -> _FirstTexts:
     if batch is None or batch.named.number is None:
         reason = f"no eligible configuration has {FEWEST_SEEDS} fresh seeds yet"
         if batch is None:
-            reason = "no trial is complete" if answer.no_complete_trial else "no trial has completed with an accuracy"
+            noun = f"{'an' if answer.quality.noun == 'accuracy' else 'a'} {answer.quality.noun}"
+            reason = "no trial is complete" if answer.no_complete_trial else f"no trial has completed with {noun}"
         commands = [batch.named.missing] if batch else [use.missing for use in answer.uses.values()]
         return _FirstTexts(
             provenance=evidence.provenance,
@@ -348,20 +399,22 @@ def describe_first(evidence: Evidence) -> _FirstTexts:
 
 
 def _make_chips(evidence: Evidence, batch: BatchAnswer) -> Iterator[_Chip]:
-    answer, named = evidence.answer, batch.named
-    num_seeds = named.values["val_accuracy"].n
+    answer, named, quality = evidence.answer, batch.named, evidence.answer.quality
+    num_seeds = named.values[quality.column].n
     point = next(point for point in batch.curve if point.number == named.number)
-    image, grounds = answer.validation.accuracy_per_image, {"val_accuracy": [_explain_expected(point)]}
-    grounds["val_accuracy"] += [f"one validation image is {format_points(image)}"] if image else []
+    image, grounds = answer.validation.accuracy_per_image, {quality.column: [_explain_expected(point, quality)]}
+    one = "one validation image" if quality == IMAGES else f"one of the {quality.sample}"
+    grounds[quality.column] += [f"{one} is {format_points(image)}"] if image else []
     grounds["train_seconds"] = ["not reliable"] if point.is_time_doubtful else []
-    for name in (name for name in LEADING if name in named.values):
-        shown, interval = format_estimate(name, *named.values[name])
-        # time and memory are pooled with trainings of other learning rates; unreliable times are left out
+    for name in (name for name in list_leading(quality) if name in named.values):
+        shown, interval = format_estimate(name, *named.values[name], quality)
+        # time and memory are pooled with trainings of other learning rates; a time counts where no better one does
         n = named.values[name].n
-        which = "with fresh seeds" if n == num_seeds else "of equal cost" if n > num_seeds else "with a reliable value"
+        fewer = "that counts" if "not reliable" in grounds.get(name, []) else "with a reliable value"
+        which = "with fresh seeds" if n == num_seeds else "of equal cost" if n > num_seeds else fewer
         count = f"{'95 % interval, ' if interval else ''}n = {format_count(n, 'training')} {which}"
         sure = "; ".join(filter(None, [count, *grounds.get(name, [])]))
-        yield _Chip(label=metric_label(name), value=shown, interval=interval, sure=sure)
+        yield _Chip(label=metric_label(name, quality), value=shown, interval=interval, sure=sure)
     if named.price is not None and answer.price_per_hour is not None:
         price, per_hour = named.price, format_price(answer.price_per_hour, named.price.currency)
         yield _Chip(
@@ -399,7 +452,8 @@ def _list_doubts(evidence: Evidence) -> Iterator[str]:
             f"Trials ran on different devices ({'; '.join(devices[:5])}), whose times and memory are not comparable: "
             "the recommendations use the most common device only."
         )
-    if len(frame) and not np.isfinite(read_numbers(frame, "test_accuracy")).any():
+    is_image = evidence.answer.quality == IMAGES
+    if is_image and len(frame) and not np.isfinite(read_numbers(frame, "test_accuracy")).any():
         yield "The test split was not used: all accuracies are of the validation split, which also selected the front."
     crashed = evidence.trials[(evidence.trials["outcome"] == "crashed").to_numpy(dtype=bool)]
     if len(crashed):
@@ -425,5 +479,5 @@ def _list_doubts(evidence: Evidence) -> Iterator[str]:
     if len(environments) > 1:
         yield (
             f"Trials ran in {len(environments)} environments. Other versions or settings can change times and "
-            "accuracies: compare them in the table at the end."
+            f"{'accuracies' if is_image else 'results'}: compare them in the table at the end."
         )

@@ -1,6 +1,7 @@
 """Measure how batch size, learning rate and other hyperparameters change accuracy, time and memory of a training.
 
 from sweep import StudySpec, TrialConfig, load_frames, recommend, run_study, train_trial
+In a training script of your own: trial = sweep.trial(batch_size=32, lr=0.1)
 """
 
 from importlib import import_module
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sweep.records.frames import Frames
     from sweep.records.loading import load_frames
     from sweep.records.messages import Ending, Evaluation
+    from sweep.script.trial import Stop, trial
     from sweep.search.session import Options, run_study
     from sweep.search.single import train_trial
     from sweep.training.checkpoints import load_model
@@ -51,6 +53,7 @@ __all__ = [
     "Options",
     "Recommendation",
     "Statement",
+    "Stop",
     "StudySpec",
     "TrainingPrice",
     "TrialConfig",
@@ -65,6 +68,7 @@ __all__ = [
     "recommend",
     "run_study",
     "train_trial",
+    "trial",
 ]
 
 # Loaded at first use: torch and Optuna take seconds, and a reader of records needs neither.
@@ -83,6 +87,7 @@ _HOMES = {
     "Options": "sweep.search.session",
     "Recommendation": "sweep.analysis.answer",
     "Statement": "sweep.analysis.answer",
+    "Stop": "sweep.script.trial",
     "StudySpec": "sweep.config.study",
     "TrainingPrice": "sweep.analysis.answer",
     "TrialConfig": "sweep.config.trial",
@@ -97,6 +102,7 @@ _HOMES = {
     "recommend": "sweep.analysis.recommendation",
     "run_study": "sweep.search.session",
     "train_trial": "sweep.search.single",
+    "trial": "sweep.script.trial",
 }
 
 

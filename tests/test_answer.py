@@ -91,7 +91,7 @@ def test_each_use_gets_its_configuration() -> None:
     assert accuracy.on_front > 0.95
     assert accuracy.missing is None
     assert accuracy.evidence[:2] == (
-        "3 confirming trials with fresh seeds: 15, 16, 17",
+        "3 trials with fresh seeds: 15, 16, 17",
         "compared with all 5 eligible configurations, 4 of them with 3 fresh seeds or more",
     )
 
@@ -331,7 +331,7 @@ def knee_rows() -> list[dict[str, Any]]:
 
 def test_knee_and_largest_micro_batch() -> None:
     failed = trial(9, math.nan, math.nan, outcome="out_of_memory", **{"config.batch.micro": 1024})
-    frames = frames_of(make_spec(), [*knee_rows(), failed])
+    frames = frames_of(make_spec(), [*knee_rows(), failed | {"global_batch_size": 1024}])
     facts = recommend(frames).facts
     assert facts["throughput_knee"].value == 128  # 390 is within 5 % of 400
     assert facts["largest_micro_batch"].value == 256
@@ -400,7 +400,7 @@ def test_commands_carry_what_was_changed() -> None:
     ("runs/s", "sweep run s.toml --trials 9"),
     ("other place/s", f"sweep run s.toml --root '{Path('other place').resolve()}' --trials 9"),
     ("/else/s/study.sqlite", "sweep run s.toml --root /else --trials 9"),
-    ("exports/of_s", "sweep run s.toml --trials 9"),  # cannot be gone on with
+    ("exports/of_s", "# requires s.toml, not found here: sweep run s.toml --trials 9"),  # cannot be gone on with
     ("sqlite:////else/all.sqlite", "sweep run s.toml --store sqlite:////else/all.sqlite --trials 9"),
     ("sqlite:////else/all.sqlite#s", "sweep run s.toml --store sqlite:////else/all.sqlite --trials 9"),
 ])  # fmt: skip

@@ -3,6 +3,7 @@ read, and a picture fits a journal."""
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from reports.writing import write_report
 from sweep.analysis.recommendation import as_document
 from sweep.config.errors import InputError
 from sweep.config.metrics import format_probability
+from sweep.records.inputs import DataSummary
 from sweep.records.loading import load_frames
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
@@ -67,6 +69,18 @@ def test_the_sentence_and_the_chips_have_the_numbers_of_the_document(evidence: E
         assert ("with fresh seeds" in chip.sure) == (named[name]["n"] == named["val_accuracy"]["n"])
 
 
+def test_a_test_accuracy_has_the_interval_of_the_answer(evidence: Evidence) -> None:
+    trials = evidence.frames.trials.assign(test_accuracy=evidence.frames.trials["val_accuracy"])
+    data = DataSummary(name="digits", num_test=100)
+    named = gather_evidence(replace(evidence.frames, trials=trials, data=data))
+    rows = named.configurations.set_index("number")
+    measured = {each.number: each.measured["test_accuracy"] for each in named.answer.configurations if each.num_seeds}
+    assert measured
+    for number, value in measured.items():
+        low, high = rows.loc[number, ["test_accuracy_low", "test_accuracy_high"]]
+        assert (low, high) == value[1:3]
+
+
 def test_what_cannot_be_recommended_yet_is_named_with_the_command() -> None:
     searched = gather_evidence(make_frames(20))
     first, named = describe_first(searched), searched.answer.batch_size.named
@@ -86,6 +100,11 @@ def test_the_provenance_holds_what_is_on_record_and_names_what_is_not(evidence: 
     assert parts[5:] == ("cpu: made", "date not on record", "commit not on record")
     alone = gather_evidence(make_frames(1))
     assert alone.provenance[4].startswith("1 search trial completed with one seed;")
+    frames = make_frames(8, confirm=1)
+    frames.trials["phase"] = "search"
+    assert (
+        gather_evidence(frames).provenance[4] == "1 configuration trained with 4 seeds each, none chosen by its result"
+    )
 
 
 def test_marks_lie_at_the_estimates_of_the_answer(figure: Figure, found: AnswerMarks) -> None:

@@ -167,6 +167,16 @@ def test_accumulation_with_which_trainings_diverge() -> None:
     assert item.n == 6
 
 
+def test_pairs_without_their_values_are_told_from_no_pairs() -> None:
+    missing: dict[str, Any] = {"val_accuracy": None, "train_seconds": None, "peak_memory_bytes": 2.0 * MIB}
+    rows = [row(n, 0, "search", missing, batch__micro=256 // n, batch__accumulation=n) for n in (1, 8)]
+    pairs = "of equal cost and effective batch size, with accumulation (mean) against without"
+    assert f"only one pair {pairs}" in found(rows, "accumulation_memory").reason
+    unmeasured = [each | {"peak_memory_bytes": None, "train_seconds": 9.0} for each in rows]
+    said = found([*unmeasured, row(2, measured={"peak_memory_bytes": 1.0})], "accumulation_memory").reason
+    assert said.startswith(f"the records have no pair {pairs} with both values measured after an equal length")
+
+
 @pytest.mark.parametrize("rows", [[], [{"number": 0, "outcome": "crashed"}], [row(0)]], ids=["none", "crashed", "one"])
 def test_too_little_is_not_tested_and_tells_why_and_what_would_settle_it(rows: list[dict[str, Any]]) -> None:
     items = evaluate_claims(frames_of(make_spec(), rows))

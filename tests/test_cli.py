@@ -130,7 +130,7 @@ def test_list_has_every_key_that_an_unknown_one_may_stand_for(capsys: pytest.Cap
     assert keys[("configuration", "optimizer.lr")]["default"] == TrialConfig().optimizer.lr
     assert keys[("study", "answer.tolerance.accuracy")]["default"] == 0.005
     assert keys[("study", "name")]["is_required"]
-    assert {path for where, path in keys if where == "configuration"} == set(config_keys())
+    assert {path for where, path in keys if where == "configuration"} == {*config_keys(), "script.NAME"}
     assert run_app(["list", "--keys"]) == 0
     rows = iter(capsys.readouterr().out.splitlines())
     assert "  confirm.share (default: 0.5)" in rows

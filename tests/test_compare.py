@@ -217,7 +217,7 @@ def test_no_evidence_of_the_machine_is_no_verdict(tmp_path: Path, capsys: pytest
     assert (interval["low"], interval["high"], seconds["verdict"]) == (None, None, "not_known")
     assert interval["median"] == pytest.approx(1.5, rel=0.02)
     assert document["pace"]["reason"].startswith("the two runs were made at different times")
-    assert [each.startswith("sweep run s.toml") for each in document["commands"]] == [True, True]
+    assert ["sweep run s.toml" in each for each in document["commands"]] == [True, True]
     assert document["overall"]["peak_memory_bytes"]["verdict"] == "undecided"
 
 

@@ -289,6 +289,7 @@ def test_times_that_cannot_be_used_for_certain_count_by_their_uncertainty() -> N
     doubtful = records.posterior("train_seconds")
     assert records.has_doubtful_time.all()
     assert 15.0 < doubtful.estimates[0] < 20.0  # near the one that is known best
+    assert (np.ptp(doubtful.estimates), doubtful.num_pooled.tolist()) == (0.0, [4] * 4)  # all are of equal cost
     known = compare(study_rows(0)[:4]).posterior("train_seconds")
     errors = [posterior.errors[0] * posterior.spread.sd for posterior in (doubtful, known)]
     assert errors[0] > 3 * errors[1]

@@ -75,9 +75,16 @@ def test_an_export_comes_back_equal(tmp_path: Path) -> None:
     other.close()
 
 
-def test_the_commands_about_an_export_import_it_before_they_continue_it(tmp_path: Path) -> None:
+def test_the_commands_about_an_export_import_it_before_they_continue_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_store(tmp_path / "study.sqlite").close()
     export_frames(_load(tmp_path / "study.sqlite"), tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    absent = load_frames(tmp_path / "out").find_commands("s")
+    assert absent.run_more(9) == "# requires s.toml, not found here: sweep run s.toml --trials 9"
+    assert absent.plan_claim("warmup_needed", {}).startswith("sweep claims warmup_needed --plan && sweep run claim_")
+    (tmp_path / "s.toml").touch()
     commands = load_frames(tmp_path / "out").find_commands("s")
     assert commands.run_more(9) == f"sweep import {tmp_path}/out && sweep run s.toml --trials 9"
     assert commands.probe_shapes() == "sweep cost s.toml --measure"

@@ -96,7 +96,7 @@ def test_a_data_set_is_counted_as_it_is_loaded(name: str, tmp_path: Path) -> Non
 
 def test_every_key_declares_what_it_changes() -> None:
     declared = [keys_of_cost(cost) for cost in ("step", "switch", "derived", "trial", "none")]
-    assert sorted(key for keys in declared for key in keys) == sorted(config_keys())
+    assert sorted(key for keys in declared for key in keys) == sorted((*config_keys(), "script"))
 
 
 @pytest.mark.parametrize(("key", "name"), [

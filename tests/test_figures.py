@@ -25,8 +25,9 @@ from reports.figures.marks import make_staircase, metric_axis, place_edge, swept
 from reports.figures.trials import make_curves, make_fronts, make_noise, make_slices
 from reports.labels import OUTCOME_NAMES
 from reports.layout import NUM_SERIES, look_of, shade_colors
-from sweep.analysis.costs import group_medians
+from sweep.analysis.costs import group_medians, ran_micro_batches
 from sweep.analysis.recommendation import recommend
+from sweep.config.metrics import METRICS
 from sweep.records.messages import OUTCOMES
 from sweep.records.quality import name_flags
 
@@ -37,7 +38,8 @@ LISTED = {make for makers in GROUPS.values() for make in makers}
 def trial(number, accuracy=0.9, seconds=1.0, lr=0.1, **rest):
     values = {"number": number, "config.optimizer.lr": lr, "val_accuracy": accuracy, "train_seconds": seconds}
     values |= {"config.batch.micro": 32, "config.batch.accumulation": 1, "config.model.name": "resnet8"}
-    return values | {"config.optimizer.weight_decay": 1e-4 * number, "total_seconds": seconds} | rest
+    values |= {"config.optimizer.weight_decay": 1e-4 * number, "total_seconds": seconds} | rest
+    return {"global_batch_size": values["config.batch.micro"] or 64} | values
 
 
 def evidence_of(*rows, **changes):
@@ -107,9 +109,9 @@ def test_duplicates_and_single_points():
 
 
 def test_scale_follows_the_span():
-    assert metric_axis("train_seconds", np.array([1.0, 30.0])).scale == "log"
-    assert metric_axis("train_seconds", np.array([1.0, 10.0])).scale == "linear"
-    assert metric_axis("val_accuracy", np.array([0.01, 0.9])).scale == "linear"
+    assert metric_axis(METRICS["train_seconds"], np.array([1.0, 30.0])).scale == "log"
+    assert metric_axis(METRICS["train_seconds"], np.array([1.0, 10.0])).scale == "linear"
+    assert metric_axis(METRICS["val_accuracy"], np.array([0.01, 0.9])).scale == "linear"
     edge = place_edge(np.array([1.0, 100.0]), 1.0, "log", ["crashed"])
     assert 100.0 < edge.rule < edge.positions["crashed"]
     with pytest.raises(ValueError, match="requires a finite value"):
@@ -297,6 +299,19 @@ def test_a_knee_is_of_one_precision_optimizer_and_norm():
 def test_a_micro_batch_that_was_chosen_by_the_trial_counts():
     rows = [trial(0, **{"config.batch.micro": None, "micro_batch_size": 48, "images_per_second": 5.0})]
     assert kinds(make_throughput(evidence_of(*rows))[0].panels[0], Points)[0].x == (48.0,)
+
+
+@pytest.mark.parametrize(("changes", "size"), [
+    ({}, 100.0),
+    ({"config.distributed.world_size": 3}, 34.0),
+    ({"config.batch.schedule": "linear"}, 512.0),  # its later steps are larger
+    ({"global_batch_size": 2048}, 512.0),
+    ({"global_batch_size": None}, 512.0),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["micro_batch_size", "config.batch.micro"])
+def test_a_micro_batch_is_no_larger_than_its_step(name, changes, size):
+    row = {"config.batch.micro": 512, "global_batch_size": 100} | {name: 512} | changes
+    assert ran_micro_batches(pd.DataFrame([row])).tolist() == [size]
 
 
 def test_probes_stand_beside_trials():

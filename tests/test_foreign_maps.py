@@ -16,6 +16,7 @@ from sweep.config.errors import InputError
 from sweep.foreign.column_map import write_draft
 from sweep.foreign.foreign_records import load_foreign_frames
 from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
 
 GOLDEN = Path(__file__).parent / "golden" / "foreign"
 HEADER = ("bs", "lr", "seed", "acc", "time", "mem", "gpu")
@@ -239,6 +240,7 @@ def test_an_imported_table_is_a_study_that_states_its_origin(files: Path, capsys
     text = capsys.readouterr().out
     assert text.startswith("These records are from elsewhere: CSV, runs.csv, 6 runs, SHA-256 ")
     assert "Columns ignored: none." in text
+    assert [line.count("effective batch size") for line in text.splitlines() if line.startswith("  trial ")] == [1] * 4
     assert "sweep run" not in text, "no command of this program adds to records of another"
     assert run_app(["recommend", "runs", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -253,6 +255,14 @@ def test_an_imported_table_is_a_study_that_states_its_origin(files: Path, capsys
         assert part in page
     assert "sweep train" not in page
     assert run_app(["claims", "runs"]) == 0
+    capsys.readouterr()
+    assert run_app(["trials", "runs", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["trials"]
+    assert [each["number"] for each in listed] == direct.trials["number"].tolist()
+    assert run_app(["check", "runs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["study"] == "runs"
+    with pytest.raises(InputError, match=r"another program's records, .* load_foreign_frames"):
+        load_frames(files / "runs/runs")
 
 
 @pytest.mark.usefixtures("files")

@@ -29,7 +29,8 @@ _SMALL = (
     "--set data.subset=200 --set budget.epochs=1 --set confirm.seeds=3 --set confirm.max_configurations=1 --trials 2"
 )
 _DATABASE = "postgresql+psycopg://user@host/database"
-_NOT_RUN = {"cluster.md", "ask.md"}  # of tests of their own: tests/test_ray.py, test_slurm.py, test_ask.py
+# of tests of their own: tests/test_ray.py, test_slurm.py, test_ask.py, test_script_frameworks.py
+_NOT_RUN = {"cluster.md", "ask.md", "plain-pytorch.md"}
 
 
 def _prepare(folder: Path) -> dict[str, str]:

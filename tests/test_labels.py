@@ -55,6 +55,7 @@ NAN, OPEN = math.nan, math.inf
         (format_interval, ("seconds", 1.0001, 1.0002, 1.0001), ""),  # it equals its value
         (format_effect, ("ratio", 1.5, 1.25, 1.75), "1.50 times (1.25 to 1.75 times)"),
         (format_effect, ("fraction", 0.02, 0.01, NAN), "2.00 %"),
+        (format_value, ("samples", 64.0), "64 samples"),
         (format_effect, ("samples", 4096.0, 1024.0, 9000.0), "4,096 samples (1,024 to 9,000 samples)"),
         (format_effect, ("exponent", NAN, NAN, NAN), "unknown"),
         (format_difference, ("fraction", 0.012, 0.004, 0.02), "+1.20 (+0.40 to +2.00) points"),

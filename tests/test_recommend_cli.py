@@ -49,7 +49,7 @@ def test_the_document_and_the_text_beside_it(root: Path, capsys: pytest.CaptureF
         assert f", fresh seeds {point['num_seeds']}, " in line
         assert f"learning rate {point['learning_rate']:.3g}" in line
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
-    assert "  3 confirming trials with fresh seeds: 10, 11, 12.\n  Compared with all 7" in shown.out
+    assert "  3 trials with fresh seeds: 10, 11, 12.\n  Compared with all 7" in shown.out
     assert [line for line in lines if " step: " in line] == [f"  next step: {found['next_step']}"]
     assert "\n".join(lines[first:curve]).count("sweep run") == 1  # no statement has a command beside the next step
     command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"

@@ -59,12 +59,15 @@ ON_REQUEST = {  # the last of recipes that have it
     "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps",
     "sharpness_eigenvalue", "sharpness_keskar", "scaled_beta2",
 }  # fmt: skip
+OF_A_SCRIPT = {
+    "quality", "num_val_samples", "observed_batch_size", "observed_lr", "observed_weight_decay", "tokens_per_second",
+}  # fmt: skip
 OF_A_MONITOR = {"reserved_memory_bytes", "gpu_utilization", "energy_joules", "power_watts", "temperature_celsius"}
 
 
 def test_objectives_that_not_every_trial_measures_declare_what_they_require() -> None:
     required = {name for name, metric in METRICS.items() if metric.requires}
-    assert required == (ON_REQUEST | OF_A_MONITOR) & {*list_objectives()}
+    assert required == (ON_REQUEST | OF_A_MONITOR | OF_A_SCRIPT) & {*list_objectives()}
 
 
 def test_a_trial_learns_and_measures_everything() -> None:
@@ -72,7 +75,7 @@ def test_a_trial_learns_and_measures_everything() -> None:
     measured = ending.measurements
     assert (ending.outcome, ending.error) == ("complete", "")
     require_more_steps = {"slowdown_by_others"}
-    expected = set(METRICS) - ON_REQUEST - OF_A_MONITOR - require_more_steps
+    expected = set(METRICS) - ON_REQUEST - OF_A_MONITOR - OF_A_SCRIPT - require_more_steps
     assert set(measured) - require_more_steps == expected, (
         f"assign {expected - set(measured)} where it is measured (TrialState.measurements in "
         f"sweep/training/setup.py), or list it in ON_REQUEST or OF_A_MONITOR in tests/test_run_trial.py; "

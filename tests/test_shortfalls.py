@@ -48,8 +48,9 @@ def test_missing_objectives_are_counted_over_complete_trials() -> None:
     (SEARCH, {"seeds": 0, "most": 0}, "confirm.max_configurations = 0 and confirm.seeds = 0. Raise both, and run"),
     ([], {}, ""),  # explained by itself
     ([trial(0, None, outcome="diverged")], {}, ""),
-    ([trial(0, None), trial(1, None)], {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
+    ([trial(0, None), trial(1, None) | {"seed": 0}], {"trials": 9}, "only 2 of 9 search trials ended, and it follows"),
     ([trial(0, 1.0) | {"val_accuracy": None}], {}, "no complete trial has a validation accuracy."),
+    ([trial(0, 1.0), trial(1, 1.0)], {"seeds": 0}, ""),  # the search itself has several seeds
     (SEARCH, {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
     (SEARCH, {}, "0 confirming trials completed: the run ended before it."),
     (

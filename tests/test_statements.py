@@ -11,8 +11,9 @@ from frames_factory import MadeFrames, frames_of, make_spec
 
 from benchmarks.answer_truth import FAMILIES, HARD, MadeStudy
 from benchmarks.answer_truth import make_spec as make_truth_spec
+from reports.evidence import gather_evidence
 from reports.labels import format_value
-from reports.texts import describe_batch_answer, describe_use_setting
+from reports.texts import describe_batch_answer, describe_first, describe_use_setting
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer, BatchAnswer, Statement
 from sweep.analysis.recommendation import as_document
@@ -275,6 +276,8 @@ def test_a_time_that_is_not_used_makes_nothing_the_fastest_and_no_ratio(
     assert ["not reliable" in row[3][1] for row in describe_batch_answer(found).rows] == [
         size in doubtful for size in CURVE
     ]
+    for chip in describe_first(gather_evidence(replace(study, trials=study.trials.assign(quality_flags=flags)))).chips:
+        assert not ("not reliable" in chip.sure and "with a reliable value" in chip.sure)
     speed = answer.uses["speed"]
     assert speed.next_best is not None
     numbers = {point.number: point.is_time_doubtful for point in found.curve}
@@ -362,6 +365,7 @@ def test_what_accumulation_costs_is_stated_of_the_batch_size_that_is_named() -> 
         train_seconds=split["train_seconds"] * 1.5, peak_memory_bytes=split["peak_memory_bytes"] * 0.25
     )
     split["number"] += len(trials)
+    split["val_accuracy"] -= 0.02
     both = pd.concat([trials, split], ignore_index=True)
     for doubtful, batch in (((), 64), ((64,), 16), ((16, 64), 64)):
         flags = ["slowed_by_others" if size in doubtful else "" for size in both["global_batch_size"]]
@@ -370,7 +374,10 @@ def test_what_accumulation_costs_is_stated_of_the_batch_size_that_is_named() -> 
         assert (said.batches, said.is_estimate) == ((batch,), True)
         assert f"{batch} as {batch // 4} x 4 instead of {batch} x 1: " in said.text
         assert ("1.50 times the training time" in said.text) == (batch not in doubtful)
-        assert "0.25 times the memory" in said.text
+        assert "0.25 times the memory, -2.00 points of accuracy (-2." in said.text  # by their own trainings
+    searched = both[both["phase"] == "search"].assign(quality_flags="")
+    said = statement(answer_of(replace(study, trials=searched)), "accumulation")
+    assert said.text.endswith(" The accuracy is not compared: no configuration has several seeds.")
 
 
 @pytest.mark.parametrize(("columns", "keys"), [

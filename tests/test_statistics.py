@@ -231,6 +231,21 @@ def test_confirmed_median_leaves_out_the_seed_that_was_picked():
     assert frame["on_search_front"].tolist() == [True, True]
 
 
+def test_every_seed_of_a_search_counts_where_nothing_was_trained_again():
+    seeded = [trial(n, value, 10.0, lr, seed=n % 3) for n, (value, lr) in enumerate(
+        [(0.90, 0.1), (0.93, 0.1), (0.91, 0.1), (0.8, 0.2), (0.6, 0.2), (0.7, 0.3)]
+    )]  # fmt: skip
+    frame = table(*seeded)
+    assert frame["val_accuracy"].tolist() == pytest.approx([0.91, 0.7, 0.7])
+    assert frame["num_seeds"].tolist() == [3, 2, 1]
+    assert frame["confirmed"].tolist() == [True, True, False]
+    assert (frame["number"].tolist(), frame["val_accuracy_search"].tolist()) == ([0, 3, 5], [0.9, 0.8, 0.7])
+    # a search whose best was trained again picked it by its first result
+    again = table(*seeded, confirm(6, 0.89, 10.0, 5))
+    assert again["val_accuracy"].tolist() == pytest.approx([0.89, 0.8, 0.7])
+    assert again["confirmed"].tolist() == [True, False, False]
+
+
 def test_one_confirming_seed_has_no_interval_and_failed_seeds_are_counted():
     frame = table(
         trial(0, 0.9, 10.0), confirm(1, 0.8, 11.0, 1), confirm(2, None, None, 2, outcome="diverged"),

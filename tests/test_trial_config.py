@@ -141,14 +141,14 @@ def test_random_points_depend_on_seed_and_index_only_and_cover_evenly() -> None:
 
 
 def test_every_key_has_a_column_of_its_type() -> None:
-    assert tuple(column.path for column in CONFIG_COLUMNS) == config_keys()
+    assert tuple(column.path for column in CONFIG_COLUMNS) == (*config_keys(), "script")
     kinds = {column.path: (column.kind, column.always_set) for column in CONFIG_COLUMNS}
     assert kinds["batch.micro"] == ("int", False)
     assert kinds["batch.global"] == ("int", False)
     assert kinds["budget.epochs"] == ("float", False)
     assert kinds["model.norm"] == ("text", True)
     assert kinds["precision.compile"] == ("bool", True)
-    defaults = flatten_config(TrialConfig())
+    defaults = flatten_config(TrialConfig()) | {"script": None}
     for column in CONFIG_COLUMNS:
         cell = column.to_cell(defaults[column.path])
         assert column.from_cell(cell) == defaults[column.path]

@@ -67,6 +67,24 @@ def test_a_batch_that_did_not_reach_the_target_has_no_steps_to_it() -> None:
     assert last.num_steps.median == pytest.approx(200)
 
 
+@pytest.mark.parametrize(("least_step", "end", "reason"), [
+    (None, 0, "the evaluations are not loaded, so"),
+    (201, 0, "no evaluation is on record, so"),
+    (201, 5, "no evaluation is on record of 2 of 3 trainings, so"),
+    (200, 0, "the only evaluation of 3 of 3 trainings was at "),
+    (20, 0, ""),
+    (199, 5, "the only evaluation of 2 of 3 trainings was at "),
+])  # fmt: skip
+def test_why_steps_to_the_target_are_not_known(least_step: int | None, end: int, reason: str) -> None:
+    study = make_study()
+    points = study.evaluations  # up to the number ``end`` all of them
+    kept = None if least_step is None else points[(points["step"] >= least_step) | (points["number"] < end)]
+    answer = recommend(dataclasses.replace(study, evaluations=kept)).batch_size
+    assert answer is not None
+    remarks = [remark for remark in answer.curve[0].remarks if remark.endswith("unknown")]
+    assert [remark[: len(reason)] for remark in remarks] == [reason] * bool(reason)
+
+
 def test_the_common_target_is_what_three_quarters_of_the_batches_reach() -> None:
     assert find_common_target(np.array([0.9, 0.95, 0.5, 0.93]), 0.005) == pytest.approx(0.895)
     assert find_common_target(np.array([0.9, 0.95]), 0.005) == pytest.approx(0.895)

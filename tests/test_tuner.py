@@ -218,6 +218,13 @@ def test_more_trials_later_go_on_and_do_not_confirm_twice(store: Store, spec: St
     assert len(keys) == len(set(keys))
 
 
+def test_points_that_train_alike_are_one_point(tmp_path: Path) -> None:
+    space = {"batch.micro": {"choice": [16, 32]}, "batch.global": {"choice": [16, 32]}}
+    spec = make_spec(trials=20, sampler="random", confirm={"seeds": 0}, space=space)
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
+        assert run(store, spec)[-1] == Stopped("every point of the space has been tried: 3 instead of 20.")
+
+
 def test_a_finite_space_ends_when_every_point_was_seen(tmp_path: Path) -> None:
     for sampler in ("grid", "tpe", "random"):
         space = {"batch.micro": {"log2": [4, 6]}, "batch.accumulation": {"choice": [1, 2]}}

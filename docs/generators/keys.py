@@ -23,7 +23,8 @@ _NAMED: dict[str, dict[str, Any]] = {
 def keys_of(schema: Json, definitions: Json, prefix: str = "") -> Iterator[tuple[str, Json]]:
     """Every dotted key of a JSON schema with its part of the schema."""
     for name, part in schema["properties"].items():
-        reference = part.get("$ref", "").rpartition("/")[2]
+        forms = (part, *part.get("anyOf", ()))
+        reference = next((form["$ref"] for form in forms if "$ref" in form), "").rpartition("/")[2]
         if reference and "properties" in definitions[reference]:
             yield from keys_of(definitions[reference], definitions, f"{prefix}{name}.")
         else:
@@ -68,7 +69,12 @@ def configuration_keys() -> list[tuple[str, ...]]:
     schema = TrialConfig.model_json_schema(by_alias=True)
     defaults = dict(_leaves(TrialConfig().model_dump(mode="json", by_alias=True)))
     return [
-        (f"`{path}`", describe_values(path, part), _default(defaults[path]), part["description"])
+        (
+            "`script.NAME`" if path == "script" else f"`{path}`",
+            describe_values(path, part),
+            _default(defaults.get(path)),
+            part["description"],
+        )
         for path, part in keys_of(schema, schema["$defs"])
     ]
 
@@ -89,6 +95,7 @@ def study() -> str:
     schema = StudySpec.model_json_schema(by_alias=True)
     rows: list[tuple[str, ...]] = []
     for path, part in keys_of(schema, schema["$defs"]):
-        default = _default(part["default"]) if "default" in part else "required" if path == "name" else ""
+        is_required = path in ("name", "script.command")
+        default = _default(part["default"]) if "default" in part else "required" if is_required else ""
         rows.append((f"`{path}`", describe_values(path, part), default, part["description"]))
     return table(("key", "values", "default", "meaning"), rows)

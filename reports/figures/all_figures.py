@@ -22,7 +22,7 @@ GROUPS: dict[str, tuple[Callable[[Evidence], list[Figure] | Absent], ...]] = {
     "Evidence and records": (),
 }
 # The statements of the answer that a figure shows, the first settled one of them heads it; and the fact.
-_STATEMENTS = {"fronts": ("use",), "slices_val_accuracy": ("equally_good", "largest_without_loss")}
+_STATEMENTS = {"fronts": ("use",), "slices": ("equally_good", "largest_without_loss")}
 _FACTS = {"throughput": "throughput_knee", "memory": "largest_micro_batch", "noise_scale": "noise_scale"}
 
 
@@ -59,5 +59,5 @@ def _find(name: str, evidence: Evidence) -> str:
         detail = f" ({fact.detail})" if fact.detail else ""
         return f"{fact.statement}: {format_value(fact.unit, fact.value)}{detail}."
     statements = batch.statements if batch else ()
-    names = _STATEMENTS.get(name, ())
+    names = _STATEMENTS.get("slices" if name == f"slices_{evidence.answer.quality.column}" else name, ())
     return next((said.text for said in statements if said.name in names and said.is_settled), "")

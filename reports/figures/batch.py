@@ -16,11 +16,9 @@ from reports.figures.marks import GLOBAL_BATCH
 from reports.labels import (
     OUTCOME_NAMES,
     TOO_UNCERTAIN,
-    format_metric,
     format_setting,
     format_value,
     is_too_uncertain,
-    metric_label,
 )
 from reports.layout import NUM_SERIES
 from sweep.analysis.costs import find_longest_curve, parse_shapes, ran_micro_batches
@@ -39,7 +37,9 @@ _HEAT_TITLE = "Batch size against learning rate"
 
 def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     """The median of the first quality objective by effective batch size and learning rate, a panel for each model."""
-    objective = next((name for name in evidence.objectives if not METRICS[name].is_cost), evidence.objectives[0])
+    objective = next(
+        (name for name in evidence.objectives if not evidence.metric(name).is_cost), evidence.objectives[0]
+    )
     ended, measured = evidence.unfinished, np.isfinite(read_numbers(evidence.search, objective))
     trials = evidence.search[measured]
     both = pd.concat([trials, ended])
@@ -54,9 +54,10 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     # the range of single trials, which contains all medians
     grid = _Grid(evidence, objective, batches, rates, (float(reached.min()), float(reached.max())))
     panels = [_draw_grid(grid, _of_model(trials, model), _of_model(ended, model), model) for model in models]
+    label = evidence.metric(objective).label.lower()
     caption = (
         f"{marks.describe_search(len(measured))}. Color: the median "
-        f"{metric_label(objective).lower()} of a cell; its hover text gives n and the best trial. Marks: cells in "
+        f"{label} of a cell; its hover text gives n and the best trial. Marks: cells in "
         "which no trial completed."
     )
     return [Figure(name="batch_and_rate", title=_HEAT_TITLE, caption=caption, panels=tuple(panels))]
@@ -124,14 +125,14 @@ def _rows_by_cell(grid: _Grid, frame: pd.DataFrame) -> dict[tuple[int, int], lis
 
 
 def _color_cells(grid: _Grid, cells: dict[tuple[int, int], list[int]], trials: pd.DataFrame) -> Heat:
-    metric, shape = METRICS[grid.objective], (len(grid.rates) - 1, len(grid.batches) - 1)
+    metric, shape = grid.evidence.metric(grid.objective), (len(grid.rates) - 1, len(grid.batches) - 1)
     values = np.full(shape, None, dtype=object)
     texts, owners = np.full(shape, "", dtype=object), np.full(shape, -1, dtype=object)
     y, numbers = read_numbers(trials, grid.objective), marks.trial_numbers(trials)
     for cell, rows in cells.items():
         best = min(rows, key=lambda row: (metric.sign * y[row], row))
         values[cell], owners[cell] = float(np.nanmedian(y[rows])), numbers[best]
-        median, top = (format_metric(grid.objective, value) for value in (values[cell], y[best]))
+        median, top = (format_value(metric.unit, value) for value in (values[cell], y[best]))
         texts[cell] = f"{format_count(len(rows), 'trial')}, median {median}\nbest {top}: trial {numbers[best]}"
     members = ((numbers[row], *cell) for cell, rows in cells.items() for row in rows)
     tables = {"values": values, "texts": texts, "trials": owners}

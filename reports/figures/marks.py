@@ -11,9 +11,9 @@ import pandas as pd
 
 from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule, Scale
-from reports.labels import OUTCOME_NAMES, format_setting, format_value, metric_label
+from reports.labels import OUTCOME_NAMES, format_setting, format_value
 from sweep.analysis.statistics import Values, non_dominated, plain_value, read_numbers
-from sweep.config.metrics import METRICS, format_count
+from sweep.config.metrics import METRICS, Metric, format_count
 from sweep.config.trial import key_label
 
 Rows = npt.NDArray[np.int64]
@@ -33,13 +33,13 @@ def to_floats(values: npt.ArrayLike) -> Floats:
     return tuple(np.asarray(values, dtype=np.float64).tolist())
 
 
-def metric_axis(name: str, values: Values) -> Axis:
+def metric_axis(metric: Metric, values: Values) -> Axis:
     """The axis of a metric; logarithmic where ``values``, of shape ``[n]`` with NaN for missing ones, are positive and
     span more than a factor of twenty."""
     finite = keep_finite(values)
-    wide = len(finite) > 0 and not METRICS[name].unit_facts.is_share and finite.min() > 0
+    wide = len(finite) > 0 and not metric.unit_facts.is_share and finite.min() > 0
     scale: Scale = "log" if wide and finite.max() > 20 * finite.min() else "linear"
-    return Axis(label=metric_label(name), unit=METRICS[name].unit, scale=scale)
+    return Axis(label=metric.label, unit=metric.unit, scale=scale)
 
 
 def make_batch_axis(label: str, sizes: Values) -> Axis:

@@ -11,10 +11,9 @@ from reports.evidence import Evidence, describe_settings, keep_finite
 from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Rule
 from reports.figures import marks
 from reports.figures.marks import parameter_axis, swept_parameters
-from reports.labels import metric_label
 from reports.layout import NUM_SERIES
 from sweep.analysis.statistics import read_numbers, read_text
-from sweep.config.metrics import METRICS, format_count
+from sweep.config.metrics import format_count
 
 _FRONT_TITLE = "Pareto fronts"
 
@@ -32,13 +31,14 @@ def make_fronts(evidence: Evidence) -> list[Figure] | Absent:
 def _front_panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
     frame = evidence.search
     x, y = read_numbers(frame, x_name), read_numbers(frame, y_name)
+    x_metric, y_metric = evidence.metric(x_name), evidence.metric(y_name)
     confirmed = marks.confirmed_marks(evidence, x_name, y_name)
     all_x = np.append(x, confirmed.x if confirmed else ())
     all_y = np.append(y, confirmed.y if confirmed else ())
     if not len(keep_finite(all_x + all_y)):
         return None
-    x_axis, y_axis = marks.metric_axis(x_name, all_x), marks.metric_axis(y_name, all_y)
-    signs = (METRICS[x_name].sign, METRICS[y_name].sign)
+    x_axis, y_axis = marks.metric_axis(x_metric, all_x), marks.metric_axis(y_metric, all_y)
+    signs = (x_metric.sign, y_metric.sign)
     layers: list[Layer] = []
     detailed = frame["detailed"].to_numpy(dtype=bool)
     if not detailed.all():
@@ -49,7 +49,7 @@ def _front_panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
         places = np.array(confirmed.x), np.array(confirmed.y)
         layers += marks.front_line("confirmed front of the pair", "confirmed", *places, signs, (confirmed.name,))
         layers.append(confirmed)
-    title = f"{metric_label(y_name)} against {metric_label(x_name).lower()}"
+    title = f"{y_metric.label} against {x_metric.label.lower()}"
     return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=title)
 
 
@@ -78,7 +78,7 @@ def make_slices(evidence: Evidence) -> list[Figure] | Absent:
     for objective in evidence.objectives:
         panels = [panel for key in keys if (panel := _slice_panel(evidence, key, objective))]
         if panels:
-            name, title = f"slices_{objective}", f"{metric_label(objective)} by parameter"
+            name, title = f"slices_{objective}", f"{evidence.metric(objective).label} by parameter"
             figures.append(Figure(name=name, title=title, caption=_slice_caption(evidence), panels=tuple(panels)))
     return figures or Absent("Objectives by parameter", "requires a trial that measured an objective.")
 
@@ -93,14 +93,14 @@ def _slice_panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     ended = evidence.unfinished
     if not len(keep_finite(np.append(all_y, marks.read_used(ended, objective)))):
         return None
-    y_axis = marks.metric_axis(objective, all_y)
+    y_axis = marks.metric_axis(evidence.metric(objective), all_y)
     layers: list[Layer] = []
     if not is_shown.all() and not x_axis.ticks and np.isfinite(x + y).any():
         layers.append(marks.make_density(x, y, x_axis.scale, y_axis.scale))
     layers += marks.search_points(evidence, frame, np.where(is_shown, x, np.nan), y)
     x_ended, used = locate(ended), marks.read_used(ended, objective)
     outcomes = ended["outcome"].unique().tolist()
-    edge = marks.place_edge(np.append(all_y, used), METRICS[objective].sign, y_axis.scale, outcomes)
+    edge = marks.place_edge(np.append(all_y, used), evidence.metric(objective).sign, y_axis.scale, outcomes)
     if np.isnan(used[np.isfinite(x_ended)]).any():
         layers.append(Rule(axis="y", value=edge.rule, text="no value"))
     layers += marks.outcome_points(evidence, ended, x_ended, edge.fill(used, ended))
@@ -141,19 +141,18 @@ _NOISE_TITLE = "Gradient noise scale"
 
 
 def make_curves(evidence: Evidence) -> list[Figure] | Absent:
-    """Validation accuracy and loss: the answer's configurations in color, others faint."""
+    """Validation accuracy and loss, or what a script reports: the answer's configurations in color, others faint."""
     if not len(evidence.evaluations):
         return Absent(_CURVES_TITLE, "requires a trial with an evaluation.")
     frame = evidence.detailed_evaluations
     panels = []
-    for name in _CURVES:
+    for name in dict.fromkeys((*_CURVES, evidence.answer.quality.column)):
         for x_name, view, axis in _VIEWS:
             lines = _make_chosen_lines(evidence, frame, x_name, name)
             if lines:
-                y_axis = Axis(label=metric_label(name), unit=METRICS[name].unit)
-                panels.append(
-                    Panel(x=axis, y=y_axis, layers=tuple(lines), title=f"{metric_label(name)} by {view}", view=view)
-                )
+                metric = evidence.metric(name)
+                y_axis, title = Axis(label=metric.label, unit=metric.unit), f"{metric.label} by {view}"
+                panels.append(Panel(x=axis, y=y_axis, layers=tuple(lines), title=title, view=view))
     if not panels:
         return Absent(_CURVES_TITLE, "requires a finite accuracy or loss in the evaluations.")
     basis = "every confirming seed" if evidence.num_confirmed else "the one seed of the search"

@@ -88,7 +88,7 @@ const drawCurves = () => {
   const layout = {
     margin: { l: 44, r: 58, t: 6, b: 34 }, showlegend: false, hovermode: "closest", dragmode: false,
     xaxis: { title: { text: byId("chosen-by").selectedOptions[0].textContent }, zeroline: false, automargin: true },
-    yaxis: { title: { text: "accuracy (%)", font: { color: "#0072b2" } }, zeroline: false },
+    yaxis: { title: { text: details.curve_label, font: { color: "#0072b2" } }, zeroline: false },
     yaxis2: { title: { text: "loss (dotted)", standoff: 8 }, automargin: true, overlaying: "y", side: "right", showgrid: false, zeroline: false },
   };
   Plotly.react(plot, traces, themed(layout), { ...config, displayModeBar: false });

@@ -16,7 +16,7 @@ from reports.figures.trials import select_evenly
 from reports.labels import OUTCOME_NAMES, choose_unit, format_estimate, format_metric, format_setting, metric_label
 from reports.layout import HEAT_COLORS, Json, escape_text, look_of, make_layout, show_panel
 from reports.page.tables import split_columns
-from reports.texts import LEADING, USE_TITLES
+from reports.texts import list_leading, name_use
 from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import (
     BATCH_SIZE,
@@ -30,7 +30,7 @@ from sweep.analysis.candidates import (
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_METRICS
 from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.commands import toml_literal
-from sweep.config.metrics import format_probability
+from sweep.config.metrics import Quality, format_probability
 from sweep.config.study import StudySpec
 from sweep.config.trial import key_label
 from sweep.records.quality import name_flags
@@ -42,8 +42,9 @@ _MORE_METRICS = (
     "images_per_second", "total_seconds", "num_steps", "seconds_to_target", "noise_scale", "sharpness_eigenvalue",
     "gpu_utilization", "energy_joules",
 )  # fmt: skip
-_FIRST = ("number", "global_batch_size", "config.batch.global", *LEADING)  # columns of the table
+_FIRST = ("number", "global_batch_size", "config.batch.global")  # columns of the table, and those that lead
 _CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
+_OF_ACCURACY = {ACCURACY: "min_accuracy"}
 _TABLES = ("base", "space")  # of a study file
 _STEPS = ((60, 5), (150, 4), (1_000, 3))  # up to how many candidates how many positions a slider has: a second at most
 
@@ -162,17 +163,18 @@ _TRACES: dict[type, Callable[[Any], Json]] = {
 
 def describe_details(evidence: Evidence) -> Json:
     """``{"number", "family", "columns", "shown", "constant", "filters", "notes", "parts", "ledger", "curves",
-    "commands"}``.
+    "curve_label", "commands"}``.
 
     Lists are in the order of ``number``; a column has ``label``, ``name`` (its name in the frame), ``group``, ``texts``
     and, where it is sorted by other values than the texts, ``keys`` with null where nothing is known. ``shown`` are the
     positions of the columns that the table of trials has, ``constant`` names what is the same in all of them. Curves
-    have the columns seconds, steps, epochs, accuracy in %, loss.
+    have the columns seconds, steps, epochs, accuracy in % (or what a script reports), loss.
     """
     frame = evidence.detailed
     columns = list(_list_columns(evidence))
-    columns.sort(key=lambda column: _FIRST.index(column["name"]) if column["name"] in _FIRST else len(_FIRST))
-    num_kept = sum(column["name"] in _FIRST for column in columns)
+    first = (*_FIRST, *list_leading(evidence.answer.quality))
+    columns.sort(key=lambda column: first.index(column["name"]) if column["name"] in first else len(first))
+    num_kept = sum(column["name"] in first for column in columns)
     shown, constant = split_columns(
         [column["label"] for column in columns], [column["texts"] for column in columns], num_kept
     )
@@ -188,6 +190,7 @@ def describe_details(evidence: Evidence) -> Json:
         "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
         "curves": _curves(evidence),
+        "curve_label": _label_curve(evidence.answer.quality),
         "commands": train_commands(frame, evidence.frames),
     }
 
@@ -216,7 +219,8 @@ def _list_columns(evidence: Evidence) -> Iterator[Json]:
     for name in dict.fromkeys((*evidence.objectives, *USUAL_METRICS, *_MORE_METRICS)):
         values = read_numbers(frame, name)
         if len(keep_finite(values)):
-            yield column(metric_label(name), name, "measured", (format_metric(name, value) for value in values), values)
+            cells = [format_metric(name, value, evidence.answer.quality) for value in values]
+            yield column(evidence.metric(name).label, name, "measured", cells, values)
     bottlenecks = read_text(frame, "bottleneck")
     if (bottlenecks != "").any():
         yield column("Bottleneck", "bottleneck", "measured", bottlenecks)
@@ -257,15 +261,20 @@ def _notes(evidence: Evidence) -> list[str]:
 
 def _curves(evidence: Evidence) -> Json:
     """The curve of each detailed trial that has one, by its number."""
-    frame = evidence.detailed_evaluations
-    table = np.stack([read_numbers(frame, name) for name in _CURVES], axis=1)
-    table[:, _CURVES.index("val_accuracy")] *= 100.0
+    frame, quality = evidence.detailed_evaluations, evidence.answer.quality
+    names = [quality.column if name == "val_accuracy" else name for name in _CURVES]
+    table = np.stack([read_numbers(frame, name) for name in names], axis=1)
+    table[:, _CURVES.index("val_accuracy")] *= 100.0 if quality.unit == "fraction" else 1.0
     owners, begins = np.unique(read_numbers(frame, "number"), return_index=True)
     made: Json = {}
     for owner, part in zip(owners, np.split(table, begins[1:]), strict=False):
         rows = part[select_evenly(len(part), MAX_MOMENTS)]
         made[str(int(owner))] = [_rounded(values, 5) for values in rows.T]
     return made
+
+
+def _label_curve(quality: Quality) -> str:
+    return quality.noun + {"fraction": " (%)", "nats": " (nats)"}.get(quality.unit, "")
 
 
 def write_study(spec: StudySpec) -> str:
@@ -303,18 +312,20 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
     # the draws of each metric next to each other, which halves the time
     draws = np.moveaxis(np.ascontiguousarray(np.moveaxis(candidates.draws, -1, 0)), 0, -1)
     candidates = replace(candidates, draws=draws)
-    names = [name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names]
+    quality = candidates.records.quality
+    names = [name for name in (quality.column, SECONDS, MEMORY) if name in candidates.names]
     num_steps = next(count for most, count in _STEPS if len(candidates.rows) <= most)
-    steps = [_list_steps(name, candidates.values(name), num_steps) for name in names]
+    keys = {SECONDS: "max_seconds", MEMORY: "max_memory_bytes", quality.column: "limit_quality"} | _OF_ACCURACY
+    steps = [_list_steps(name, candidates.values(name), num_steps, quality) for name in names]
     uses = {"batch_size": ("Batch size", BATCH_SIZE)} | {
-        name: (USE_TITLES[name], use) for name, use in USE_TABLE.items() if use.takes_part(candidates).any()
+        name: (name_use(name, quality), use) for name, use in USE_TABLE.items() if use.takes_part(candidates).any()
     }
     rows = np.flatnonzero(candidates.nameable).tolist()
     named: dict[tuple[int, str], int] = {}
     answers = []
     for limits in product(*steps):
         given = dict(zip(names, (step.value for step in limits), strict=True))
-        limited = replace(candidates, limits=Limits(given.get(MEMORY), given.get(SECONDS), given.get(ACCURACY)))
+        limited = replace(candidates, limits=replace(Limits(), **{keys[name]: each for name, each in given.items()}))
         is_possible = bool(limited.within_limits().any())
         for _, use in uses.values():
             pick, probabilities = pick_for(limited, use, limited.nameable)
@@ -328,7 +339,7 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
         "limits": [
             {
                 "name": name,
-                "label": f"{'Minimum' if name == ACCURACY else 'Maximum'} {metric_label(name).lower()}",
+                "label": _label_limit(name, quality),
                 "texts": [step.text for step in part],
                 "options": [step.option for step in part],
                 "free": [step.value for step in part].index(None),
@@ -343,6 +354,11 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
     }
 
 
+def _label_limit(name: str, quality: Quality) -> str:
+    is_least = name == quality.column and quality.sign > 0
+    return f"{'Minimum' if is_least else 'Maximum'} {metric_label(name, quality).lower()}"
+
+
 class _Step(NamedTuple):
     """A position of a slider: a number that the command line accepts as it is printed."""
 
@@ -351,11 +367,15 @@ class _Step(NamedTuple):
     option: str
 
 
-def _list_steps(name: str, values: Values, count: int) -> list[_Step]:
+def _list_steps(name: str, values: Values, count: int, quality: Quality) -> list[_Step]:
     # even between the least and the largest estimate, of time and memory by their logarithm
     known = keep_finite(values)
     low, high = float(known.min()), float(known.max())
     free = _Step(None, "no limit", "")
+    if name == quality.column and name != ACCURACY:
+        gains = [float(f"{low + (high - low) * step / (count - 1):.4g}") for step in range(1, count)]
+        asked = [quality.sign * gain for gain in gains]
+        return [free, *(_Step(each, quality.format_value(each), f" --limit-quality {each:g}") for each in asked)]
     if name == ACCURACY:
         shares = [round(low + (high - low) * step / (count - 1), 4) for step in range(1, count)]
         return [free, *(_Step(share, format_metric(name, share), f" --min-accuracy {share:g}") for share in shares)]
@@ -369,6 +389,7 @@ def _describe_candidates(candidates: Candidates, names: list[str], rows: list[in
     """The candidates that may be named, with the settings that differ between them."""
     frame = candidates.records.frame.iloc[candidates.rows[rows]]
     configs = [config_of(row) for _, row in frame.iterrows()]
+    quality = candidates.records.quality
     keys = dict.fromkeys(key for config in configs for key in select_shown(candidates, config))
     varied = [key for key in keys if key != "batch.global" and len({str(config[key]) for config in configs}) > 1]
     return [
@@ -376,7 +397,7 @@ def _describe_candidates(candidates: Candidates, names: list[str], rows: list[in
             "number": candidates.number(row),
             "batch": int(batch),
             "settings": ", ".join(f"{key_label(key)} {format_setting(config[key])}" for key in varied),
-            "cells": [format_estimate(name, *estimate_value(candidates, row, name)) for name in names],
+            "cells": [format_estimate(name, *estimate_value(candidates, row, name), quality) for name in names],
         }
         for row, config, batch in zip(rows, configs, frame["global_batch_size"], strict=True)
     ]

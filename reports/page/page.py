@@ -34,12 +34,12 @@ from reports.layout import choose_units, key_glyph, look_of
 from reports.page.data import describe_details, describe_limits, figures_json, write_study
 from reports.page.tables import list_claims, make_front_table, make_uses_table
 from reports.texts import (
-    COST_HEADS,
-    CURVE_HEADS,
-    METHOD,
     describe_batch_answer,
     describe_first,
+    describe_method,
     describe_recommendation,
+    head_costs,
+    head_curve,
     list_reservations,
 )
 from sweep.analysis.statistics import plain_value, read_numbers, read_text
@@ -91,13 +91,15 @@ def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str]
 
 def _describe(evidence: Evidence) -> dict[str, Any]:
     answer, spec, batch = evidence.answer, evidence.frames.spec, evidence.answer.batch_size
-    cards, claims = list(map(describe_recommendation, answer.uses.values())), list_claims(evidence.claims)
+    is_for_new = evidence.candidates is None or not evidence.candidates.records.data_text
+    quality, claims = answer.quality, list_claims(evidence.claims)
+    cards = [describe_recommendation(item, quality) for item in answer.uses.values()]
     return {
         "name": evidence.name,
         "question": spec.question if spec else "",
-        "objectives": [metric_label(name).lower() for name in evidence.objectives],
+        "objectives": [metric_label(name, quality).lower() for name in evidence.objectives],
         "first": describe_first(evidence),
-        "batch": describe_batch_answer(batch) if batch else None,
+        "batch": describe_batch_answer(batch, quality) if batch else None,
         "named_batch": (batch.model, str(batch.named.global_batch_size)) if batch else None,
         "images_statement": answer.validation.statement,
         "uses": make_uses_table(evidence, cards),
@@ -105,9 +107,12 @@ def _describe(evidence: Evidence) -> dict[str, Any]:
         "facts": list(answer.facts.values()),
         "tested": [row for row in claims if row["picture"]],
         "untested": [row["finding"] for row in claims if not row["picture"]],
-        "method": METHOD,
-        "batch_heads": CURVE_HEADS,
-        "cost_heads": COST_HEADS,
+        "method": describe_method(quality),
+        "batch_heads": head_curve(quality),
+        "cost_heads": head_costs(quality),
+        "noun": f"{'an' if quality.noun == 'accuracy' else 'a'} {quality.noun}",
+        "curves_label": "Validation accuracy and loss" if quality.noun == "accuracy" else quality.label,
+        "new_data": f"new {quality.sample}" if is_for_new else "other seeds on these validation data",
         "has_study": spec is not None,
         "source": evidence.frames.source,
         "warnings": list_reservations(evidence),
@@ -129,7 +134,8 @@ def _describe_images(evidence: Evidence) -> dict[str, Any]:
     """The images that the trials read, as they were counted; that they were not, where nothing is on record."""
     data = evidence.frames.data
     if data is None:
-        return {"head": NOT_COUNTED, "notes": (), "facts": (), "unused": (), "classes": None}
+        head = NOT_COUNTED.replace("images", evidence.answer.quality.sample)
+        return {"head": head, "notes": (), "facts": (), "unused": (), "classes": None}
     facts = (
         ("Held out", show_name(data.held_out, shorten=False)),
         ("Sizes", describe_kinds(data.sizes, "sizes")),

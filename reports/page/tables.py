@@ -20,12 +20,12 @@ from reports.labels import (
     metric_label,
 )
 from reports.layout import Json
-from reports.texts import LEADING, Card, define_terms, describe_use_price, describe_use_setting
+from reports.texts import Card, define_terms, describe_use_price, describe_use_setting, list_leading
 from sweep.analysis.answer import Recommendation
 from sweep.analysis.comparable import USUAL_METRICS
 from sweep.analysis.findings import UNSETTLED, Finding
 from sweep.analysis.statistics import Interval, plain_value, read_numbers, scale_of
-from sweep.config.metrics import find_unit, format_probability
+from sweep.config.metrics import Quality, find_unit, format_probability
 from sweep.config.trial import key_label
 
 MAX_ROWS = 200
@@ -60,10 +60,11 @@ def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> Json:
     named = {item.number: item for item in evidence.answer.uses.values() if item.number is not None}
     items = list(named.values())
     known = dict.fromkeys(name for item in items for name in item.values)
-    metrics = [*(name for name in LEADING if name in known), *(name for name in known if name not in LEADING)]
+    quality, leading = evidence.answer.quality, list_leading(evidence.answer.quality)
+    metrics = [*(name for name in leading if name in known), *(name for name in known if name not in leading)]
     keys = list(dict.fromkeys(key for item in items for key in item.settings if key != _BATCH))
     varied = [key for key in keys if len({describe_use_setting(item, key) for item in items}) > 1]
-    columns = [_make_use_cells([item.values.get(name) for item in items], name) for name in metrics]
+    columns = [_make_use_cells([item.values.get(name) for item in items], name, quality) for name in metrics]
     trials, numbers = evidence.trials, read_numbers(evidence.trials, "number")
 
     def list_settings(item: Recommendation, keys: Sequence[str]) -> str:
@@ -82,16 +83,16 @@ def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> Json:
     ]
     common = [key for key in keys if key not in varied] if varied else []
     return {
-        "heads": list(map(metric_label, metrics)),
+        "heads": [metric_label(name, quality) for name in metrics],
         "rows": rows,
         "common": f"All rows: {list_settings(items[0], common)}." if common else "",
         "terms": define_terms(evidence.answer),
     }
 
 
-def _make_use_cells(values: Sequence[Interval | None], name: str) -> list[_Cell]:
+def _make_use_cells(values: Sequence[Interval | None], name: str, quality: Quality) -> list[_Cell]:
     """The cells of a column, whose bars share one scale."""
-    is_log = scale_of(name).is_ratio
+    is_log = name != quality.column and scale_of(name).is_ratio
     scaled = [[_transform(bound, is_log=is_log) for bound in value[:3]] if value else [] for value in values]
     finite = [bound for bounds in scaled for bound in bounds if math.isfinite(bound)]
     least, width = (min(finite), max(finite) - min(finite)) if finite else (0.0, 0.0)
@@ -100,7 +101,7 @@ def _make_use_cells(values: Sequence[Interval | None], name: str) -> list[_Cell]
         if value is None:
             cells.append(_Cell("–"))
             continue
-        text, interval = format_estimate(name, *value)
+        text, interval = format_estimate(name, *value, quality)
         bar = None
         if all(map(math.isfinite, bounds)) and value.high > value.low and width > 0:
             middle, left, right = (round(100 * (bound - least) / width, 2) for bound in bounds)
@@ -120,11 +121,12 @@ def make_front_table(evidence: Evidence) -> Json:
     first = shown.head(MAX_ROWS)
     measured = (name for name in USUAL_METRICS if np.isfinite(read_numbers(shown, name)).any())
     metrics = list(dict.fromkeys((*evidence.objectives, *measured)))
-    metrics.sort(key=lambda name: LEADING.index(name) if name in LEADING else len(LEADING))
+    leading = list_leading(evidence.answer.quality)
+    metrics.sort(key=lambda name: leading.index(name) if name in leading else len(leading))
     table = [list(_list_front_cells(evidence, row, metrics)) for _, row in first.iterrows()]
     labels = [label for label, _ in table[0]] if table else []
     columns = [[f"{cell.text} {cell.note}".strip() for _, cell in column] for column in zip(*table, strict=True)]
-    places, common = split_columns(labels, columns, 2 + len({*metrics} & {*LEADING}))
+    places, common = split_columns(labels, columns, 2 + len({*metrics} & {*leading}))
     rows = [
         {
             "cells": [cells[place][1] for place in places],
@@ -147,7 +149,9 @@ def make_front_table(evidence: Evidence) -> Json:
 def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]) -> Iterator[tuple[str, _Cell]]:
     yield "Trial", _Cell(str(row["number"]), key=float(row["number"]))
     yield "Effective batch size", _make_setting(plain_value(row["global_batch_size"]))
-    yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name in LEADING)
+    quality, leading = evidence.answer.quality, list_leading(evidence.answer.quality)
+    measured = [(name, metric_label(name, quality), _make_measured(row, name, quality)) for name in metrics]
+    yield from ((label, cell) for name, label, cell in measured if name in leading)
     p_front = read_measurement(row, "p_front")
     words = "yes" if row["on_front"] else "search only" if row["on_search_front"] else "no"
     note = "" if math.isnan(p_front) else f"{format_probability(p_front)} probability"
@@ -158,12 +162,12 @@ def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]
     for key in evidence.swept:
         if key != _BATCH:
             yield key_label(key).capitalize(), _make_setting(plain_value(row[f"config.{key}"]))
-    yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name not in LEADING)
+    yield from ((label, cell) for name, label, cell in measured if name not in leading)
 
 
-def _make_measured(row: pd.Series, name: str) -> _Cell:
+def _make_measured(row: pd.Series, name: str, quality: Quality) -> _Cell:
     value = read_measurement(row, name)
-    return _Cell(*describe_value(row, name), key=value if math.isfinite(value) else "")
+    return _Cell(*describe_value(row, name, quality), key=value if math.isfinite(value) else "")
 
 
 def _make_setting(value: object) -> _Cell:

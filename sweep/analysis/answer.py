@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from sweep.analysis.statistics import Interval
+from sweep.config.metrics import Quality
 from sweep.config.study import Tolerance
 from sweep.config.tables import resolve
 from sweep.config.trial import Scalar
@@ -25,13 +26,22 @@ USE_MEANINGS = {
 USES = tuple(USE_MEANINGS)
 
 
-@dataclass(frozen=True)
+def explain_use(use: str, quality: Quality) -> str:
+    """What ``use`` optimizes."""
+    meaning = USE_MEANINGS[use]
+    if quality.noun == "accuracy":
+        return meaning
+    return meaning.replace("highest validation accuracy", f"best {quality.noun}").replace("accuracy", quality.noun)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a configuration must keep to; None is no limit."""
 
     max_memory_bytes: float | None = None
     max_seconds: float | None = None
     min_accuracy: float | None = None
+    limit_quality: float | None = None  # of another metric than the accuracy: at least or at most, by its direction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +221,8 @@ class ValidationSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer of one study's records. ``batch_size`` is None without a complete trial. ``configurations`` are those
+    """The answer of one study's records. What is called accuracy in it is that of ``quality``, whatever that is.
+    ``batch_size`` is None without a complete trial. ``configurations`` are those
     that could win a use, at most a few hundred. ``notes`` hold what was left out, what is missing and what was assumed;
     ``missing_objectives`` the number of complete trials that lack an objective, by its name;
     ``no_complete_trial`` how the trials ended and what to do where none is complete, else None.
@@ -219,6 +230,7 @@ class Answer:
 
     study: str
     limits: Limits
+    quality: Quality
     validation: ValidationSize
     tolerance: Tolerance
     confidence: float
@@ -231,6 +243,11 @@ class Answer:
     no_complete_trial: str | None
     price_per_hour: float | None = None
     currency: str = ""
+
+    @property
+    def tolerated(self) -> float:
+        """The difference of the quality that does not matter."""
+        return self.tolerance.accuracy if self.tolerance.quality is None else self.tolerance.quality
 
     def __repr__(self) -> str:
         text = self.batch_size.statements[0].text if self.batch_size else self.no_complete_trial

@@ -20,7 +20,6 @@ from sweep.analysis.statistics import (
     Mask,
     Numbers,
     Values,
-    difference_unit,
     front_probabilities,
     non_dominated,
     plain_value,
@@ -78,6 +77,22 @@ class Candidates:
         return self.records.spec.answer if self.records.spec else AnswerRules()
 
     @property
+    def quality(self) -> str:
+        """The name of the quality's column."""
+        return self.records.quality.column
+
+    @property
+    def tolerance(self) -> float:
+        """The difference of the quality that does not matter."""
+        return self.records.tolerance
+
+    @property
+    def required(self) -> float | None:
+        """The least gain that the limits allow; None without such a limit."""
+        limit = self.limits.min_accuracy if self.limits.limit_quality is None else self.limits.limit_quality
+        return None if limit is None else self.records.quality.sign * limit
+
+    @property
     def nameable(self) -> Mask:
         """Which candidates have enough fresh seeds to be named; shape ``[k]``."""
         return np.asarray(self.num_seeds >= FEWEST_SEEDS)
@@ -106,23 +121,24 @@ class Candidates:
         """Whether the candidate has a time, and no trial of equal cost has one that can be used for certain."""
         return SECONDS in self.names and bool(self.records.has_doubtful_time[self.rows[candidate]])
 
-    def least_useful(self, accuracies: Values, margin: float = ACCURACY_MARGIN) -> Values:
+    def least_useful(self, accuracies: Values, margin: float | None = None) -> Values:
         """The accuracy from which on a configuration is useful when ``accuracies`` (shape ``[..., k]``) are true; shape
-        ``[..., 1]``: the limit, otherwise ``margin`` below the best."""
-        if self.limits.min_accuracy is not None:
-            return np.full((*accuracies.shape[:-1], 1), self.limits.min_accuracy)
+        ``[..., 1]``: the limit, otherwise ``margin`` (by default ACCURACY_MARGIN) below the best."""
+        if self.required is not None:
+            return np.full((*accuracies.shape[:-1], 1), self.required)
+        margin = self.records.resize(ACCURACY_MARGIN) if margin is None else margin
         return np.asarray(np.nanmax(accuracies, axis=-1, keepdims=True) - margin)
 
     @property
     def floor(self) -> float:
         """The least useful accuracy by the estimates."""
-        return float(self.least_useful(self.values(ACCURACY))[0])
+        return float(self.least_useful(self.values(self.quality))[0])
 
     def within_limits(self, table: Values | None = None) -> Mask:
         """Which candidates keep to the limits; shape ``[..., k]``."""
         inside = np.ones((self.estimates if table is None else table).shape[:-1], dtype=np.bool_)
-        if self.limits.min_accuracy is not None:
-            inside &= self.values(ACCURACY, table) >= self.limits.min_accuracy
+        if self.required is not None:
+            inside &= self.values(self.quality, table) >= self.required
         if self.limits.max_seconds is not None:
             inside &= self.values(SECONDS, table) <= self.limits.max_seconds
         if self.limits.max_memory_bytes is not None:
@@ -131,16 +147,17 @@ class Candidates:
 
 
 def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates | None:
-    """The candidates of ``records``; None where no complete trial has an accuracy."""
+    """The candidates of ``records``; None where no complete trial has a quality."""
+    quality = records.quality.column
     objectives = records.spec.objectives if records.spec else USUAL_OBJECTIVES
-    posteriors = [records.posterior(name) for name in dict.fromkeys((*objectives, *USUAL_OBJECTIVES))]
+    posteriors = [records.posterior(name) for name in dict.fromkeys((*objectives, quality, SECONDS, MEMORY))]
     posteriors = [posterior for posterior in posteriors if np.isfinite(posterior.centers).any()]
     names = tuple(posterior.name for posterior in posteriors)
-    if ACCURACY not in names:
+    if quality not in names:
         return None
     estimates = np.stack([posterior.estimates for posterior in posteriors], axis=1)
-    signs = np.array([METRICS[name].sign for name in names])
-    is_objective, accuracy = np.isin(names, objectives), names.index(ACCURACY)
+    signs = np.array([records.sign_of(name) for name in names])
+    is_objective, accuracy = np.isin(names, objectives), names.index(quality)
     costs = estimates * signs
     rows = _select_rows(costs[:, is_objective], costs[:, accuracy], records.grouping.confirmed)
     generator, of_response = np.random.default_rng(_SEED), np.random.default_rng(_RESPONSE_SEED)
@@ -149,7 +166,7 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         draws[..., accuracy], estimates[rows, accuracy], untried = draw_response(
             records, rows, draws[..., accuracy], estimates[rows, accuracy], of_response
         )
-    _round_draws(draws, names)
+    _round_draws(draws, names, quality if records.quality.unit == "fraction" else "")
     return Candidates(
         records=records,
         limits=limits,
@@ -180,7 +197,7 @@ def _draw_rivals(
             rivals[:, place] = np.nanmin(draws[:, near if near.any() else among], axis=1)
         if SECONDS in names and 0 < below < batch and not np.isfinite(above):  # ideal scaling is the best that there is
             rivals[:, place, names.index(SECONDS)] *= below / batch
-    rivals[..., names.index(ACCURACY)] = untried.accuracies
+    rivals[..., names.index(records.quality.column)] = untried.accuracies
     return rivals
 
 
@@ -189,10 +206,10 @@ def _find_threads() -> ThreadpoolController:
     return ThreadpoolController()  # it searches all loaded libraries
 
 
-def _round_draws(draws: Values, names: tuple[str, ...]) -> None:
+def _round_draws(draws: Values, names: tuple[str, ...], share: str) -> None:
     single = np.finfo(np.float32)
     for index, name in enumerate(names):
-        if name == ACCURACY:
+        if name == share:
             draws[..., index] = np.rint(draws[..., index] * _ACCURACY_STEPS) / _ACCURACY_STEPS
         elif name in (SECONDS, MEMORY):
             draws[..., index] = np.clip(draws[..., index], single.tiny, single.max).astype(np.float32)
@@ -244,7 +261,8 @@ def estimate_value(candidates: Candidates, candidate: int, name: str) -> Interva
     if pooled is not None:
         return pooled
     drawn = candidates.values(name, candidates.draws)[:, candidate]
-    return describe_draws(drawn, int(np.isfinite(_own_values(candidates, candidate, name)).sum()))
+    value = describe_draws(drawn, int(np.isfinite(_own_values(candidates, candidate, name)).sum()))
+    return candidates.records.show(name, value)
 
 
 def describe_draws(drawn: Values, n: int) -> Interval:
@@ -280,9 +298,9 @@ def _own_values(candidates: Candidates, candidate: int, name: str) -> Values:
 
 @dataclass(frozen=True)
 class Use:
-    """``metric`` is the one that is optimized, None for a compromise. Where it is not the accuracy, that may be
-    ``margin`` below the best; None is the study's tolerance. ``requires`` names the settings of those that take part:
-    pretrained ``weights``, several ``ranks``, or "" for all."""
+    """``metric`` is the one that is optimized, None for a compromise; ACCURACY stands for the study's quality. Where it
+    is another one, the quality may be ``margin`` of an accuracy below the best; None is the study's tolerance.
+    ``requires`` names the settings of those that take part: pretrained ``weights``, several ``ranks``, "" for all."""
 
     metric: str | None
     margin: float | None = ACCURACY_MARGIN
@@ -301,7 +319,12 @@ class Use:
         """Of a table of values, shape ``[..., k, m] -> [..., k]``, smaller is better."""
         if self.metric is None:
             return _compromise(candidates, table)
-        return METRICS[self.metric].sign * candidates.values(self.metric, table)
+        name = self.name_metric(candidates)
+        return candidates.records.sign_of(name) * candidates.values(name, table)
+
+    def name_metric(self, candidates: Candidates) -> str:
+        """What is optimized in these records; "" for a compromise."""
+        return candidates.quality if self.metric == ACCURACY else self.metric or ""
 
 
 # The headline: which batch size to use.
@@ -353,7 +376,7 @@ def find_right(candidates: Candidates, use: Use) -> Mask:
 def _find_right(candidates: Candidates, use: Use) -> Mask:
     # with what was not tried; shape [draws, k + u]
     own = _score_space(candidates, use)
-    best = _score_space(candidates, use, candidates.rules.tolerance.accuracy / 2).min(axis=1, keepdims=True)
+    best = _score_space(candidates, use, candidates.tolerance / 2).min(axis=1, keepdims=True)
     return np.asarray(np.isfinite(own) & (own <= _widen_best(candidates, use, best)))
 
 
@@ -369,7 +392,7 @@ def _score(candidates: Candidates, use: Use, table: Values, takes_part: Mask, st
     # the accuracy that is required is higher by ``stricter``
     score, inside = use.score(candidates, table), candidates.within_limits(table) & takes_part
     if use.metric != ACCURACY:
-        margin = candidates.rules.tolerance.accuracy if use.margin is None else use.margin
+        margin = candidates.tolerance if use.margin is None else candidates.records.resize(use.margin)
         inside = _are_useful(candidates, table, inside, margin - min(stricter, margin / 2))
     return np.where(inside & np.isfinite(score), score, np.inf)
 
@@ -380,22 +403,22 @@ def _widen_best(candidates: Candidates, use: Use, best: Values) -> Values:
     if use.metric is None:
         return best + _COMPROMISE_TOLERANCE
     if use.metric == ACCURACY:
-        return best + tolerance.accuracy
+        return best + candidates.tolerance
     return best * (1.0 + (tolerance.memory if METRICS[use.metric].is_memory else tolerance.time))
 
 
 def _are_useful(candidates: Candidates, table: Values, inside: Mask, margin: float) -> Mask:
     # accurate enough compared with the best of those ``inside``
-    accuracies = candidates.values(ACCURACY, table)
+    accuracies = candidates.values(candidates.quality, table)
     return np.asarray(inside & (accuracies >= candidates.least_useful(np.where(inside, accuracies, -np.inf), margin)))
 
 
 def _compromise(candidates: Candidates, table: Values) -> Values:
     # distance to the ideal point, each metric over its range on the useful front; time and memory by their logarithm
-    names = [name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names]
+    names = [name for name in (candidates.quality, SECONDS, MEMORY) if name in candidates.names]
     costs = _costs(candidates, candidates.estimates, names)
     inside = candidates.within_limits()
-    front = _are_useful(candidates, candidates.estimates, inside, ACCURACY_MARGIN)
+    front = _are_useful(candidates, candidates.estimates, inside, candidates.records.resize(ACCURACY_MARGIN))
     front &= non_dominated(np.where(front[:, None], costs, np.nan))
     if not front.any():
         return np.full(table.shape[:-1], np.nan)
@@ -406,7 +429,7 @@ def _compromise(candidates: Candidates, table: Values) -> Values:
 
 def _costs(candidates: Candidates, table: Values, names: list[str]) -> Values:
     values = ((name, candidates.values(name, table)) for name in names)
-    return np.stack([-value if name == ACCURACY else LOG.forward(value) for name, value in values], axis=-1)
+    return np.stack([-value if name == candidates.quality else LOG.forward(value) for name, value in values], axis=-1)
 
 
 def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
@@ -438,7 +461,7 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         is_settled=probability >= candidates.rules.confidence,
         on_front=0.0 if is_alone else float(candidates.p_front[pick]),
         regret=_expect_regret(candidates, use, pick),
-        regret_metric=use.metric or "",
+        regret_metric=use.name_metric(candidates),
         next_best=None if second is None else _next_best(candidates, pick, second),
         evidence=tuple(_evidence(candidates, pick, score)),
         missing=None if probability >= candidates.rules.confidence else candidates.records.command_for_more_seeds,
@@ -478,7 +501,7 @@ def pick_of_batch(candidates: Candidates, groups: BatchGroups, group: int, eligi
     """The candidate among the ``eligible`` (shape ``[k]``) that stands for a batch size: the one that is most probably
     right, then the most accurate; -1 where there is none."""
     places = np.flatnonzero((groups.of_candidates == group) & eligible)
-    order = np.lexsort((candidates.values(ACCURACY)[places], groups.probabilities[places]))
+    order = np.lexsort((candidates.values(candidates.quality)[places], groups.probabilities[places]))
     return int(places[order[-1]]) if len(places) else -1
 
 
@@ -519,23 +542,23 @@ def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:
         number=candidates.number(second),
         changes={key: value for key, value in other.items() if value != first[key]},
         differences=differences,
-        units={name: difference_unit(name) for name in differences},
+        units={name: candidates.records.name_unit(name) for name in differences},
     )
 
 
 def compare_candidates(candidates: Candidates, first: int, second: int) -> dict[str, Interval]:
-    """The accuracy of the candidate ``first`` minus the accuracy of ``second``, and the ratios of their times and
+    """The quality of the candidate ``first`` minus the quality of ``second``, and the ratios of their times and
     memory, by metric; without what was not measured."""
     n = min(len(candidates.basis_of(candidate)) for candidate in (first, second))
     differences: dict[str, Interval] = {}
-    for name in (name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names):
-        is_ratio, drawn = scale_of(name).is_ratio, candidates.values(name, candidates.draws)[:, [first, second]]
+    for name in (name for name in (candidates.quality, SECONDS, MEMORY) if name in candidates.names):
+        is_ratio, drawn = name != candidates.quality, candidates.values(name, candidates.draws)[:, [first, second]]
         drawn = LOG.forward(drawn) if is_ratio else drawn
         gap = drawn[:, 0] - drawn[:, 1]
         if np.isfinite(gap).all():
             bounds = np.quantile(gap, QUANTILES)
             low, median, high = (LOG.backward(bounds) if is_ratio else bounds).tolist()
-            differences[name] = Interval(median, low, high, n)
+            differences[name] = candidates.records.show(name, Interval(median, low, high, n))
     return differences
 
 
@@ -547,10 +570,10 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
         f"{int(np.sum(candidates.nameable & is_eligible))} of them with {FEWEST_SEEDS} fresh seeds or more"
     )
     return [
-        f"{len(numbers)} confirming trials with fresh seeds: {', '.join(map(str, numbers))}",
+        f"{len(numbers)} trials with fresh seeds: {', '.join(map(str, numbers))}",
         "the only eligible configuration" if is_eligible.sum() == 1 else rivals,
         "standard deviation between seeds pooled over all confirmed configurations, with "
-        f"{candidates.records.posterior(ACCURACY).spread.degrees} degrees of freedom",
+        f"{candidates.records.posterior(candidates.quality).spread.degrees} degrees of freedom",
     ]
 
 
@@ -565,7 +588,7 @@ def _command_for_none(candidates: Candidates, name: str, score: Values) -> str |
     if name == "fine_tune":
         weights = f"{records.study}_weights.safetensors"
         # weights fit one model
-        best = records.frame.iloc[int(candidates.rows[np.argmax(candidates.values(ACCURACY))])]
+        best = records.frame.iloc[int(candidates.rows[np.argmax(candidates.values(candidates.quality))])]
         model = {"model.name": best["config.model.name"]} if "model.name" in records.swept else {}
         tuned = commands.run_variant("fine_tune", {**model, "model.weights": weights})
         return tuned if commands.is_foreign else f"{commands.train_and_save(weights, model)} && {tuned}"

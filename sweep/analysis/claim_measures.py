@@ -16,7 +16,13 @@ from sweep.analysis.comparable import (
     is_main_model,
     read_accuracies,
 )
-from sweep.analysis.costs import equal_cost_groups, group_medians, num_accumulation, read_observed
+from sweep.analysis.costs import (
+    equal_cost_groups,
+    group_medians,
+    num_accumulation,
+    ran_micro_batches,
+    read_observed,
+)
 from sweep.analysis.critical_batch import estimate_by_steps, read_noise_scales
 from sweep.analysis.rate_powers import (
     MICRO_KEYS,
@@ -183,7 +189,9 @@ def _pair(cells: Numbers, side: Mask, order: Values) -> tuple[Numbers, Numbers]:
     """One pair of rows for each of the ``cells`` (shape ``[trials]``) with trials on both sides: of each side the one
     in the middle by ``order``."""
     table = pd.DataFrame({"cell": cells, "side": side, "order": order, "row": np.arange(len(cells))})
-    table = table.dropna().sort_values(["cell", "order"], kind="stable")
+    if np.isfinite(order).any():  # without any time, the first trials are as good
+        table = table.dropna()
+    table = table.sort_values(["cell", "order"], kind="stable")
     groups = table.groupby(["cell", "side"])["row"]
     middle = table[groups.cumcount() == (groups.transform("size") - 1) // 2]
     sides = middle.pivot(index="cell", columns="side", values="row").reindex(columns=[True, False]).dropna()
@@ -219,6 +227,8 @@ def _estimate_main_recipe(
     if estimate.degrees > 0:
         return Measurement(estimate, f"{recipe}: {format_count(estimate.n, 'pair')} {kind}")
     lack = f"only one pair {kind} (of {recipe})" if estimate.n else f"no pair {kind}"
+    if len(firsts) and not estimate.n:
+        lack += " with both values measured after an equal length of training"
     return Measurement(reason=f"the records have {lack}; two or more of one model and optimizer are required")
 
 
@@ -440,7 +450,7 @@ def measure_last_doubling(records: ComparableTrials) -> Measurement:
     estimate = mean_estimate([gain for gain, _ in kept], is_ratio=True)
     if len(kept) == 1:  # of one setting by its trials
         own = settings == settings[kept[0][1]]
-        estimate = _fit_last_doubling(read_numbers(trials, "config.batch.micro")[own], rates[own])
+        estimate = _fit_last_doubling(ran_micro_batches(trials)[own], rates[own])
     if not estimate.degrees > 0:
         reason = "too few trials of one model and optimizer ran with two micro batches, all else equal in cost"
         return Measurement(reason=reason)
@@ -459,7 +469,7 @@ def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
 
 def _medians_by_size(trials: pd.DataFrame, values: Values, groups: Numbers) -> Iterator[tuple[int, Values, Values]]:
     # of each group its first row, the distinct micro batches, and the median of its values at each
-    sizes = read_numbers(trials, "config.batch.micro")
+    sizes = ran_micro_batches(trials)
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
         yield int(rows[0]), *group_medians(sizes[rows], values[rows])

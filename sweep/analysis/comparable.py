@@ -1,5 +1,6 @@
 """The trials whose times, memory and accuracy may be compared: those of one data set, on one device."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,14 +10,20 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.costs import SOURCE_NAMES, apply_times
+from sweep.analysis.gain import find_gain_scale, turn_interval, turn_trials
 from sweep.analysis.posterior import Posterior, ValidationImages, fit_posterior
 from sweep.analysis.statistics import (
+    SCALES,
     Grouping,
+    Interval,
     Mask,
     Numbers,
+    Scale,
     Values,
     configuration_groups,
+    difference_unit,
     find_failed,
+    find_fresh,
     group_configurations,
     half_width,
     median_errors,
@@ -24,19 +31,20 @@ from sweep.analysis.statistics import (
     non_dominated,
     read_numbers,
     read_text,
-    scale_of,
     varying_keys,
 )
 from sweep.config.commands import StudyCommands
 from sweep.config.errors import InputError
-from sweep.config.metrics import METRICS, format_count
-from sweep.config.study import FEWEST_SEEDS, Confirm, StudySpec
+from sweep.config.metrics import IMAGES, METRICS, Quality, find_metric, format_count
+from sweep.config.study import FEWEST_SEEDS, AnswerRules, Confirm, StudySpec
 from sweep.records.frames import Frames
 from sweep.records.inputs import DataSummary
-from sweep.records.quality import name_flags
+from sweep.records.quality import BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED, name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+_LEAST_TOLERANCE = 1e-6  # of the best value: seeds that do not scatter at all
 RECIPE_COLUMNS = ["config.model.name", "config.optimizer.name"]
+_SIZES = ("config.batch.micro", "config.batch.global", "global_batch_size")
 # Shown beside the objectives wherever they were measured.
 USUAL_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes", "test_accuracy", "generalization_gap")
 
@@ -44,7 +52,8 @@ USUAL_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes", "test_acc
 @dataclass(frozen=True, kw_only=True)
 class ComparableTrials:
     """``trials`` are all trials of the most common data set and device, ``done`` the complete ones among them, with the
-    times to use (:func:`sweep.analysis.costs.apply_times`); ``notes`` describe what was left out."""
+    times to use (:func:`sweep.analysis.costs.apply_times`); ``notes`` describe what was left out. Their ``quality`` is
+    a gain in both (:mod:`sweep.analysis.gain`)."""
 
     frames: Frames
     study: str
@@ -53,11 +62,64 @@ class ComparableTrials:
     grouping: Grouping
     images: ValidationImages
     notes: tuple[str, ...]
+    quality: Quality = IMAGES
     _posteriors: dict[str, Posterior] = field(default_factory=dict, init=False)
 
     @property
     def spec(self) -> StudySpec | None:
         return self.frames.spec
+
+    @property
+    def is_script(self) -> bool:
+        """Whether a program of the user's trained."""
+        return self.spec is not None and self.spec.script is not None
+
+    def sign_of(self, name: str) -> float:
+        """-1 where more of the metric ``name`` is better, as of every gain."""
+        return -1.0 if name == self.quality.column else METRICS[name].sign
+
+    def show(self, name: str, value: Interval) -> Interval:
+        """A value or a difference of the metric ``name`` as the records have it."""
+        return turn_interval(value, self.quality) if name == self.quality.column else value
+
+    def name_unit(self, name: str) -> str:
+        """The unit of a difference of the metric ``name``."""
+        return self.quality.unit if name == self.quality.column else difference_unit(name)
+
+    @property
+    def data_text(self) -> str:
+        """What a statement holds for where the sampling error of the validation data is not known."""
+        return " on these validation data" if self.is_script and not self.images.are_sampled else ""
+
+    @property
+    def tolerance_text(self) -> str:
+        """The tolerance as the end of "loses at most", and what that holds for."""
+        return f"{self.quality.format_amount(self.tolerance)}{self.data_text}"
+
+    @cached_property
+    def scale(self) -> Scale:
+        """The scale of the quality's noise."""
+        return find_gain_scale(self.quality)
+
+    @cached_property
+    def tolerance(self) -> float:
+        """The difference of the quality that does not matter."""
+        declared = self.spec.tolerance if self.spec else AnswerRules().tolerance.accuracy
+        if declared is not None:
+            return declared
+        posterior = self.posterior(self.quality.column)
+        size = abs(float(np.nanmax(posterior.estimates, initial=-np.inf)))
+        size = size if math.isfinite(size) else 1.0
+        spread = posterior.spread.sd * (size if self.quality.scale == "log" else 1.0)
+        return float(f"{max(spread, _LEAST_TOLERANCE * size, 1e-12):.2g}")
+
+    def resize(self, share: float, *, on_scale: bool = False) -> float:
+        """What the ``share``, a difference of an accuracy or of its angle, is of the quality or ``on_scale`` near its
+        best."""
+        size = self.quality.resize(share, self.tolerance)
+        if not on_scale or self.quality.scale != "log":
+            return size
+        return size / abs(float(np.nanmax(self.posterior(self.quality.column).estimates)))
 
     @cached_property
     def commands(self) -> StudyCommands:
@@ -79,23 +141,28 @@ class ComparableTrials:
     def command_for_more_seeds(self) -> str:
         """The command that trains more fresh seeds. All that began count, those on another device too."""
         confirm = self.spec.confirm if self.spec else Confirm()
-        is_confirm = read_text(self.frames.trials, "phase") == "confirm"
-        num_begun = np.bincount(configuration_groups(self.frames.trials[is_confirm]))
+        trials = self.frames.trials
+        num_begun = np.bincount(configuration_groups(trials[find_fresh(trials, configuration_groups(trials))]))
         most_seeds = max(int(num_begun.max(initial=0)), FEWEST_SEEDS - 1)
         return self.commands.confirm_more(confirm.list_raises(len(num_begun), most_seeds))
 
+    @property
+    def lack_of_evaluations(self) -> str:
+        """Why there is no evaluation."""
+        return "the evaluations are not loaded" if self.frames.evaluations is None else "no evaluation is on record"
+
     @cached_property
     def num_seeds(self) -> Numbers:
-        """The complete confirming trials with an accuracy of each configuration; shape ``[configurations]``."""
+        """The complete confirming trials with a quality of each configuration; shape ``[configurations]``."""
         grouping = self.grouping
-        is_counted = grouping.is_confirm & np.isfinite(read_numbers(self.done, ACCURACY))
+        is_counted = grouping.is_confirm & np.isfinite(read_numbers(self.done, self.quality.column))
         return np.bincount(grouping.members, is_counted, minlength=grouping.size).astype(np.int64)
 
     @cached_property
     def failed(self) -> Mask:
         """Which complete trials failed: they are far below other seeds of their configuration, and count in no
-        estimate of its accuracy; shape ``[len(done)]``."""
-        return find_failed(scale_of(ACCURACY).forward(read_numbers(self.done, ACCURACY)), self.grouping)
+        estimate of its quality; shape ``[len(done)]``."""
+        return find_failed(self.scale.forward(read_numbers(self.done, self.quality.column)), self.grouping)
 
     @cached_property
     def has_doubtful_time(self) -> Mask:
@@ -104,10 +171,11 @@ class ComparableTrials:
         return np.asarray(np.bincount(self.grouping.members, is_usable, minlength=self.grouping.size) == 0)
 
     def posterior(self, name: str) -> Posterior:
-        """The posterior of the metric ``name``, fitted once; of the accuracy, on new images."""
+        """The posterior of the metric ``name``, fitted once; of the quality, on new images."""
         if name not in self._posteriors:
-            of_accuracy = (self.images.covariance, self.failed) if name == ACCURACY else (None, None)
-            self._posteriors[name] = fit_posterior(name, self.done, self.grouping, *of_accuracy)
+            is_quality = name == self.quality.column
+            of_quality = (self.images.covariance, self.failed, self.quality) if is_quality else ()
+            self._posteriors[name] = fit_posterior(name, self.done, self.grouping, *of_quality)
         return self._posteriors[name]
 
     @cached_property
@@ -140,8 +208,8 @@ def find_common_data(frames: Frames) -> DataSummary | None:
 def select_comparable(frames: Frames) -> ComparableTrials:
     """The largest part of the records within which times, memory and accuracy may be compared. Raises ``InputError``:
     trials of two studies are known to have read different images."""
-    data = find_common_data(frames)
-    trials = frames.trials
+    data, quality = find_common_data(frames), frames.spec.quality if frames.spec else IMAGES
+    trials = turn_trials(apply_observed(_name_scripts(frames)), quality)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     kept, notes = np.ones(len(trials), dtype=np.bool_), []
     for name, what in (("config.data.name", "data set"), ("device", "device")):
@@ -161,9 +229,37 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         trials=trials if kept.all() else trials[kept],
         done=done,
         grouping=grouping,
-        images=ValidationImages(frames, done, grouping, data),
+        images=ValidationImages(frames, done, grouping, data, quality),
+        quality=quality,
         notes=(*notes, *_note_flags(done, _find_commands(frames).examine())),
     )
+
+
+def _name_scripts(frames: Frames) -> pd.DataFrame:
+    # a script takes the place of the model
+    script = frames.spec.script if frames.spec else None
+    return frames.trials.assign(**{"config.model.name": script.name}) if script else frames.trials
+
+
+def apply_observed(trials: pd.DataFrame) -> pd.DataFrame:
+    """``trials`` of scripts that did something else than they were asked, under the batch size and the learning rate
+    that were observed; without those whose batch size changed while they trained, which is no single one."""
+    flags = read_text(trials, "quality_flags")
+    if not any("not_followed" in text for text in flags):
+        return trials
+    is_other_batch, is_other_rate = (
+        np.array([flag in text.split(",") for text in flags], dtype=np.bool_)
+        for flag in (BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED)
+    )
+    sizes, rates = read_numbers(trials, "observed_batch_size"), read_numbers(trials, "observed_lr")
+    has_changed = is_other_batch & (sizes == read_numbers(trials, "global_batch_size"))
+    new = {name: trials[name].mask(is_other_batch, sizes) for name in _SIZES if name in trials}
+    if "config.batch.accumulation" in trials:
+        new["config.batch.accumulation"] = trials["config.batch.accumulation"].mask(is_other_batch, 1)
+    if "config.optimizer.lr" in trials:
+        new["config.optimizer.lr"] = trials["config.optimizer.lr"].mask(is_other_rate, rates)
+    kept: pd.DataFrame = trials.assign(**new)[~has_changed]
+    return kept
 
 
 def _leave_out_repeated(done: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -215,10 +311,11 @@ def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str)
     return np.asarray(values == chosen, dtype=np.bool_), [note] if num_others else []
 
 
-def read_accuracies(trials: pd.DataFrame) -> Values:
-    """The accuracies of trainings of a fixed length, NaN for those until a target; shape ``[trials]``."""
+def read_accuracies(trials: pd.DataFrame, name: str = ACCURACY) -> Values:
+    """The accuracies, or another quality, of trainings of a fixed length, NaN for those until a target; shape
+    ``[trials]``."""
     has_target = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
-    return np.where(has_target, np.nan, read_numbers(trials, ACCURACY))
+    return np.where(has_target, np.nan, read_numbers(trials, name))
 
 
 def find_main_recipe(frame: pd.DataFrame, chosen: Mask) -> tuple[Mask, str]:
@@ -238,21 +335,23 @@ def is_main_model(frame: pd.DataFrame) -> Mask:
     return np.asarray(names == most_common(names)[0], dtype=np.bool_)
 
 
-def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
+def summarize_configurations(
+    trials: pd.DataFrame, objectives: Sequence[str], quality: Quality = IMAGES
+) -> pd.DataFrame:
     """A row for every configuration with a complete trial, in the order of its first trial.
 
     ``trials`` have the times to use (:func:`sweep.analysis.costs.apply_times`). Trials are of one configuration when
     all ``config.*`` columns but the seed are equal. Columns:
 
     ``number`` of the search trial (of the first confirming one where there is none), ``numbers`` and ``seeds`` (tuples)
-    of the trials that the values rest on, ``confirmed`` (has a complete confirming trial), ``num_seeds``,
-    ``num_failed_seeds`` (confirming trials with another outcome), every ``config.*`` column and ``global_batch_size``;
-    for every metric ``<metric>`` (median of the confirming trials, otherwise the value of the search trial),
-    ``<metric>_low``, ``<metric>_high`` (95 % confidence interval of that median by the spread between seeds, pooled
-    over all confirmed configurations; NaN for what is not confirmed and where no configuration has two seeds) and
-    ``<metric>_search``; ``on_search_front`` (among the search values of all) and ``on_front`` (among the confirmed
-    medians, or among the search values while nothing is confirmed). The search seed takes no part in a confirmed
-    median: it was picked for being good.
+    of the trials that the values rest on, ``confirmed`` (has a complete confirming trial, by :func:`find_fresh`),
+    ``num_seeds``, ``num_failed_seeds`` (confirming trials with another outcome), every ``config.*`` column and
+    ``global_batch_size``; for every metric ``<metric>`` (median of the confirming trials, otherwise the value of the
+    search trial), ``<metric>_low``, ``<metric>_high`` (95 % confidence interval of that median by the spread between
+    seeds, pooled over all confirmed configurations; NaN for what is not confirmed and where no configuration has two
+    seeds) and ``<metric>_search``; ``on_search_front`` (among the search values of all) and ``on_front`` (among the
+    confirmed medians, or among the search values while nothing is confirmed). The search seed takes no part in a
+    confirmed median: it was picked for being good.
     """
     every_group = pd.Series(configuration_groups(trials), index=trials.index)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
@@ -262,7 +361,8 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
     numbers, seeds = read_numbers(done, "number"), np.nan_to_num(read_numbers(done, "seed"))
-    searched = _first_search(numbers, grouping)
+    is_search = np.asarray(read_text(done, "phase") != "confirm", dtype=np.bool_)
+    searched = _first_search(numbers, grouping, is_search)
     new: dict[str, object] = {
         "number": np.where(np.isfinite(searched), searched, numbers[grouping.first]).astype(np.int64),
         "numbers": grouping.basis_values(numbers.astype(np.int64)),
@@ -272,18 +372,19 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
         "num_failed_seeds": _failed_seeds(trials, every_group.to_numpy(), groups[grouping.first]),
     }
     for name in dict.fromkeys((*objectives, *USUAL_METRICS)):
-        new |= _measured(name, read_numbers(done, name), grouping)
+        scale = SCALES[find_metric(name, quality).scale]
+        new |= _measured(name, read_numbers(done, name), grouping, scale, is_search)
     frame = pd.concat([pd.DataFrame(new, index=frame.index), frame], axis=1)
-    signs, medians = objective_signs(objectives), objective_table(frame, objectives)
+    signs, medians = objective_signs(objectives, quality), objective_table(frame, objectives)
     on_front = on_search_front = non_dominated(objective_table(frame, objectives, "_search"), signs)
     if grouping.confirmed.any():
         on_front = non_dominated(np.where(grouping.confirmed[:, None], medians, np.nan), signs)
     return frame.assign(on_search_front=on_search_front, on_front=on_front)
 
 
-def objective_signs(objectives: Sequence[str]) -> list[float]:
+def objective_signs(objectives: Sequence[str], quality: Quality = IMAGES) -> list[float]:
     """-1 for each objective where larger is better."""
-    return [METRICS[name].sign for name in objectives]
+    return [find_metric(name, quality).sign for name in objectives]
 
 
 def objective_table(frame: pd.DataFrame, objectives: Sequence[str], suffix: str = "") -> Values:
@@ -291,24 +392,21 @@ def objective_table(frame: pd.DataFrame, objectives: Sequence[str], suffix: str 
     return np.stack([read_numbers(frame, name + suffix) for name in objectives], axis=1)
 
 
-def _first_search(values: Values, grouping: Grouping) -> Values:
+def _first_search(values: Values, grouping: Grouping, is_search: Mask) -> Values:
     # the value of each configuration's first search trial; NaN where there is none
     first = np.full(grouping.size, np.nan)
-    rows = np.flatnonzero(~grouping.is_confirm)[::-1]  # the first is written last and stays
+    rows = np.flatnonzero(is_search)[::-1]  # the first is written last and stays
     first[grouping.members[rows]] = values[rows]
     return first
 
 
 def _failed_seeds(trials: pd.DataFrame, every_group: Numbers, kept: Numbers) -> Numbers:
-    failed = (read_text(trials, "phase") == "confirm") & ~np.isin(
-        read_text(trials, "outcome"), ["", "complete", "cancelled"]
-    )
+    failed = find_fresh(trials, every_group) & ~np.isin(read_text(trials, "outcome"), ["", "complete", "cancelled"])
     counts = np.bincount(every_group[failed], minlength=int(kept.max(initial=0)) + 1)
     return np.asarray(counts[kept], dtype=np.int64)
 
 
-def _measured(name: str, values: Values, grouping: Grouping) -> dict[str, Values]:
-    scale = scale_of(name)
+def _measured(name: str, values: Values, grouping: Grouping, scale: Scale, is_search: Mask) -> dict[str, Values]:
     even = scale.forward(values)
     centers, counts = grouping.medians(even)
     halves = np.where(grouping.confirmed, half_width(grouping.seed_spread(even), 1.0) * median_errors(counts), np.nan)
@@ -316,5 +414,5 @@ def _measured(name: str, values: Values, grouping: Grouping) -> dict[str, Values
         name: grouping.medians(values)[0],
         f"{name}_low": scale.backward(centers - halves),
         f"{name}_high": scale.backward(centers + halves),
-        f"{name}_search": _first_search(values, grouping),
+        f"{name}_search": _first_search(values, grouping, is_search),
     }

@@ -314,17 +314,24 @@ def read_own(name: str, done: pd.DataFrame, grouping: Grouping) -> Values:
 
 
 def ran_micro_batches(trials: pd.DataFrame) -> Values:
-    """Samples of the micro batch that ran: as measured, otherwise as configured; NaN where neither is known."""
+    """Samples of the micro batch that ran: as measured, otherwise as configured, and no more than a step of constant
+    size has on each rank, because records may state more; NaN where neither is known. Shape ``[trials]``."""
     ran = read_numbers(trials, "micro_batch_size")
-    return np.where(np.isfinite(ran), ran, read_numbers(trials, "config.batch.micro"))
+    sizes = np.where(np.isfinite(ran), ran, read_numbers(trials, "config.batch.micro"))
+    is_constant = np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
+    most = np.where(is_constant, np.ceil(read_numbers(trials, "global_batch_size") / _count_ranks(trials)), np.inf)
+    return np.where(most < sizes, most, sizes)
 
 
 def num_accumulation(trials: pd.DataFrame, micro: Values | None = None) -> Values:
     """Micro batches per optimizer step on each rank, with micro batches of ``micro`` samples, by default those that
     ran; both of shape ``[trials]``."""
-    ranks = np.nan_to_num(read_numbers(trials, "config.distributed.world_size"), nan=1.0)
-    samples = (ran_micro_batches(trials) if micro is None else micro) * np.maximum(ranks, 1.0)
+    samples = (ran_micro_batches(trials) if micro is None else micro) * _count_ranks(trials)
     return np.ceil(read_numbers(trials, "global_batch_size") / samples)
+
+
+def _count_ranks(trials: pd.DataFrame) -> Values:
+    return np.maximum(np.nan_to_num(read_numbers(trials, "config.distributed.world_size"), nan=1.0), 1.0)
 
 
 def parse_shapes(probes: pd.DataFrame) -> list[dict[str, Any]]:

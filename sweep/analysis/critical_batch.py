@@ -191,7 +191,7 @@ def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
             "steps to a target"
         )
     if evaluations is None or not len(evaluations):
-        return "the evaluations are not loaded, between which the target was crossed"
+        return f"{records.lack_of_evaluations}, between which the target was crossed"
     has_target &= np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
     main, recipe = find_main_recipe(trials, has_target)
     levels, counts = np.unique(targets[main], return_counts=True)

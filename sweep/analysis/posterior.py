@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.special import ndtr
 
 from sweep.analysis.costs import average_costs, find_cost_groups, read_counts, read_observed, read_own
+from sweep.analysis.gain import assume_spread, find_gain_scale
 from sweep.analysis.statistics import (
     Grouping,
     Interval,
@@ -28,7 +29,7 @@ from sweep.analysis.statistics import (
     scale_of,
     t_density,
 )
-from sweep.config.metrics import METRICS
+from sweep.config.metrics import METRICS, Quality
 from sweep.records.frames import Frames
 from sweep.records.inputs import DataSummary
 from sweep.records.records import Correct
@@ -49,7 +50,7 @@ _MAX_POINTS = 241  # what is farther below the best than the grid reaches cannot
 _MAX_POOLED_SD = 0.15
 
 
-def estimate_image_shares(correct: Mask, members: Numbers, seeds: Numbers) -> Values:
+def estimate_image_shares(correct: Correct, members: Numbers, seeds: Numbers) -> Values:
     """Covariance of p(i) between k configurations, over the standard deviations sqrt(a (1 - a)) of a single image's
     outcome at their accuracies a; shape ``[k, k]``, no negative eigenvalue.
 
@@ -67,8 +68,31 @@ def estimate_image_shares(correct: Mask, members: Numbers, seeds: Numbers) -> Va
     reduced to the share that it is where both are known, and taken whole (too large a variance, an outcome's own) where
     no configuration has two seeds.
     """
+    apart, is_of = _cross_effects(correct, members, seeds)
+    is_own = np.eye(len(apart), dtype=np.bool_)
+    accuracies = (is_of.T @ correct.mean(axis=1)) / is_of.sum(axis=0)
+    deviations = np.sqrt(np.maximum(accuracies * (1.0 - accuracies), 0.0))
+    is_known = deviations > 0
+    scale = np.where(is_known, deviations, 1.0)
+    shares = np.where(is_known[:, None] & is_known, apart / np.outer(scale, scale), is_own)
+    own = shares.diagonal()
+    # of a few misclassified images one's own share is known too badly to be below the others'
+    shares[is_own] = np.maximum(own, own[is_known].mean() if is_known.any() else 1.0)
+    return drop_negative(shares)
+
+
+def estimate_score_errors(scores: Correct, members: Numbers, seeds: Numbers, *, is_ratio: bool) -> Values:
+    """The same of any metric that is the mean of ``scores`` of single samples, shape ``[trials, samples]``: covariance
+    of p(i), as it is, or where ``is_ratio`` that of the logarithm of its mean; shape ``[k, k]``."""
+    apart, is_of = _cross_effects(scores, members, seeds)
+    means = (is_of.T @ scores.mean(axis=1)) / is_of.sum(axis=0) if is_ratio else np.ones(len(apart))
+    return drop_negative(apart / np.outer(means, means))
+
+
+def _cross_effects(scores: Correct, members: Numbers, seeds: Numbers) -> tuple[Values, Values]:
+    # covariance of p(i) between configurations, [k, k]; and which trials are of each, [trials, k]
     k = int(members.max(initial=-1)) + 1
-    covariances = _covariances(correct)
+    covariances = _covariances(scores)
     is_of = (members[:, None] == np.arange(k)).astype(np.float64)
     other_seed = (seeds[:, None] != seeds[None, :]).astype(np.float64)
     apart = _average(covariances, other_seed, is_of)
@@ -79,15 +103,7 @@ def estimate_image_shares(correct: Mask, members: Numbers, seeds: Numbers) -> Va
         total = float(together[is_both].sum())
         share = float(np.clip(apart[is_both].sum() / total, 0.0, 1.0)) if total > 0 else 1.0
         apart[among] = np.where(np.isfinite(apart[among]), apart[among], share * together[among])
-    accuracies = (is_of.T @ correct.mean(axis=1)) / is_of.sum(axis=0)
-    deviations = np.sqrt(accuracies * (1.0 - accuracies))
-    is_known = deviations > 0
-    scale = np.where(is_known, deviations, 1.0)
-    shares = np.where(is_known[:, None] & is_known, apart / np.outer(scale, scale), is_own)
-    own = shares.diagonal()
-    # of a few misclassified images one's own share is known too badly to be below the others'
-    shares[is_own] = np.maximum(own, own[is_known].mean() if is_known.any() else 1.0)
-    return drop_negative(shares)
+    return apart, is_of
 
 
 def drop_negative(matrix: Values) -> Values:
@@ -104,12 +120,13 @@ def draw_normal(covariance: Values, num_draws: int, generator: np.random.Generat
     return np.asarray((normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
-def _covariances(correct: Mask) -> Values:
+def _covariances(correct: Correct) -> Values:
     # over images, between all pairs of trials; in parts, because floats take 4 or 8 bytes an image
     num_trials, num_images = correct.shape
     products = np.zeros((num_trials, num_trials))
     for start in range(0, num_images, _IMAGES_AT_ONCE):
-        part = correct[:, start : start + _IMAGES_AT_ONCE].astype(np.float32)  # sums of ones below 2**24 are exact
+        # sums of ones below 2**24 are exact
+        part = correct[:, start : start + _IMAGES_AT_ONCE].astype(np.float32 if correct.dtype == np.bool_ else float)
         products += part @ part.T
     means = correct.mean(axis=1)
     return np.asarray(products / num_images - np.outer(means, means))
@@ -148,10 +165,15 @@ def _measure_image_errors(covariance: _ImageCovariance, centers: Values) -> _Ima
 
 @final
 class ValidationImages:
-    """The images of the one split on which all trials ``done`` were evaluated. ``data`` is what is recorded of it."""
+    """The images, or other samples, of the one split on which all trials ``done`` were evaluated. ``data`` is what is
+    recorded of it."""
 
-    def __init__(self, frames: Frames, done: pd.DataFrame, grouping: Grouping, data: DataSummary | None) -> None:
+    def __init__(
+        self, frames: Frames, done: pd.DataFrame, grouping: Grouping, data: DataSummary | None, quality: Quality
+    ) -> None:
         self._frames, self._done, self._grouping = frames, done, grouping
+        self._quality = quality
+        self._is_script = frames.spec is not None and frames.spec.script is not None
         name = most_common(read_text(done, "config.data.name"))[0] if len(done) else ""
         is_same = data is not None and (not name or data.name == name)
         self._data = data if is_same else None
@@ -161,15 +183,28 @@ class ValidationImages:
     @cached_property
     def num_images(self) -> int | None:
         """The number of validation images; None where it is not known."""
-        if self._data and self._data.num_val:
+        if self._data and self._data.num_val and not self._is_script:
             return self._data.num_val
         read = self._load(self._basis(np.arange(min(_NUM_ASKED, self._grouping.size))))
-        return next((len(correct) for correct in read.values() if correct is not None), None)
+        found = next((len(correct) for correct in read.values() if correct is not None), None)
+        if found or not self._is_script:
+            return found
+        told = read_numbers(self._done, "num_val_samples")
+        told = told[np.isfinite(told)]
+        return int(told[-1]) if len(told) else self._data.num_val if self._data else None
+
+    @cached_property
+    def are_sampled(self) -> bool:
+        """Whether the error is known that these samples leave on new ones."""
+        if self.num_images is None or self._is_share:
+            return self.num_images is not None
+        return bool(self._usable(np.arange(min(_NUM_ASKED, self._grouping.size))))
 
     @property
     def chance(self) -> float | None:
         """The accuracy of always naming the most frequent class; None where the images by class are not known."""
-        counts = [splits.get("val", 0) for splits in self._data.classes.values()] if self._data else []
+        classes = self._data.classes.values() if self._data and not self._is_script else ()
+        counts = [splits.get("val", 0) for splits in classes]
         return max(counts) / sum(counts) if sum(counts) else None
 
     @property
@@ -185,19 +220,25 @@ class ValidationImages:
 
     def covariance(self, rows: Numbers) -> Values:
         """Covariance, between the configurations ``rows`` (shape ``[k]``, distinct), of the error that these images
-        leave in the accuracy on new ones, on the scale of angles asin(sqrt(accuracy)); shape ``[k, k]``.
+        leave in the accuracy on new ones, on the scale of angles asin(sqrt(accuracy)), or in another quality on its
+        own; shape ``[k, k]``.
 
         All 0 where the number of images is not known. Where it is not on record which images a configuration got right,
         its error is binomial, 1 / (4 n), and independent of the others': differences seem less sure than they are.
+        Where scores of another metric are missing, it is that of the others; all 0 where no trial has any.
         """
         if self.num_images is None:
             return np.zeros((len(rows), len(rows)))
         if (key := rows.tobytes()) not in self._covariances:
-            self._covariances[key] = self._estimate(rows) / (4.0 * self.num_images)
+            self._covariances[key] = self._estimate(rows) / ((4.0 if self._is_share else 1.0) * self.num_images)
         return self._covariances[key]
 
+    @property
+    def _is_share(self) -> bool:
+        return self._quality.unit == "fraction"
+
     def _estimate(self, rows: Numbers) -> Values:
-        shares = np.eye(len(rows))
+        shares = np.eye(len(rows)) if self._is_share else np.zeros((len(rows), len(rows)))
         read = self._usable(rows)
         if read:
             trials = np.array(list(read), dtype=np.int64)
@@ -205,7 +246,13 @@ class ValidationImages:
             seeds = read_numbers(self._done, "seed")[trials].astype(np.int64)
             order = np.argsort(rows)
             positions = order[np.searchsorted(rows, known, sorter=order)]
-            shares[np.ix_(positions, positions)] = estimate_image_shares(np.stack(list(read.values())), members, seeds)
+            scores: Correct = np.stack(list(read.values()))
+            if self._is_share:
+                shares[np.ix_(positions, positions)] = estimate_image_shares(scores, members, seeds)
+                return shares
+            own = estimate_score_errors(scores, members, seeds, is_ratio=self._quality.scale == "log")
+            np.fill_diagonal(shares, own.diagonal().mean())
+            shares[np.ix_(positions, positions)] = own
         return shares
 
     def _basis(self, rows: Numbers) -> Numbers:
@@ -213,9 +260,9 @@ class ValidationImages:
 
     def _usable(self, rows: Numbers) -> dict[int, Correct]:
         read = self._load(self._basis(rows))
-        return {
-            trial: correct for trial, correct in read.items() if correct is not None and len(correct) == self.num_images
-        }
+        known = {trial: correct for trial, correct in read.items() if correct is not None}
+        num = self.num_images
+        return {trial: each for trial, each in known.items() if len(each) == num and np.isfinite(each).all()}
 
     def _load(self, trials: Numbers) -> dict[int, Correct | None]:
         # only what was not read before
@@ -444,47 +491,52 @@ def fit_posterior(
     grouping: Grouping,
     image_covariance: _ImageCovariance | None = None,
     failed: Mask | None = None,
+    quality: Quality | None = None,
 ) -> Posterior:
     """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
     ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own.
     The times are those of :func:`sweep.analysis.costs.apply_times`: one that cannot be used for certain counts only
     where its group has no other, and then by its uncertainty; a probe's time counts once, however many trials have it.
 
-    With ``image_covariance`` the metric is an accuracy, and the posterior that on new images. Trials that ``failed``
-    (shape ``[trials]``) do not count. Search trials share one
+    With ``image_covariance`` the posterior is that on new images, and with ``quality`` the metric is its gain. Trials
+    that ``failed`` (shape ``[trials]``) do not count. Search trials share one
     seed: what it does to all of them alike is not told apart from what it does to each, and counts as the latter.
     """
-    values = scale_of(name).forward(read_observed(name, done))
+    scale = find_gain_scale(quality) if quality else scale_of(name)
+    values = scale.forward(read_observed(name, done))
     if METRICS[name].is_cost:
         costs = find_cost_groups(name, done)
         errors = np.nan_to_num(read_numbers(done, "time_error")) if METRICS[name].is_speed else np.zeros(len(done))
         spread = pooled_spread(np.where(errors == 0, values, np.nan), costs)
         is_borrowed = METRICS[name].is_speed and not read_counts(done).all()  # by some from others of equal cost
-        if spread.sd <= _MAX_POOLED_SD or (is_borrowed and not spread.degrees):
+        if spread.sd <= _MAX_POOLED_SD or ((is_borrowed or errors.any()) and not spread.degrees):
             shared = costs[grouping.first]
-            posterior = _posterior(name, values[:0], values[:0], spread, shared)
+            posterior = _posterior(name, scale, values[:0], values[:0], spread, shared)
             means, mean_errors = average_costs(values, costs, errors / (posterior.spread.sd or 1.0))
             counts = np.bincount(costs[np.isfinite(values)], minlength=len(means))
             return replace(posterior, centers=means[shared], errors=mean_errors[shared], num_pooled=counts[shared])
-        values = scale_of(name).forward(read_own(name, done, grouping))
+        values = scale.forward(read_own(name, done, grouping))
     if failed is not None:
         values = np.where(failed, np.nan, values)
     centers, counts = grouping.medians(values)
     spread, (deviations, degrees) = grouping.seed_spread(values), grouping.moderate_spread(values)
     ratios = deviations / spread.sd if spread.degrees and spread.sd > 0 else np.ones(grouping.size)
-    posterior = _posterior(name, centers, median_errors(counts) * ratios, spread, np.arange(grouping.size))
+    errors = median_errors(counts) * ratios
+    posterior = _posterior(name, scale, centers, errors, spread, np.arange(grouping.size))
+    if quality and posterior.is_assumed:
+        posterior = replace(posterior, spread=Spread(assume_spread(quality, centers), 0))
     posterior = replace(posterior, ratios=ratios, degrees=degrees)
     if image_covariance is not None:
         posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
     errors, spread = posterior.order_errors
-    return replace(posterior, prior=_fit_prior(centers, errors, spread, METRICS[name].sign))
+    return replace(posterior, prior=_fit_prior(centers, errors, spread, -1.0 if quality else METRICS[name].sign))
 
 
-def _posterior(name: str, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:
+def _posterior(name: str, scale: Scale, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:
     is_assumed = spread.degrees == 0
     return Posterior(
         name=name,
-        scale=scale_of(name),
+        scale=scale,
         centers=centers,
         errors=errors,
         spread=Spread(METRICS[name].unit_facts.assumed_sd, 0) if is_assumed else spread,

@@ -16,7 +16,6 @@ from sweep.analysis.statistics import (
     fit_linear,
     read_numbers,
     read_text,
-    share_explained,
     varying_keys,
 )
 from sweep.config.metrics import format_count
@@ -45,7 +44,7 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
     and optimizer that most of them have, trained for a fixed length."""
     frame = records.frame
     # as measured: estimates that depend on one another would make the interval too narrow
-    accuracies, _ = records.grouping.medians(read_accuracies(records.done))
+    accuracies, _ = records.grouping.medians(read_accuracies(records.done, records.quality.column))
     values = scaled_learning_rates(frame)
     known = among & np.isfinite(accuracies) & (values > 0)
     if not known.any():
@@ -60,9 +59,9 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
         return Measurement(reason=f"{recipe}: {lack}")
     estimate = fit_rate_power(batches[good], values[good], accuracies[good], settings)
     if not estimate.degrees > 0:
-        return Measurement(reason=f"{recipe}: accuracy has no clear peak over the learning rate")
-    num = len(np.unique(batches[good]))
-    detail = f"{recipe}: {estimate.n} configurations, the more accurate half at each of {num} effective batch sizes"
+        return Measurement(reason=f"{recipe}: {records.quality.noun} has no clear peak over the learning rate")
+    num, half = len(np.unique(batches[good])), "more accurate" if records.quality.noun == "accuracy" else "better"
+    detail = f"{recipe}: {estimate.n} configurations, the {half} half at each of {num} effective batch sizes"
     return Measurement(estimate, detail + beside)
 
 
@@ -79,7 +78,7 @@ def _find_lack(batches: Values, rates: Values, beside: str, settings: Values) ->
     if n < needed:
         there = format_count(n, "configuration")
         return f"{there} in the more accurate halves of the batch sizes; {needed} are required{beside}"
-    if share_explained(np.log(rates), np.log(batches)[:, None]) > _MAX_SHARED:
+    if _share_explained(np.log(rates), np.log(batches)[:, None]) > _MAX_SHARED:
         return "the learning rate follows the effective batch size, so that there is no best one at each batch"
     return ""
 
@@ -147,7 +146,9 @@ def measure_value_power(records: ComparableTrials, values: Values) -> Measuremen
     if not is_known.any():
         reason = "no configuration has one effective batch size and a training loss above 0"
         if not np.isfinite(losses).any():
-            reason = "no training loss is on record: the evaluations are not loaded"
+            reason = "no training loss is on record"
+            if not len(records.frames.evaluations if records.frames.evaluations is not None else ()):
+                reason += f": {records.lack_of_evaluations}"
         return Measurement(reason=reason)
     chosen, recipe = find_main_recipe(records.frame, is_known)
     rows = np.flatnonzero(chosen)
@@ -164,15 +165,23 @@ def measure_value_power(records: ComparableTrials, values: Values) -> Measuremen
     return Measurement(estimate, detail)
 
 
+def _share_explained(x: Values, columns: Values) -> float:
+    """Which share of the variance of ``x`` (shape ``[n]``) the ``columns`` (shape ``[n, k]``) account for."""
+    design = np.column_stack([np.ones(len(x)), columns])
+    residuals = x - design @ np.linalg.lstsq(design, x, rcond=None)[0]
+    total = float(np.sum((x - x.mean()) ** 2))
+    return 1.0 - float(np.sum(residuals**2)) / total if total > 0 else 1.0
+
+
 def _find_shared(x: Values, rates: Values, held: Values) -> str:
     # why the effect of the log batch x cannot be told from what is held equal, "" where it can
     num_batches, needed = len(np.unique(x)), 2 + held.shape[1] + _MIN_SPARE
     if num_batches < _MIN_BATCHES or len(x) < needed:
         there = f"{format_count(len(x), 'configuration')} at {format_count(num_batches, 'effective batch size')}"
         return f"{there}; {needed} at {_MIN_BATCHES} are required"
-    if share_explained(x, rates) > _MAX_SHARED:
+    if _share_explained(x, rates) > _MAX_SHARED:
         return "the learning rate follows the effective batch size, so that their effects cannot be told apart"
-    if share_explained(x, held) > _MAX_SHARED:
+    if _share_explained(x, held) > _MAX_SHARED:
         return "the effective batch size follows from what else varies, so that its effect cannot be told apart"
     return ""
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sweep.analysis.answer import USES, Answer, Fact, Limits, Recommendation, TrainingPrice, ValidationSize, to_document
 from sweep.analysis.candidates import USE_TABLE, Candidates, choose_for, list_estimates, select_candidates
-from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, select_comparable
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe, select_comparable
 from sweep.analysis.costs import find_longest_curve, parse_shapes, ran_micro_batches
 from sweep.analysis.critical_batch import read_noise_scales
 from sweep.analysis.shortfalls import (
@@ -25,8 +25,8 @@ from sweep.analysis.statements import answer_batch_size, drop_doubtful_times
 from sweep.analysis.statistics import Interval, read_numbers, read_text
 from sweep.analysis.tuned_batches import list_models
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import METRICS, format_count, join_words
-from sweep.config.study import FEWEST_SEEDS, AnswerRules, Price
+from sweep.config.metrics import Quality, find_metric, format_count, join_words
+from sweep.config.study import FEWEST_SEEDS, AnswerRules, Price, Tolerance
 from sweep.records.frames import Frames
 from sweep.records.loading import load_frames
 
@@ -59,10 +59,18 @@ def recommend(
     Raises:
         InputError: an unknown use, an impossible limit, studies on different data, or no records at the path.
     """
-    limits = Limits(max_memory_bytes, max_seconds, min_accuracy)
+    limits = Limits(max_memory_bytes=max_memory_bytes, max_seconds=max_seconds, min_accuracy=min_accuracy)
+    return recommend_within(records, limits, uses, given_batch)
+
+
+def recommend_within(
+    records: Frames | str | Path, limits: Limits, uses: Sequence[str] = USES, given_batch: int | None = None
+) -> Answer:
+    """The same within any ``limits``, that of what a script reports instead of the accuracy too."""
     _check(limits, uses)
     loaded: Frames = load_frames(records, evaluations=True) if isinstance(records, str | Path) else records
     comparable = select_comparable(loaded)
+    _check_quality(limits, comparable.quality)
     candidates = select_candidates(comparable, limits)
     return make_answer(loaded, comparable, candidates, limits, uses, given_batch)
 
@@ -77,18 +85,21 @@ def make_answer(
 ) -> Answer:
     """The answer of :func:`recommend` from the ``comparable`` trials of ``loaded`` and their ``candidates`` within
     ``limits``, which are None without a complete trial."""
-    diagnosis = explain_no_complete_trial(loaded)
+    diagnosis, asked = explain_no_complete_trial(loaded), dict(_FACTS)
+    if comparable.spec and comparable.spec.script:  # the weights that it starts from and its noise are not known
+        uses = [use for use in uses if not USE_TABLE[use].requires]
+        del asked["noise_scale"]
     if candidates is None:
         num_open = sum(not outcome for outcome in read_text(loaded.trials, "outcome"))
         has_ended = num_open < len(loaded.trials)
         missing = None if diagnosis and has_ended else comparable.commands.run_more(comparable.planned_trials)
         chosen, batch_size = {use: Recommendation(use=use, missing=missing) for use in uses}, None
-        facts, notes = {name: _state_fact(name, missing or "") for name in _FACTS}, comparable.notes
+        facts, notes = {name: _state_fact(name, missing or "") for name in asked}, comparable.notes
     else:
         chosen = {use: drop_doubtful_times(candidates, choose_for(candidates, USE_TABLE[use], use)) for use in uses}
         batch_size = answer_batch_size(candidates, given_batch)
         model = list_models(candidates)[0]  # facts are about the model of the most accurate candidate
-        facts = {name: _state_fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
+        facts = {name: _state_fact(name, measure(candidates, model)) for name, (measure, _, _) in asked.items()}
         notes = (*comparable.notes, *_list_assumptions(candidates))
     rules = comparable.spec.answer if comparable.spec else AnswerRules()
     shortfalls = (explain_search(loaded), explain_confirmation(loaded))
@@ -101,8 +112,9 @@ def make_answer(
     return Answer(
         study=comparable.study,
         limits=limits,
+        quality=comparable.quality,
         validation=_describe_validation(comparable, candidates),
-        tolerance=rules.tolerance,
+        tolerance=_list_tolerances(comparable),
         confidence=rules.confidence,
         batch_size=batch_size,
         uses=chosen,
@@ -119,6 +131,10 @@ def make_answer(
 def as_document(answer: Answer) -> dict[str, Any]:
     """The answer as the JSON document of ``sweep recommend --json``; what is not known is null."""
     document: dict[str, Any] = to_document(answer)
+    if answer.tolerance.quality is None:
+        del document["quality"], document["tolerance"]["quality"], document["limits"]["limit_quality"]
+    else:
+        _rename_accuracies(document, answer.quality.column)
     for item in document["configurations"]:
         item["as_measured"] = list(item["measured"])
         item.update(item.pop("values"), **item.pop("measured"))
@@ -137,6 +153,22 @@ def as_document(answer: Answer) -> dict[str, Any]:
     return document
 
 
+def _rename_accuracies(document: dict[str, Any], column: str) -> None:
+    # of a script that reports another quality
+    del document["quality"]["sample"], document["tolerance"]["accuracy"]
+    del document["limits"]["limit_quality" if column == "val_accuracy" else "min_accuracy"]
+    for point in document["batch_size"]["curve"] if document["batch_size"] else ():
+        point[column] = point.pop("accuracy")
+    for model in document["batch_size"]["models"] if document["batch_size"] else ():
+        model["target"] = model.pop("target_accuracy")
+
+
+def _list_tolerances(records: ComparableTrials) -> Tolerance:
+    # as they were used
+    declared = records.spec.answer.tolerance if records.spec else AnswerRules().tolerance
+    return declared.model_copy(update={"quality": records.tolerance if records.is_script else None})
+
+
 def _price_configuration(item: Recommendation, price: Price) -> Recommendation:
     seconds = item.values.get("train_seconds")
     return item if seconds is None else replace(item, price=_price_training(seconds, price))
@@ -152,14 +184,25 @@ def _check(limits: Limits, uses: Sequence[str]) -> None:
         if use not in USES:
             raise InputError(describe_unknown("use", use, USES))
     for name, value in vars(limits).items():
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise InputError(f"{name} = {value}: must be above 0.")
+        least = -math.inf if name == "limit_quality" else 0.0
+        if value is not None and not (value > least and math.isfinite(value)):
+            raise InputError(f"{name} = {value}: must be {'finite' if least else 'above 0'}.")
     if limits.min_accuracy is not None and limits.min_accuracy > 1:
         raise InputError(f"min_accuracy = {limits.min_accuracy}: accuracies are fractions; give 0.93 for 93 %.")
 
 
+def _check_quality(limits: Limits, quality: Quality) -> None:
+    is_accuracy = quality.column == "val_accuracy"
+    if limits.min_accuracy is not None and not is_accuracy:
+        raise InputError(f"min_accuracy: the study is about {quality.name}; give limit_quality (--limit-quality).")
+    if limits.limit_quality is not None and is_accuracy:
+        raise InputError("limit_quality: the study is about accuracy; give min_accuracy (--min-accuracy).")
+
+
 def _describe_validation(records: ComparableTrials, candidates: Candidates | None) -> ValidationSize:
     num_images = records.images.num_images
+    if records.is_script:
+        return _describe_samples(records, num_images)
     if num_images is None:
         statement = (
             "The number of validation images is not on record: intervals of accuracy are for other seeds on the same "
@@ -177,15 +220,32 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
     return ValidationSize(num_images=num_images, accuracy_per_image=1 / num_images, statement=size + covered)
 
 
+def _describe_samples(records: ComparableTrials, num_samples: int | None) -> ValidationSize:
+    # of a script's data
+    quality, are_sampled = records.quality, records.images.are_sampled
+    unknown = "The number of validation samples is not on record"
+    size = unknown if num_samples is None else f"{num_samples:,} validation {quality.sample}"
+    covered = "are for" if are_sampled else "are for other seeds on these validation data, not for"
+    each = 1 / num_samples if num_samples and quality.unit == "fraction" else None
+    statement = f"{size}. Intervals and probabilities of {quality.noun} {covered} new {quality.sample}."
+    return ValidationSize(num_images=num_samples, accuracy_per_image=each, statement=statement)
+
+
 def _list_assumptions(candidates: Candidates) -> list[str]:
     notes, records = [], candidates.records
     if records.failed.any():
         numbers = read_numbers(records.done, "number")[records.failed].astype(int).tolist()
+        worse = "below" if records.quality.sign > 0 else "above"
         notes.append(
-            f"{len(numbers)} of {int(records.grouping.is_confirm.sum())} trainings with fresh seeds failed: their "
-            f"accuracy is far below the other seeds of their configuration, and is in no estimate. Trials: "
-            f"{', '.join(map(str, numbers))}."
+            f"{len(numbers)} of {int(records.grouping.is_confirm.sum())} trainings with fresh seeds ended with their "
+            f"{records.quality.noun} far {worse} the other seeds of their configuration, and are in no estimate. "
+            f"Trials: {', '.join(map(str, numbers))}."
         )
+    if records.spec and records.spec.tolerance is None:
+        shown = records.quality.format_amount(records.tolerance)
+        is_assumed = records.posterior(records.quality.column).is_assumed
+        how = "an assumed spread" if is_assumed else "the standard deviation"
+        notes.append(f"The tolerance, {shown}, is {how} between seeds: answer.tolerance.quality sets another.")
     if not candidates.nameable.all():
         notes.append(
             f"{int(candidates.nameable.sum())} of {format_count(len(candidates.rows), 'configuration')} "
@@ -194,7 +254,7 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
         )
     assumed = [name for name in candidates.names if candidates.records.posterior(name).is_assumed]
     if assumed:
-        names = join_words([METRICS[name].label.lower() for name in assumed])
+        names = join_words([find_metric(name, records.quality).label.lower() for name in assumed])
         notes.append(f"The spread of {names} between seeds is assumed: no configuration has several usable values.")
     return notes
 
@@ -246,13 +306,13 @@ def _noise_scale(candidates: Candidates, model: str) -> _Measured:
     # B_simple is an average over each training; configurations differ, so that their median has no interval
     records = candidates.records
     frame, scales = records.frame, read_noise_scales(records)
-    useful = records.grouping.medians(read_numbers(records.done, ACCURACY))[0] >= candidates.floor
+    useful = records.grouping.medians(read_numbers(records.done, records.quality.column))[0] >= candidates.floor
     is_of_model = np.asarray(read_text(frame, "config.model.name") == model, dtype=np.bool_)
     chosen, recipe = find_main_recipe(frame, is_of_model & useful & (scales.values > 0))
     if not chosen.any():
         return records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
     known = scales.values[chosen]
-    detail = f"{recipe}: median over {format_count(len(known), 'configuration')} of a useful accuracy"
+    detail = f"{recipe}: median over {format_count(len(known), 'configuration')} of a useful {records.quality.noun}"
     detail += f", {known.min():,.0f} to {known.max():,.0f}" if len(known) > 1 else ""
     detail += f"{scales.describe_missing(is_of_model & useful)}; {_NOT_CRITICAL}"
     return float(np.median(known)), len(known), detail
@@ -282,4 +342,5 @@ def _state_fact(name: str, measured: _Measured) -> Fact:
     if isinstance(measured, str):
         return Fact(name=name, statement=statement, value=np.nan, unit=unit, n=0, missing=measured or None)
     value, n, detail = measured
+    detail = detail.removeprefix("; ")  # of records without the name of a model
     return Fact(name=name, statement=statement, value=value, unit=unit, n=n, detail=detail)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import chdtr
 
-from sweep.analysis.comparable import ACCURACY, ComparableTrials
+from sweep.analysis.comparable import ComparableTrials
 from sweep.analysis.posterior import Posterior, draw_normal, drop_negative
 from sweep.analysis.statistics import (
     Mask,
@@ -34,7 +34,6 @@ from sweep.analysis.statistics import (
     plain_value,
     read_numbers,
     read_text,
-    scale_of,
 )
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
@@ -251,7 +250,7 @@ def draw_response(
 
     def draw_unknown(name: str, batches: Sequence[int]) -> dict[tuple[str, int], Values]:
         # half of the variance is the model's, the rest of each batch size
-        drawn = generator.standard_normal((1 + len(batches), len(draws))) * _UNKNOWN / np.sqrt(2.0)
+        drawn = generator.standard_normal((1 + len(batches), len(draws))) * records.resize(_UNKNOWN) / np.sqrt(2.0)
         return {
             (name, batch): np.nanmax(estimates) + drawn[0] + own for batch, own in zip(batches, drawn[1:], strict=True)
         }
@@ -292,8 +291,8 @@ def _fit_response(
     """Which of the configurations of ``settings``, with these ``estimates`` (shape ``[k]``, the best first), belong to
     the response; the posterior means of these, then of the points that were not tried, and joint draws of both. None
     where the accuracies have no smooth response."""
-    posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
-    is_top = estimates >= estimates[0] - _REACH
+    posterior, scale, reach = records.posterior(records.quality.column), records.scale, records.resize(_REACH)
+    is_top = estimates >= estimates[0] - reach
     rows, k = settings.rows[is_top], int(is_top.sum())
     if k < _FEWEST_AT_ALL or not posterior.spread.sd > 0 or not np.isfinite(settings.features).all():
         return None
@@ -301,7 +300,7 @@ def _fit_response(
     # what all configurations share changes no order
     common = max(float((of_images.sum() - np.trace(of_images)) / (k * (k - 1))), 0.0)
     # what is far below the best tells no more than that it is
-    floor = float(scale.forward(estimates[:1] - _REACH)[0])
+    floor = float(scale.forward(estimates[:1] - reach)[0])
     conditioned = _condition(records, settings, is_top, drop_negative(of_images - common), floor)
     if conditioned is None:
         return None
@@ -314,13 +313,14 @@ def _fit_response(
     missed = (records.images.num_images or 0) * (1.0 - estimates[0])
     errors = generator.standard_t(max(missed, _FEWEST_DEGREES), (num_draws, 1))
     drawn = middle + factor * away
-    far, elsewhere = _draw_far_points(settings, np.maximum(scale.forward(estimates), floor), num_draws, generator)
+    values, softness = np.maximum(scale.forward(estimates), floor), _SOFTNESS * records.resize(_REACH, on_scale=True)
+    far, elsewhere = _draw_far_points(settings, values, softness, num_draws, generator)
     drawn[:, k:][:, far] = np.maximum(drawn[:, k:][:, far], elsewhere)
     return is_top, scale.backward(middle), scale.backward(drawn + np.sqrt(common) * errors)
 
 
 def _draw_far_points(
-    settings: "_Settings", values: Values, num_draws: int, generator: np.random.Generator
+    settings: "_Settings", values: Values, softness: float, num_draws: int, generator: np.random.Generator
 ) -> tuple[Numbers, Values]:
     """Which of the points that were not tried are half a decade or more from all that were, and draws there, shape
     ``[draws, f]``: nothing is known of them but how far the ``values`` (shape ``[k]``) of the tried ones scatter,
@@ -333,7 +333,7 @@ def _draw_far_points(
     places = np.concatenate([settings.features, settings.points[far]])
     prior = float(values.var()) * _matern(places, places, np.append(lengths, 0.0))[0]
     n = len(values)
-    gain = prior[n:, :n] @ np.linalg.inv(prior[:n, :n] + (_SOFTNESS * _REACH) ** 2 * np.eye(n))
+    gain = prior[n:, :n] @ np.linalg.inv(prior[:n, :n] + softness**2 * np.eye(n))
     covariance = prior[n:, n:] - gain @ prior[:n, n:]
     return far, values.mean() + gain @ (values - values.mean()) + draw_normal(covariance, num_draws, generator)
 
@@ -344,7 +344,8 @@ def _condition(
     """Mean and covariance, on the scale of the accuracy, at the configurations ``is_top`` and the points that were not
     tried. The others hold the response down to the ``floor`` where it would be above without them. A single training
     far below what all others predict, of which some are near, failed, and counts as little as that is unlikely."""
-    posterior, low, k = records.posterior(ACCURACY), settings.features[~is_top], int(is_top.sum())
+    posterior, low = records.posterior(records.quality.column), settings.features[~is_top]
+    k, softness = int(is_top.sum()), _SOFTNESS * records.resize(_REACH, on_scale=True)
     means, variances, is_single = _summarize_trainings(records, settings.rows[is_top])
     away = np.linalg.norm(settings.features[is_top][:, None] - settings.features[is_top], axis=-1)
     may_fail = is_single & ((away + np.diag(np.full(k, np.inf))).min(axis=1) < _FAR_AWAY)
@@ -354,8 +355,9 @@ def _condition(
         places = np.concatenate([settings.features[is_top], low[holds]])
         everywhere = np.concatenate([places, low, settings.points])
         values = np.append(means, np.full(n - k, floor))
-        known = np.pad(of_images, (0, n - k)) + np.diag(np.append(doubt, np.full(n - k, (_SOFTNESS * _REACH) ** 2)))
-        parts = _expect_deviations(posterior, places, np.append(variances, np.zeros(n - k)))
+        known = np.pad(of_images, (0, n - k)) + np.diag(np.append(doubt, np.full(n - k, softness**2)))
+        least = records.resize(_LEAST_SCALE, on_scale=True)
+        parts = _expect_deviations(posterior, places, np.append(variances, np.zeros(n - k)), least)
         process = GaussianProcess(
             places,
             values,
@@ -392,14 +394,14 @@ def _is_contradicted(spread: Spread, fitted: float, whole: float) -> bool:
     return bool(chdtr(spread.degrees, spread.degrees * (spread.sd / fitted) ** 2) < _IMPLAUSIBLE)
 
 
-def _expect_deviations(posterior: Posterior, features: Values, variances: Values) -> list[Deviation]:
+def _expect_deviations(posterior: Posterior, features: Values, variances: Values, least: float) -> list[Deviation]:
     # of the response from a constant: its square part, what each batch size has of its own, what only neighbors share,
     # and the seeds' errors of the means
     sd, degrees = posterior.spread.sd, posterior.spread.degrees
     doubt = np.sqrt(0.5 / max(degrees, _FEWEST_DEGREES))  # of the logarithm of a standard deviation
     return [
-        Deviation(_expand_squares(features), _USUAL_SQUARE * max(sd, _LEAST_SCALE), 1.0),
-        Deviation(_find_equal_batches(features), _USUAL_ROUGH * max(sd, _LEAST_SCALE), _DOUBT),
+        Deviation(_expand_squares(features), _USUAL_SQUARE * max(sd, least), 1.0),
+        Deviation(_find_equal_batches(features), _USUAL_ROUGH * max(sd, least), _DOUBT),
         Deviation(_correlate_neighbors(features), _USUAL_ROUGH * sd, _DOUBT),
         Deviation(np.diag(variances), sd, float(doubt)),
     ]
@@ -429,8 +431,8 @@ def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Valu
     # The mean accuracy on its scale, its variance where the spread between seeds is 1, and whether it is of a single
     # training. Of all trainings that did not fail, those of the search too: that they were looked at is part of the
     # joint distribution.
-    grouping, posterior = records.grouping, records.posterior(ACCURACY)
-    values = scale_of(ACCURACY).forward(read_numbers(records.done, ACCURACY))
+    grouping, posterior = records.grouping, records.posterior(records.quality.column)
+    values = records.scale.forward(read_numbers(records.done, records.quality.column))
     known = np.isfinite(values) & ~records.failed
     members, values = grouping.members[known], values[known]
     counts = np.maximum(np.bincount(members, minlength=grouping.size), 1.0)

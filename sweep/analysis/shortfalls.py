@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics import read_numbers, read_text
+from sweep.analysis.statistics import configuration_groups, find_fresh, read_numbers, read_text
 from sweep.config.metrics import METRICS, format_count
 from sweep.records.frames import Frames
 from sweep.records.messages import NOT_COUNTED
@@ -87,21 +87,22 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
     ``stopped`` is why the run ended before it had confirmed what it would have, where that is known.
     """
     spec, trials = frames.spec, frames.trials
-    if spec is None or explain_no_complete_trial(frames):
-        return ""
+    confirming, is_fresh = _of(trials, "phase", "confirm"), find_fresh(trials, configuration_groups(trials))
+    if spec is None or explain_no_complete_trial(frames) or (is_fresh.any() and not len(confirming)):
+        return ""  # a search of several seeds requires no others
     confirm = spec.confirm
     if not confirm.most_trials:
         zeros = [key for key in ("max_configurations", "seeds") if not getattr(confirm, key)]
         which = " and ".join(f"confirm.{key} = 0" for key in zeros)
         return f"Nothing is confirmed: {which}. Raise {'both' if len(zeros) > 1 else 'it'}, and run the study again."
-    confirming, num_open = _of(trials, "phase", "confirm"), len(_of(trials, "outcome", ""))
+    num_open = len(_of(trials, "outcome", ""))
     ended = confirming[read_text(confirming, "outcome") != ""]
     searched = _of(_of(trials, "phase", "search"), "outcome", "complete")
     num_complete, num_counted = len(_of(ended, "outcome", "complete")), _count_searched(trials)
     if not len(searched):
         reason = "no search trial is complete"
-    elif not np.isfinite(read_numbers(searched, "val_accuracy")).any():
-        reason = "no complete trial has a validation accuracy"
+    elif not np.isfinite(read_numbers(searched, spec.quality.column)).any():
+        reason = f"no complete trial has a {spec.quality.label.lower()}"
     elif stopped:
         reason = stopped.rstrip(".")
     elif num_open:

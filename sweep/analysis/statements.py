@@ -11,10 +11,10 @@ from scipy.special import ndtri
 
 from sweep.analysis.answer import BatchAnswer, Limits, Recommendation, Statement, TunedBatch
 from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for, compare_candidates, find_right_batches
-from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
+from sweep.analysis.comparable import MEMORY, SECONDS
 from sweep.analysis.costs import num_accumulation
 from sweep.analysis.rate_powers import MICRO_KEYS
-from sweep.analysis.statistics import Mask, configuration_groups, read_numbers
+from sweep.analysis.statistics import CONFIDENCE, Interval, Mask, configuration_groups, read_numbers, t_quantile
 from sweep.analysis.tuned_batches import (
     RATE,
     BatchDraws,
@@ -26,7 +26,7 @@ from sweep.analysis.tuned_batches import (
     fix_batch,
     list_models,
 )
-from sweep.config.metrics import format_count, format_points, format_probability, format_share, join_words
+from sweep.config.metrics import format_count, format_probability, format_share, join_words
 
 _FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
 _MOST_TRAININGS = 1000  # more than a study of this kind would train
@@ -98,7 +98,7 @@ class _Split(NamedTuple):
 
 def split_batches(candidates: Candidates, draws: BatchDraws) -> _Split:
     """Which batches are as good as the best. Only a batch with enough fresh seeds is known to be."""
-    rules, within = candidates.rules, draws.find_within(candidates.rules.tolerance.accuracy).mean(axis=0)
+    rules, within = candidates.rules, draws.find_within(candidates.tolerance).mean(axis=0)
     inside = (within >= rules.confidence) & candidates.nameable[draws.places]
     outside = within <= 1 - rules.confidence
     return _Split(inside, outside, ~(inside | outside))
@@ -167,11 +167,15 @@ def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBat
     # what lessens the trust in the named configuration, and how long it was trained, as sentences
     caveats = [f"{remark[:1].upper()}{remark[1:]}." for remark in point.remarks if RATE in remark]
     chance, parts = candidates.records.images.chance, list[str]()
-    if chance is not None and named.values[ACCURACY].low <= chance + candidates.rules.tolerance.accuracy:
-        caveats.append(f"Its accuracy is near chance, {_percent(chance)}: longer trainings may decide otherwise.")
+    if chance is not None and named.values[candidates.quality].low <= chance + candidates.tolerance:
+        shown = candidates.records.quality.format_value(chance)
+        caveats.append(f"Its accuracy is near chance, {shown}: longer trainings may decide otherwise.")
     of_named = candidates.records.grouping.members == candidates.rows[_find(candidates, int(named.number or 0))]
     if num_failed := int(candidates.records.failed[of_named].sum()):
-        caveats.append(f"{num_failed} of its {int(of_named.sum())} trainings failed.")
+        caveats.append(
+            f"{num_failed} of its {int(of_named.sum())} trainings ended far "
+            f"{'below' if candidates.records.quality.sign > 0 else 'above'} the others."
+        )
     if named.num_epochs is not None:
         parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
     if point.num_steps.median < _FEW_STEPS:  # also false where the steps are not on record
@@ -190,15 +194,17 @@ def _estimate_needed(candidates: Candidates, pair: list[int], probability: float
     too_many = f"more than {_MOST_TRAININGS:,} trainings would be required"
     if probability <= 0.5:
         return too_many, False
-    posterior, rows = candidates.records.posterior(ACCURACY), candidates.rows[pair]
+    posterior, rows = candidates.records.posterior(candidates.quality), candidates.rows[pair]
     error, _ = posterior.compare(int(rows[0]), rows[1:])
     of_seeds = posterior.spread.sd**2 * float(np.sum(posterior.errors[rows] ** 2))
     share_of_images = 1.0 - min(of_seeds / max(float(error[0]) ** 2, 1e-300), 1.0)
     shrunk = float(ndtri(probability) / ndtri(candidates.rules.confidence)) ** 2
     if shrunk <= share_of_images:
+        sample, key = candidates.records.quality.sample, "quality" if candidates.records.is_script else "accuracy"
+        where = "" if candidates.records.is_script else " (data.validation_share)"
         return (
-            "no number of seeds would settle it on these validation images; more images (data.validation_share) or a "
-            "wider answer.tolerance.accuracy would"
+            f"no number of seeds would settle it on these validation {sample}; more {sample}{where} or a wider "
+            f"answer.tolerance.{key} would"
         ), True
     num_seeds = int(candidates.num_seeds[pair[0]] + max(candidates.num_seeds[pair[1]], 1))
     num_more = math.ceil(num_seeds * ((1.0 - share_of_images) / (shrunk - share_of_images) - 1.0))
@@ -208,7 +214,7 @@ def _estimate_needed(candidates: Candidates, pair: list[int], probability: float
 
 def _state_batches(candidates: Candidates, draws: BatchDraws, few: Mapping[int, int]) -> list[Statement]:
     """Which batch sizes are equally good, and the largest without a loss."""
-    split, points = split_batches(candidates, draws), _points(candidates.rules.tolerance.accuracy)
+    split, points = split_batches(candidates, draws), candidates.records.tolerance_text
     # tuning makes no batch size worse, so that one which is as good as the best already is known to be
     good = set(draws.batches[split.inside].tolist())
     known = good | set(draws.batches[split.outside].tolist())  # what was not tried there is in the probability
@@ -233,7 +239,7 @@ def _state_batches(candidates: Candidates, draws: BatchDraws, few: Mapping[int, 
 def _state_equally_good(
     candidates: Candidates, draws: BatchDraws, split: _Split, thin: Mapping[int, int], early: Sequence[int]
 ) -> Statement:
-    tolerance, is_tuned = candidates.rules.tolerance.accuracy, ~np.isin(draws.batches, list(thin))
+    tolerance, is_tuned = candidates.tolerance, ~np.isin(draws.batches, list(thin))
     within, worse, unknown = draws.find_within(tolerance), split.outside & is_tuned, split.unknown & is_tuned
     is_right = np.all(within[:, split.inside], axis=1) & ~np.any(within[:, worse], axis=1)
     probability = float(is_right.mean()) if (split.inside | worse).any() else 0.0
@@ -247,6 +253,7 @@ def _state_equally_good(
         if mask.any()
     ]  # fmt: skip
     tried = f" of the effective batch sizes that were tried, {'; '.join(parts)}." if parts else ""
+    tried = f"Within {candidates.records.tolerance_text}, {draws.model}:{tried}"
     unseeded = unknown & ~candidates.nameable[draws.places]
     seeds = f" Too few fresh seeds to tell: {_list(draws, unseeded)}." if unseeded.any() else ""
     if early:
@@ -254,7 +261,7 @@ def _state_equally_good(
         seeds += f" As good already, although too few configurations were tried to count as tuned: {names}."
     return Statement(
         name="equally_good",
-        text=f"Within {_points(tolerance)}, {draws.model}:{tried}{seeds}{_add_remarks(candidates, thin)}",
+        text=f"{tried}{seeds}{_add_remarks(candidates, thin)}",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=probability,
         is_settled=not unknown.any() and not thin and probability >= candidates.rules.confidence,
@@ -263,9 +270,9 @@ def _state_equally_good(
 
 
 def _state_largest(candidates: Candidates, draws: BatchDraws, split: _Split, thin: Mapping[int, int]) -> Statement:
-    tolerance = candidates.rules.tolerance.accuracy
+    tolerance = candidates.tolerance
     largest = int(np.flatnonzero(split.inside)[-1])
-    batch, points = int(draws.batches[largest]), _points(tolerance)
+    batch, points = int(draws.batches[largest]), candidates.records.tolerance_text
     unknown = (split.unknown & ~np.isin(draws.batches, list(thin)))[largest + 1 :]
     thin = {size: count for size, count in thin.items() if size > batch}  # a smaller one changes nothing here
     is_settled = not unknown.any() and not thin
@@ -319,8 +326,8 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
     else:
         position = int(np.searchsorted(draws.batches, named.global_batch_size or 0))
         costs = _compare(candidates, _name_places(draws, [position, int(where[0])]), ", against")
-        points = _points(candidates.rules.tolerance.accuracy)
-        within = float(draws.find_within(candidates.rules.tolerance.accuracy)[:, where[0]].mean())
+        points = candidates.records.tolerance_text
+        within = float(draws.find_within(candidates.tolerance)[:, where[0]].mean())
         text = (
             f"The given effective batch size, {costs} The probability that, tuned, it loses no more than {points} "
             f"against the best is {format_probability(within)}."
@@ -338,7 +345,7 @@ def _state_accumulation(candidates: Candidates, named: Recommendation) -> list[S
     are_equal = (settings[:, None] == settings) & (sizes[:, None] == sizes) & (counts[:, None] < counts)
     if not are_equal.any():
         return []
-    pairs, accuracies = np.argwhere(are_equal), candidates.values(ACCURACY)
+    pairs, accuracies = np.argwhere(are_equal), candidates.values(candidates.quality)
     is_timed = np.array([not candidates.is_time_doubtful(place) for place in range(len(frame))])
     is_named, shares = sizes[pairs[:, 0]] == named.global_batch_size, counts[pairs[:, 1]] / counts[pairs[:, 0]]
     num_seeds, are_timed = candidates.num_seeds[pairs].min(axis=1), is_timed[pairs].all(axis=1)
@@ -346,7 +353,7 @@ def _state_accumulation(candidates: Candidates, named: Recommendation) -> list[S
     pair = pairs[order[-1]].tolist()
     batch = int(sizes[pair[0]])
     names = [f"{batch // int(counts[place])} x {int(counts[place])}" for place in pair]
-    costs = _compare(candidates, dict(zip(names, pair, strict=True)), " instead of")
+    costs = _compare(candidates, dict(zip(names, pair, strict=True)), " instead of", _compare_own(candidates, *pair))
     text = f"Accumulation, {batch} as {costs}"
     return [Statement(name="accumulation", text=text, batches=(batch,), is_estimate=True)]
 
@@ -359,9 +366,31 @@ def _name_places(draws: BatchDraws, indices: Iterable[int]) -> dict[str, int]:
     return {str(draws.batches[index]): int(draws.places[index]) for index in indices}
 
 
-def _compare(candidates: Candidates, places: Mapping[str, int], word: str = "") -> str:
+def _compare_own(candidates: Candidates, first: int, second: int) -> Interval:
+    """The accuracy of the candidate ``second`` minus the accuracy of ``first`` by their own trainings: the response
+    assumes that equal configurations with other micro batches are equally accurate. NaN with ``n`` = 0 without a spread
+    between seeds."""
+    records = candidates.records
+    posterior, rows = records.posterior(candidates.quality), candidates.rows[[second, first]]
+    if posterior.is_assumed:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    (error,), (degrees,) = posterior.compare(int(rows[0]), rows[1:])
+    one, other = posterior.centers[rows]
+    half = t_quantile(CONFIDENCE, float(degrees)) * float(error)
+    halves = (one - other + np.array([0.0, -half, half])) / 2
+    middle = (one + other) / 2
+    values = posterior.scale.backward(middle + halves) - posterior.scale.backward(middle - halves)
+    gap, low, high = values.tolist()
+    n = min(len(candidates.basis_of(place)) for place in (first, second))
+    return records.show(candidates.quality, Interval(gap, low, high, n))
+
+
+def _compare(
+    candidates: Candidates, places: Mapping[str, int], word: str = "", accuracy: Interval | None = None
+) -> str:
     """What the second of two named candidates costs against the first, as the end of a sentence, which begins with the
-    name of the second, and after a ``word`` that of the first."""
+    name of the second, and after a ``word`` the name of the first. The difference in ``accuracy`` is by the draws where
+    it is not given."""
     base, name = (name if candidates.num_seeds[place] else f"{name} (not confirmed)" for name, place in places.items())
     first, second = places.values()
     differences, doubt, parts = compare_candidates(candidates, second, first), _describe_doubt(candidates, places), []
@@ -369,9 +398,13 @@ def _compare(candidates: Candidates, places: Mapping[str, int], word: str = "") 
         ratio = differences.get(metric)
         if ratio and not (metric == SECONDS and doubt):
             parts.append(f"{ratio.median:.2f} times {words}{_range(f'{ratio.low:.2f}', f'{ratio.high:.2f}')}")
-    middle, low, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in differences[ACCURACY][:3])
-    parts.append(f"{middle} points of accuracy{_range(low, high)}")
-    costs = f"{name}{word}{f' {base}' if word else ''}: {', '.join(parts)}."
+    quality = candidates.records.quality
+    difference = accuracy or differences[quality.column]
+    if difference.n:
+        middle, low, high = map(quality.format_difference, difference[:3])
+        parts.append(f"{middle} {quality.difference_words}{_range(low, high)}")
+    costs = f"{name}{word}{f' {base}' if word else ''}: {', '.join(parts) or 'nothing that was measured'}."
+    costs += "" if difference.n else f" The {quality.noun} is not compared: no configuration has several seeds."
     return f"{costs} The training times are not compared: {doubt}." if doubt else costs
 
 
@@ -382,10 +415,6 @@ def _range(low: str, high: str) -> str:
 def _add_remarks(candidates: Candidates, thin: Mapping[int, int]) -> str:
     remarks = (describe_thin_batches(thin), _OUTSIDE if candidates.limits != Limits() else "")
     return "".join(f" {sentence}" for sentence in remarks if sentence)
-
-
-def _points(accuracy: float) -> str:
-    return f"{format_points(accuracy)} of accuracy"
 
 
 def _list(draws: BatchDraws, mask: Mask) -> str:
@@ -414,12 +443,9 @@ def describe_learning_rate(named: Recommendation) -> str:
 
 def _describe_eligible(candidates: Candidates) -> str:
     # the batch sizes among which the fastest is named
-    limits, text = (
-        candidates.limits,
-        f"that lose at most {_points(candidates.rules.tolerance.accuracy)} against the best",
-    )
-    if limits.min_accuracy is not None:
-        text = f"with an accuracy of at least {_percent(limits.min_accuracy)}"
+    limits, text = candidates.limits, f"that lose at most {candidates.records.tolerance_text} against the best"
+    if candidates.required is not None:
+        text = f"with {_describe_required(candidates)}{candidates.records.data_text}"
     return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
 
 
@@ -429,9 +455,11 @@ def _explain_exclusion(candidates: Candidates) -> str:
     if candidates.within_limits().any():
         return ""
     limits, parts = candidates.limits, []
-    if limits.min_accuracy is not None:
-        best = float(candidates.values(ACCURACY).max())
-        parts.append(f"the most accurate one reaches {_percent(best)}, {_percent(limits.min_accuracy)} is required")
+    if candidates.required is not None:
+        quality, gains = candidates.records.quality, (candidates.values(candidates.quality).max(), candidates.required)
+        reached, asked = (quality.format_value(quality.sign * float(gain)) for gain in gains)
+        first = "most accurate" if quality.noun == "accuracy" else "best"
+        parts.append(f"the {first} one reaches {reached}, {asked} is required")
     for name, limit, word, unit, scale in (
         (SECONDS, limits.max_seconds, "fastest one takes", "s", 1.0),
         (MEMORY, limits.max_memory_bytes, "smallest one requires", "MiB", 2.0**20),
@@ -442,5 +470,7 @@ def _explain_exclusion(candidates: Candidates) -> str:
     return f"No configuration that was tried keeps to the limits: {'; '.join(parts)}."
 
 
-def _percent(accuracy: float) -> str:
-    return f"{100 * accuracy:.4g} %"
+def _describe_required(candidates: Candidates) -> str:
+    quality, gain = candidates.records.quality, candidates.required or 0.0
+    least = f"at {'least' if quality.sign > 0 else 'most'} {quality.format_value(quality.sign * gain)}"
+    return f"{'an' if quality.noun == 'accuracy' else 'a'} {quality.noun} of {least}"

@@ -257,12 +257,12 @@ _ANGLE = Scale(
     lambda shares: np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0)))),
     lambda angles: np.asarray(np.sin(np.clip(angles, 0.0, np.pi / 2)) ** 2),
 )
-_SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": _ANGLE}
+SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": _ANGLE}
 
 
 def scale_of(name: str) -> Scale:
     """The scale that the metric ``name`` declares."""
-    return _SCALES[METRICS[name].scale]
+    return SCALES[METRICS[name].scale]
 
 
 def difference_unit(name: str) -> str:
@@ -273,8 +273,9 @@ def difference_unit(name: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Grouping:
     """Complete trials by configuration. ``members`` (shape ``[trials]``) is each trial's configuration, in the order of
-    first appearance; ``first`` (shape ``[size]``) the first trial of each; ``is_basis`` the trials that its values
-    rest on: the confirming ones, otherwise the first search trial, because the seed that was picked overestimates."""
+    first appearance; ``first`` (shape ``[size]``) the first trial of each; ``is_confirm`` those of :func:`find_fresh`;
+    ``is_basis`` the trials that its values rest on: the confirming ones, otherwise the first search trial, because the
+    seed that was picked overestimates."""
 
     members: Numbers
     first: Numbers
@@ -371,11 +372,22 @@ def find_failed(values: Values, grouping: Grouping) -> Mask:
     return np.asarray(known & (values < limit))
 
 
+def find_fresh(trials: pd.DataFrame, groups: Numbers) -> Mask:
+    """Which trials confirm a configuration by a seed that did not choose it: those of the confirming phase; in records
+    without one, those of configurations (by ``groups``, shape ``[trials]``) that the search trained with several seeds.
+    Shape ``[trials]``."""
+    is_confirm = np.asarray(read_text(trials, "phase") == "confirm", dtype=np.bool_)
+    if is_confirm.any():
+        return is_confirm
+    seeds = pd.Series(read_numbers(trials, "seed")).groupby(groups)
+    return np.asarray(seeds.transform("nunique") > 1, dtype=np.bool_)
+
+
 def group_configurations(done: pd.DataFrame, groups: Numbers) -> Grouping:
     """The complete trials ``done`` by their number in ``groups`` (shape ``[len(done)]``)."""
     members = np.asarray(pd.factorize(groups)[0], dtype=np.int64)
     first = np.unique(members, return_index=True)[1]
-    is_confirm = np.asarray(read_text(done, "phase") == "confirm", dtype=np.bool_)
+    is_confirm = find_fresh(done, members)
     confirmed = np.bincount(members, is_confirm, minlength=len(first)) > 0
     is_first = np.zeros(len(done), dtype=np.bool_)
     is_first[first] = True
@@ -492,14 +504,6 @@ def fit_linear(design: Values, y: Values) -> _LinearFit | None:
     leverage = np.einsum("ij,jk,ik->i", design, inverse, design)
     squares = ((y - design @ solution) / np.maximum(1 - leverage, 1e-9)) ** 2
     return _LinearFit(np.asarray(solution), inverse @ (design.T * squares) @ design @ inverse, n - k)
-
-
-def share_explained(x: Values, columns: Values) -> float:
-    """Which share of the variance of ``x`` (shape ``[n]``) the ``columns`` (shape ``[n, k]``) account for."""
-    design = np.column_stack([np.ones(len(x)), columns])
-    residuals = x - design @ np.linalg.lstsq(design, x, rcond=None)[0]
-    total = float(np.sum((x - x.mean()) ** 2))
-    return 1.0 - float(np.sum(residuals**2)) / total if total > 0 else 1.0
 
 
 def fit_curve(

@@ -15,7 +15,7 @@ import pandas as pd
 
 from sweep.analysis.answer import TunedBatch, TunedModel
 from sweep.analysis.candidates import Candidates, estimate_value
-from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, ComparableTrials
+from sweep.analysis.comparable import MEMORY, SECONDS, ComparableTrials
 from sweep.analysis.rate_powers import measure_rate_power, scaled_learning_rates
 from sweep.analysis.response import list_batches
 from sweep.analysis.statistics import (
@@ -29,6 +29,7 @@ from sweep.analysis.statistics import (
     read_text,
     seed_interval,
 )
+from sweep.config.metrics import Quality
 
 _UNKNOWN = Interval(np.nan, np.nan, np.nan, 0)
 _SHARE_REACHED = 0.75  # of a model's batches reach the common target by their tuned accuracy
@@ -64,7 +65,7 @@ def fit_batch_curve(records: ComparableTrials, chosen: Mask, at_least: int = 1) 
     The expected accuracy is corrected for the luck of single seeds, so that a batch is not ahead for having been tried
     more often.
     """
-    posterior = records.posterior(ACCURACY)
+    posterior = records.posterior(records.quality.column)
     sizes = read_numbers(records.frame, "global_batch_size")
     usable = chosen & np.isfinite(posterior.expected) & np.isfinite(sizes)
     groups = {batch: rows for batch, rows in _group_by_batch(sizes, usable).items() if len(rows) >= at_least}
@@ -101,13 +102,13 @@ class _BatchCosts(NamedTuple):
     remark: str
 
 
-def find_common_target(tuned: Values, tolerance: float) -> float:
+def find_common_target(tuned: Values, tolerance: float, step: float = 0.001) -> float:
     """The accuracy to compare the batches by: ``tolerance`` below what three quarters of the tuned accuracies (shape
-    ``[b]``) reach, rounded down to a tenth of a point; NaN without a batch."""
+    ``[b]``) reach, rounded down to a tenth of a point, or another ``step``; NaN without a batch."""
     if not len(tuned):
         return math.nan
     reached = float(np.sort(tuned)[::-1][math.ceil(_SHARE_REACHED * len(tuned)) - 1])
-    return math.floor(1000 * (reached - tolerance)) / 1000
+    return math.floor(1 / step * (reached - tolerance)) / (1 / step)
 
 
 def _measure_batch_costs(candidates: Candidates, chosen: Numbers, target: float) -> list[_BatchCosts]:
@@ -117,7 +118,7 @@ def _measure_batch_costs(candidates: Candidates, chosen: Numbers, target: float)
     tables, remarks = [], []
     for candidate in chosen:
         rows = candidates.basis_of(int(candidate))
-        curves = [_read_curve(evaluations, done.iloc[row]) for row in rows]
+        curves = [_read_curve(evaluations, done.iloc[row], candidates.records.quality) for row in rows]
         ends = read_numbers(done, "num_steps")[rows]
         batch = read_numbers(done, "global_batch_size")[rows]
         samples = np.array([curve[-1, 1] if len(curve) else np.nan for curve in curves])
@@ -125,7 +126,7 @@ def _measure_batch_costs(candidates: Candidates, chosen: Numbers, target: float)
         to_target = np.array(crossed).reshape(-1, 2)  # in steps and in samples
         whole = np.where(np.isfinite(samples), samples, ends * batch)
         tables.append(np.column_stack([ends, whole, to_target, to_target[:, 0] / ends]))
-        remarks.append(_explain(curves, target))
+        remarks.append(_explain(curves, target, candidates.records))
         if remarks[-1]:
             tables[-1][:, 2:] = np.nan
     columns = [_describe([table[:, column] for table in tables]) for column in range(5)]
@@ -142,24 +143,31 @@ def combine_ratio(value: Interval, share: Interval) -> Interval:
     return Interval(middle, middle * math.exp(-half), middle * math.exp(half), share.n)
 
 
-def _read_curve(evaluations: pd.DataFrame | None, trial: pd.Series) -> Values:
-    # steps, samples and accuracies of one training in order, shape [evaluations, 3]
+def _read_curve(evaluations: pd.DataFrame | None, trial: pd.Series, quality: Quality) -> Values:
+    # steps, samples and accuracies (of another quality gains) of one training in order, shape [evaluations, 3]
     if evaluations is None or not len(evaluations):
         return np.empty((0, 3))
     own = evaluations[(evaluations["number"] == trial["number"]) & (evaluations["study"] == trial["study"])]
-    table = np.column_stack([read_numbers(own, name) for name in ("step", "samples", "val_accuracy")])
+    table = np.column_stack([read_numbers(own, name) for name in ("step", "samples", quality.column)])
+    table[:, 2] *= quality.sign
     return np.asarray(table[np.argsort(table[:, 0], kind="stable")])
 
 
-def _explain(curves: Sequence[Values], target: float) -> str:
-    shown = f"{100 * target:.1f} %"
+def _explain(curves: Sequence[Values], target: float, records: ComparableTrials) -> str:
+    # why it is not known when all trainings reached the target
+    quality, lack = records.quality, records.lack_of_evaluations
+    shown = f"{100 * target:.1f} %" if quality.unit == "fraction" else quality.format_value(quality.sign * target)
     if not all(len(curve) for curve in curves):
-        return f"the evaluations between which {shown} was reached are not loaded"
+        num_lacking = sum(not len(curve) for curve in curves)
+        which = "" if num_lacking == len(curves) else f" of {num_lacking} of {len(curves)} trainings"
+        return f"{lack}{which}, so the steps and time to {shown} are unknown"
     missed = sum(not (curve[:, 2] >= target).any() for curve in curves)
     if missed:
         return f"{missed} of {len(curves)} trainings did not reach {shown}, so the steps and time to it are unknown"
-    if any(curve[0, 2] >= target for curve in curves):
-        return f"the first evaluation was already at {shown}, so the steps and time to it are unknown"
+    if early := [curve for curve in curves if curve[0, 2] >= target]:
+        which = "first" if any(len(curve) > 1 for curve in early) else "only"
+        of = f"the {which} evaluation of {len(early)} of {len(curves)} trainings"
+        return f"{of} was at {shown} or more, so the steps and time to it are unknown"
     return ""
 
 
@@ -194,7 +202,7 @@ class BatchDraws:
 
 def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
     """The tuned batches of ``model``; those without a candidate are left out."""
-    frame, drawn = candidates.records.frame, candidates.values(ACCURACY, candidates.draws)
+    frame, drawn = candidates.records.frame, candidates.values(candidates.quality, candidates.draws)
     is_of_model = read_text(frame, "config.model.name")[candidates.rows] == model
     sizes = read_numbers(frame, "global_batch_size")[candidates.rows]
     usable = is_of_model & np.isfinite(sizes) & np.isfinite(drawn).all(axis=0)
@@ -216,7 +224,7 @@ def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
 def list_models(candidates: Candidates) -> list[str]:
     """The models of the candidates, the model of the most accurate one first."""
     names = read_text(candidates.records.frame, "config.model.name")[candidates.rows]
-    order = np.argsort(-candidates.values(ACCURACY), kind="stable")
+    order = np.argsort(-candidates.values(candidates.quality), kind="stable")
     return list(dict.fromkeys(str(name) for name in names[order]))
 
 
@@ -232,7 +240,7 @@ def describe_model(candidates: Candidates, draws: BatchDraws) -> TunedModel:
     power = measure_rate_power(candidates.records, is_of_model)
     return TunedModel(
         model=draws.model,
-        target_accuracy=_find_target(candidates, draws),
+        target_accuracy=candidates.records.quality.sign * _find_target(candidates, draws),
         rate_power=Interval(*confidence_interval(power.estimate), power.estimate.n),
         rate_detail=power.detail,
         rate_lack=power.reason,
@@ -240,15 +248,16 @@ def describe_model(candidates: Candidates, draws: BatchDraws) -> TunedModel:
 
 
 def _find_target(candidates: Candidates, draws: BatchDraws) -> float:
-    return find_common_target(np.median(draws.tuned, axis=0), candidates.rules.tolerance.accuracy)
+    step = 0.001 if candidates.records.quality.unit == "fraction" else candidates.tolerance / 5
+    return find_common_target(np.median(draws.tuned, axis=0), candidates.tolerance, step)
 
 
 def _choose_representative(candidates: Candidates, of_batch: Numbers) -> int:
     # the fastest of those within the tolerance, by the estimates; of configurations with enough seeds where there are
-    accuracies, seconds = candidates.values(ACCURACY), candidates.values(SECONDS)
+    accuracies, seconds = candidates.values(candidates.quality), candidates.values(SECONDS)
     nameable = of_batch[candidates.nameable[of_batch]]
     among = nameable if len(nameable) else of_batch
-    close = among[accuracies[among] >= accuracies[among].max() - candidates.rules.tolerance.accuracy]
+    close = among[accuracies[among] >= accuracies[among].max() - candidates.tolerance]
     order = np.lexsort((-accuracies[close], np.nan_to_num(seconds[close], nan=np.inf)))
     return int(close[order[0]])
 
@@ -262,7 +271,7 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
     seconds = estimate_value(candidates, candidate, SECONDS)
     num_samples = costs.num_samples.median
     pace = (num_samples / seconds.median, num_samples / seconds.high, num_samples / seconds.low)
-    within = draws.find_within(candidates.rules.tolerance.accuracy)[:, index]
+    within = draws.find_within(candidates.tolerance)[:, index]
     remarks = [*_list_remarks(candidates, candidate, num_configurations, num_learned), *filter(None, [costs.remark])]
     return TunedBatch(
         model=draws.model,
@@ -271,8 +280,8 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
         learning_rate=float(scaled_learning_rates(frame.iloc[[candidates.rows[candidate]]])[0]),
         num_configurations=num_configurations,
         num_seeds=num_seeds,
-        accuracy=estimate_value(candidates, candidate, ACCURACY),
-        best_measured=float(done.loc[is_own, ACCURACY].max()),
+        accuracy=estimate_value(candidates, candidate, candidates.quality),
+        best_measured=candidates.records.quality.sign * float(done.loc[is_own, candidates.quality].max()),
         is_time_doubtful=candidates.is_time_doubtful(candidate),
         seconds=seconds,
         memory_bytes=estimate_value(candidates, candidate, MEMORY),
@@ -296,8 +305,8 @@ def _count_configurations(candidates: Candidates, model: str, batch: int) -> tup
     chance = records.images.chance
     if chance is None:
         return int(is_there.sum()), int(is_there.sum())
-    accuracies, _ = records.grouping.medians(read_numbers(records.done, ACCURACY))
-    has_learned = accuracies > chance + candidates.rules.tolerance.accuracy
+    accuracies, _ = records.grouping.medians(read_numbers(records.done, records.quality.column))
+    has_learned = accuracies > chance + candidates.tolerance
     return int(is_there.sum()), int((is_there & has_learned).sum())
 
 

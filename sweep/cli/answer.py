@@ -27,7 +27,7 @@ from sweep.cli.arguments import (
 )
 from sweep.config.commands import StudyCommands
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import METRICS, format_count
+from sweep.config.metrics import IMAGES, METRICS, Quality, format_count
 
 if TYPE_CHECKING:
     from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
@@ -46,6 +46,9 @@ def recommend(
     min_accuracy: Annotated[
         float | None, typer.Option(help="Lower limit of validation accuracy, such as 0.93.")
     ] = None,
+    limit_quality: Annotated[
+        float | None, typer.Option(help="Limit of what a script reports: at least, or at most where less is better.")
+    ] = None,
     use: Annotated[
         list[str] | None,
         typer.Option("--use", help="accuracy, speed, memory, balanced, fine_tune or distributed; repeatable."),
@@ -58,25 +61,23 @@ def recommend(
 ) -> int:
     """Recommend a batch size and a configuration for each use. Shows what they cost, the alternatives, and the
     probability that each statement is right."""
-    from reports.texts import METHOD
-    from sweep.analysis.answer import USES, to_document
+    from reports.texts import describe_method
+    from sweep.analysis.answer import USES, Limits, to_document
     from sweep.analysis.findings import evaluate_claims
-    from sweep.analysis.recommendation import as_document
-    from sweep.analysis.recommendation import recommend as answer_for
+    from sweep.analysis.recommendation import as_document, recommend_within
 
     max_memory_bytes = parse_bytes(max_memory, "--max-memory")
     limit_seconds = parse_duration(max_seconds, "--max-seconds")
     frames = load_records(study, root)
-    answer = answer_for(
-        frames,
+    limits = Limits(
         max_memory_bytes=max_memory_bytes,
         max_seconds=limit_seconds,
         min_accuracy=min_accuracy,
-        uses=tuple(use or USES),
-        given_batch=batch,
+        limit_quality=limit_quality,
     )
+    answer = recommend_within(frames, limits, tuple(use or USES), batch)
     claims = evaluate_claims(frames)
-    method = " ".join(text for _, text in METHOD)
+    method = " ".join(text for _, text in describe_method(answer.quality))
     document = as_document(answer) | {"findings": to_document(claims), "method": method}
     document["source"] = frames.source.to_document() if frames.source else None
     origin = [*frames.source.describe(), ""] if frames.source else []
@@ -92,14 +93,14 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     yield answer.validation.statement
     yield ""
     if answer.batch_size is not None:
-        yield from describe_batch_sizes(answer.batch_size)
+        yield from describe_batch_sizes(answer.batch_size, answer.quality)
         yield ""
     if answer.no_complete_trial:
         yield answer.no_complete_trial
         yield ""
     is_hopeless = answer.no_complete_trial and not any(item.missing for item in answer.uses.values())
     for item in () if is_hopeless else answer.uses.values():
-        yield from format_use(item)
+        yield from format_use(item, answer.quality)
         yield ""
     yield "Other facts"
     for fact in answer.facts.values():
@@ -119,11 +120,11 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     yield from (["", *(f"Note: {note}" for note in answer.notes)] if answer.notes else [])
 
 
-def describe_batch_sizes(answer: "BatchAnswer") -> Iterator[str]:
+def describe_batch_sizes(answer: "BatchAnswer", quality: Quality = IMAGES) -> Iterator[str]:
     """The statements about the batch size, and the tuned batch sizes."""
-    from reports.texts import CURVE_HEADS, describe_batch_answer
+    from reports.texts import describe_batch_answer, head_curve
 
-    texts = describe_batch_answer(answer)
+    texts = describe_batch_answer(answer, quality)
     yield "Batch size"
     for text, certainty in texts.statements:
         yield f"  {text}{f' ({certainty})' if certainty else ''}"
@@ -133,18 +134,18 @@ def describe_batch_sizes(answer: "BatchAnswer") -> Iterator[str]:
     for row in texts.rows:
         cells = [
             " ".join(filter(None, (head.lower(), value, f"({note})" if note else "")))
-            for head, (value, note) in zip(CURVE_HEADS, row, strict=True)
+            for head, (value, note) in zip(head_curve(quality), row, strict=True)
         ]
         yield f"  {', '.join(cells)}"
     yield from (f"  {line}" for line in (*texts.models, *texts.remarks))
 
 
-def format_use(item: "Recommendation") -> Iterator[str]:
+def format_use(item: "Recommendation", quality: Quality = IMAGES) -> Iterator[str]:
     """The recommendation for one use."""
     from reports.labels import describe_price, format_estimate, metric_label
     from reports.texts import describe_recommendation, describe_use_setting
 
-    card = describe_recommendation(item)
+    card = describe_recommendation(item, quality)
     yield f"{item.use}: {card.meaning}"
     if item.number is None:
         refused = (
@@ -152,12 +153,13 @@ def format_use(item: "Recommendation") -> Iterator[str]:
         )
         yield f"  not enough data; run: {item.missing}" if item.missing else f"  {refused}"
         return
-    settings = [describe_use_setting(item, key) for key in item.settings]
+    settings = [describe_use_setting(item, key) for key in item.settings if key != "batch.global"]
     yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"
     for kind, values in (("", item.values), (", as measured", item.measured)):
         for name, value in values.items():
-            shown, interval = format_estimate(name, *value)
-            yield f"    {metric_label(name)}: {shown}{f' ({interval})' if interval else ''}, n = {value.n}{kind}"
+            shown, interval = format_estimate(name, *value, quality)
+            bounds = f" ({interval})" if interval else ""
+            yield f"    {metric_label(name, quality)}: {shown}{bounds}, n = {value.n}{kind}"
     if item.price is not None:
         yield f"    price of a training: {describe_price(**vars(item.price))}"
     yield from (f"  {line}" for line in (card.confidence, card.comparison, *card.evidence) if line)

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from sweep.config.errors import InputError, StoppedError
+from sweep.config.metrics import Quality
 from sweep.records.address import has_password
 from sweep.search.shutdown import REASONS
 
@@ -61,13 +62,18 @@ def print_answer(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
 
 
 def describe_trial(
-    head: tuple[int, str, str], values: Mapping[str, Any], settings: Mapping[str, Any], *, is_enqueued: bool
+    head: tuple[int, str, str],
+    values: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    quality: Quality,
+    is_enqueued: bool,
 ) -> str:
     """A trial on one line: number, phase and outcome, what it measured by name of the metric, and its swept keys."""
     from reports.labels import OUTCOME_NAMES, format_metric
 
     number, phase, outcome = head
-    measured = "  ".join(f"{name} {format_metric(name, value)}" for name, value in values.items())
+    names = {name: quality.name if name == quality.column else name for name in values}
+    measured = "  ".join(f"{names[name]} {format_metric(name, value, quality)}" for name, value in values.items())
     by_hand = "  enqueued by hand" if is_enqueued else ""
     how = OUTCOME_NAMES.get(outcome, outcome)
     return f"trial {number:>4} {phase:<7} {how:<13} {measured}  [{join_settings(settings)}]{by_hand}"

@@ -113,6 +113,11 @@ def build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig
         config = build_config(replace_keys({}, changes), "--set")
     else:
         spec = load_study(study, {})
+        if spec.script:
+            raise InputError(
+                f"study {study}: its trials are a script of yours, which `sweep run` runs, and `sweep check --script` "
+                "for seconds; this command is about the project's own models."
+            )
         check_keys(changes)
         config = build_config(replace_keys(spec.base, {"seed": spec.seed} | changes), f"study {study}")
     check_root(changes, config.data.name)

@@ -315,6 +315,6 @@ def _describe_answer(answer: "Answer", uses: Sequence[str]) -> Iterator[str]:
     if answer.batch_size is None:
         yield "no answer: no training is complete"
         return
-    yield from describe_batch_sizes(answer.batch_size)
+    yield from describe_batch_sizes(answer.batch_size, answer.quality)
     for use in uses:
-        yield from format_use(answer.uses[use])
+        yield from format_use(answer.uses[use], answer.quality)

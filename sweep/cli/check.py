@@ -25,10 +25,10 @@ from reports import labels
 from studies import shipped_studies, template
 from sweep.cli.answer import describe_findings
 from sweep.cli.app import print_answer, print_lines, print_table
-from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, parse_sets, use_plugin
+from sweep.cli.arguments import RUNS, AsJson, Plugin, Root, Sets, find_records, load_records, parse_sets, use_plugin
 from sweep.config.advice import Advice, find_pitfalls
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, show_name
-from sweep.config.metrics import format_count
+from sweep.config.metrics import METRICS, format_count
 from sweep.config.sections import list_fields
 from sweep.config.study import StudySpec, describe_cost
 from sweep.config.study_file import load_study
@@ -103,10 +103,10 @@ def _list_keys() -> Iterator[dict[str, Any]]:
     for where, fields in (("study", study), ("configuration", config_fields())):
         for path, field in fields.items():
             yield {
-                "key": path,
+                "key": "script.NAME" if path == "script" else path,
                 "where": where,
                 "is_required": field.is_required(),
-                "default": None if field.is_required() else field.default,
+                "default": None if field.is_required() or field.default_factory else field.default,
                 "meaning": field.description or "",
             }
 
@@ -140,6 +140,9 @@ def check(
     sets: Sets = None,
     root: Root = RUNS,
     plugin: Plugin = None,
+    script: Annotated[
+        bool, typer.Option("--script", help="Run the study's script for seconds: does it do what it is asked?")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Check a study and its records, or this machine. Nothing is trained. Images are counted, known pitfalls have their
@@ -155,6 +158,8 @@ def check(
         else:
             _print_checks(checks)
         return 1 if any(item.status == "FAIL" for item in checks) else 0
+    if script:
+        return _check_script(load_study(study, changes), as_json)
     is_file = study.endswith(".toml") or study in shipped_studies()
     place = None
     if not is_file:
@@ -163,16 +168,39 @@ def check(
     if place is not None:
         if changes:
             raise InputError(f"--set: {study} is on record and cannot be changed; give the study's file.")
-        return _check_records(place, as_json)
+        return _check_records(load_records(place, root), as_json)
     return _check_study(load_study(study if is_file else hide_credentials(study), changes), root, as_json)
+
+
+def _check_script(spec: StudySpec, as_json: bool) -> int:
+    from sweep.script.check import check_script
+
+    if spec.script is None:
+        raise InputError(f"--script: study {spec.name} has no [script]; name its command there.")
+    found = check_script(spec)
+    document = {"rows": [row._asdict() for row in found.rows], "costs": found.costs, "is_followed": found.is_followed}
+    if as_json:
+        print_answer(document, (), as_json=True)
+        return 0 if found.is_followed else 1
+    heads = ("", "setting", "asked", "observed", "remedy")
+    print_table([(row.status, row.setting, row.asked, row.observed, row.remedy) for row in found.rows], heads)
+    for size, costs in found.costs.items():
+        shown = ", ".join(f"{labels.metric_label(name).lower()} {labels.format_value(METRICS[name].unit, value)}"
+                          for name, value in costs.items())  # fmt: skip
+        print_lines([f"effective batch size {size}: {shown}"])
+    return 0 if found.is_followed else 1
 
 
 def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
     from sweep.training.data.sources import check_inputs  # with NumPy and Pillow
 
-    with show_inspection() as show:
-        data = check_inputs(spec.corners.of("data", "model"), on_progress=show)  # of any device
-    advice = [*find_pitfalls(spec, data.num_train), *_advise_on_machine(spec)]
+    data, advice = None, _advise_on_machine(spec)
+    if spec.script:
+        spec.script.check()
+    else:
+        with show_inspection() as show:
+            data = check_inputs(spec.corners.of("data", "model"), on_progress=show)  # of any device
+        advice = [*find_pitfalls(spec, data.num_train), *advice]
     frames = None
     if (root / spec.name / "study.sqlite").exists():
         from sweep.records.loading import load_frames
@@ -182,13 +210,12 @@ def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
     return 0
 
 
-def _check_records(place: str, as_json: bool) -> int:
-    from sweep.records.loading import load_frames
+def _check_records(frames: "Frames", as_json: bool) -> int:
+    from sweep.analysis.comparable import find_study_name
 
-    frames = load_frames(place, evaluations=True)
     spec, data = frames.spec, frames.data
     advice = find_pitfalls(spec, data.num_train if data else None) if spec else []
-    _print_study(", ".join(frames.studies["study"]), data, advice, frames, as_json)
+    _print_study(", ".join(frames.studies["study"]) or find_study_name(frames), data, advice, frames, as_json)
     return 0
 
 
@@ -385,7 +412,8 @@ def check_trials(frames: "Frames") -> Iterator[Check]:
 
     trials = apply_times(frames.trials, frames.probes)
     trials = trials[(trials["reused_from"] == "") & trials["outcome"].notna()]
-    yield from _check_bottlenecks(trials)
+    if frames.source is None:  # other programs determine none
+        yield from _check_bottlenecks(trials)
     yield from _check_warnings(trials)
     if frames.data is None:
         yield Check("data", "note", labels.NOT_COUNTED)

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from reports.labels import format_metric, format_price, format_value
 from sweep.cli.app import describe_trial, escape_controls, join_settings
-from sweep.config.metrics import METRICS, format_count
+from sweep.config.metrics import format_count
 from sweep.config.study import StudySpec
 from sweep.config.trial import Scalar, TrialConfig, flatten_config
 from sweep.records.messages import Evaluation, Progress
@@ -244,7 +244,7 @@ class Display:
         how = f"reused from {record.reused_from}" if isinstance(event, TrialReused) else str(record.outcome)
         values = {name: record.measurements.get(name) for name in self._spec.objectives}
         head, settings = (record.number, record.phase, how), self._swept(record.config)
-        lines = [describe_trial(head, values, settings, is_enqueued=record.is_enqueued)]
+        lines = [describe_trial(head, values, settings, self._spec.quality, record.is_enqueued)]
         if isinstance(event, TrialEnded):
             if doubts := find_time_doubts(record.quality_flags) - {PACKED}:  # that was asked for
                 lines.append(f"the measured time is in doubt ({', '.join(sorted(doubts))})")
@@ -277,21 +277,25 @@ class Display:
                 if progress.peak_memory_bytes is not None:
                     text += f"  {format_value('bytes', progress.peak_memory_bytes)}"
             if evaluation:
-                text += f"  val_accuracy {100 * evaluation.val_accuracy:.2f} %"
+                quality = self._spec.quality
+                shown = format_metric(quality.column, getattr(evaluation, quality.column), quality)
+                text += f"  {quality.name} {shown}"
             lines.append(Text(escape_controls(text)))
         return lines
 
     def _front_table(self) -> Table:
-        rows = find_front(list(self._records.values()), self._spec.objectives)
-        first = METRICS[self._spec.objectives[0]]
+        rows = find_front(list(self._records.values()), self._spec.objectives, self._spec.quality)
+        first = self._spec.metric(self._spec.objectives[0])
         rows.sort(key=lambda record: first.sign * record.measurements[first.name])
         table = Table(
             title=f"front so far: {len(rows)} configurations, as measured with one seed", title_justify="left", box=None
         )
-        for column in ("trial", *self._spec.objectives, "configuration"):
+        names = (self._spec.quality.name if name == "quality" else name for name in self._spec.objectives)
+        for column in ("trial", *names, "configuration"):
             table.add_column(column, justify="left" if column == "configuration" else "right")
         for record in rows[:_FRONT_ROWS]:
-            values = [format_metric(name, record.measurements[name]) for name in self._spec.objectives]
+            measured = ((name, record.measurements[name]) for name in self._spec.objectives)
+            values = [format_metric(name, value, self._spec.quality) for name, value in measured]
             settings = join_settings(self._swept(record.config))
             table.add_row(str(record.number), *values, Text(escape_controls(settings)))
         return table

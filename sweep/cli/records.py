@@ -24,6 +24,7 @@ from sweep.cli.arguments import (
     write_new_file,
 )
 from sweep.config.errors import InputError, describe_unknown, hide_credentials, shorten_text
+from sweep.config.metrics import IMAGES
 from sweep.records.address import split_study
 
 if TYPE_CHECKING:
@@ -218,15 +219,13 @@ def trials(
 ) -> None:
     """List the trials of a study, or enqueue one. An enqueued trial is the next that a running or the next `sweep run`
     trains; the sampler chooses the keys without a value."""
-    from sweep.records.loading import load_frames
-
     if enqueue and remove is not None:
         raise InputError("sweep trials: give --enqueue or --remove, not both.")
     if enqueue or remove is not None:
         print_answer(*_change_queue(study, root, parse_sets(enqueue, "--enqueue"), remove), as_json=as_json)
         return
     place = find_records(study, root)
-    frames = load_frames(place)
+    frames = load_records(place, root, evaluations=False)
     rows = list_rows(frames, is_running=_may_run(place))
     waiting = frames.queue[frames.queue["number"].isna()]
     entries = zip(waiting["position"], waiting["point"], strict=True)
@@ -237,7 +236,8 @@ def trials(
             (row["number"], row["phase"], row["outcome"]),
             {name: row[name] for name in objectives},
             row["config"],
-            is_enqueued=row["is_enqueued"],
+            frames.spec.quality if frames.spec else IMAGES,
+            row["is_enqueued"],
         )
         for row in rows
     ]
@@ -293,7 +293,7 @@ def list_rows(frames: "Frames", *, is_running: bool = True) -> list[Json]:
     trials, (swept, objectives) = frames.trials, _find_columns(frames)
     settings = {key: read_settings(trials, key) for key in swept}
     names, rows = ["number", "phase", "outcome", "seed", "is_enqueued", *objectives], []
-    for index, row in enumerate(trials[names].to_dict("records")):
+    for index, row in enumerate(trials.reindex(columns=names).to_dict("records")):
         facts: Json = {name: plain_value(row[name]) for name in names}
         facts["outcome"] = facts["outcome"] or ("running" if is_running else "interrupted")
         rows.append(facts | {"config": {key: settings[key][index] for key in swept}})

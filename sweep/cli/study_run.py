@@ -36,9 +36,10 @@ def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
     with show_inspection() as show, open_session(spec, options, preview=True, on_progress=show) as session:
         forecast = session.forecast()
     data = session.data
-    print_advice(spec, _find_commands(session).check(), data.num_train)
-    lines = [*format_data(data), *format_forecast(forecast, spec.price)]
-    document = forecast.document() | _price_forecast(forecast, spec.price) | {"data": asdict(data)}
+    if data:
+        print_advice(spec, _find_commands(session).check(), data.num_train)
+    lines = [*_describe_source(session), *format_forecast(forecast, spec.price)]
+    document = forecast.document() | _price_forecast(forecast, spec.price) | {"data": data and asdict(data)}
     print_answer(document, lines, as_json=as_json)
     return 0
 
@@ -62,8 +63,9 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
         records = session.store.trial_records(spec.name)
         display = Display(spec, records, commands.examine(), options.resumed_by, recommend=commands.recommend())
         display.predict_left = session.predict_left
-        print_lines([*format_data(session.data), *_opening_lines(session)], err=True)
-        print_advice(spec, commands.check(), session.data.num_train)
+        print_lines([*_describe_source(session), *_opening_lines(session)], err=True)
+        if session.data:
+            print_advice(spec, commands.check(), session.data.num_train)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
             for event in events:
                 display.show(event)
@@ -80,6 +82,13 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
     is_failure = stopped is not None and stopped.is_failure
     is_done = any(record.outcome == "complete" for record in records) and not is_failure
     return EndedRun(0 if is_done else 1, document, display)
+
+
+def _describe_source(session: Session) -> list[str]:
+    script = session.spec.script
+    if script is None:
+        return format_data(session.data) if session.data else []
+    return [f"script: {' '.join(script.command)}", f"  in {script.folder}, reports {script.metric}"]
 
 
 def _find_commands(session: Session) -> StudyCommands:
@@ -115,7 +124,7 @@ def _summarize(session: Session, records: list[TrialRecord], stopped: Stopped | 
         {"number": record.number}
         | {"config": {path: flatten_config(record.config)[path] for path in spec.space}}
         | {name: record.measurements[name] for name in spec.objectives}
-        for record in find_front(_correct_times(frames, records), spec.objectives)
+        for record in find_front(_correct_times(frames, records), spec.objectives, spec.quality)
     ]
     is_cut_short = stopped is not None and bool(list_confirmations(frames, records, spec))
     reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")

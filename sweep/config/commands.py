@@ -53,6 +53,7 @@ class StudyCommands:
     is_foreign: bool = False  # whether another program made the records
     export: str = ""  # the folder of exported records, which a run imports first
     place: str = ""  # of records that were moved or exported
+    absent: tuple[str, ...] = ()  # files of moved or exported records that commands require and that are not here
     spec: StudySpec | None = None  # where it is known, no command is one that the study refuses
 
     def run(self) -> str:
@@ -135,11 +136,23 @@ class StudyCommands:
         words = ["sweep claims", claim, "--plan", *_list_sets(fixed), *map(shlex.quote, self._root_options())]
         words += _list_plugin(self.plugin)
         planned = replace(self._as_new_study(), argument=f"claim_{claim}.toml", changes={}, spec=None)
-        return f"{' '.join(words)} && {planned.run()}"
+        return f"{self.state_absent(self.plugin)}{' '.join(words)} && {planned.run()}"
 
     def state_elsewhere(self, what: str) -> str:
         """What is to be done where another program made the records; "" where this one did."""
         return f"# where these records were made: {what}" if self.is_foreign else ""
+
+    def state_absent(self, *files: str) -> str:
+        """The beginning of a command that requires ``files`` of which some are not here, as a comment of the shell; ""
+        where all are."""
+        lacking = [shlex.quote(file) for file in files if file in self.absent]
+        return f"# requires {' and '.join(lacking)}, not found here: " if lacking else ""
+
+    def find_absent(self) -> "StudyCommands":
+        """The same with the study file and the plug-in that are not here."""
+        files = (self.argument, self.plugin)
+        absent = [file for file in files if Path(file).suffix in (".toml", ".py") and not Path(file).is_file()]
+        return replace(self, absent=tuple(absent))
 
     def _change(self, changes: Mapping[str, object]) -> StudySpec:
         assert self.spec is not None
@@ -165,12 +178,12 @@ class StudyCommands:
             return f"# the study refuses this: {' '.join(str(error).split())}"
         options = (*(() if self.export else self.options), *self.run_options)
         command = self._command("run", replace_keys(dict(self.changes), dict(more)), options)
-        imported = f"sweep import {shlex.quote(self.export)} && " if self.export else ""
+        imported = f"sweep import {shlex.quote(self.export)} && " if self.export and command[0] != "#" else ""
         return self.state_elsewhere("the same trainings again") or f"{imported}{command}"
 
     def _command(self, name: str, changes: Mapping[str, object], options: Iterable[str] = ()) -> str:
         words = ["sweep", name, shlex.quote(self.argument), *_list_sets(changes), *map(shlex.quote, options)]
-        return " ".join([*words, *_list_plugin(self.plugin)])
+        return self.state_absent(self.argument, self.plugin) + " ".join([*words, *_list_plugin(self.plugin)])
 
 
 def find_study_commands(
@@ -189,7 +202,7 @@ def find_study_commands(
     options: tuple[str, ...] = ("--store", place.partition("#")[0]) if is_url else ()
     if place and not is_url and not is_moved and folder.parent != _USUAL_ROOT.resolve():
         options = ("--root", str(folder.parent))
-    return StudyCommands(
+    commands = StudyCommands(
         name=name,
         argument=shorten_path(origin.argument),
         changes=origin.changes,
@@ -199,6 +212,7 @@ def find_study_commands(
         place=shorten_path(str(folder)) if is_moved else "",
         spec=spec,
     )
+    return commands.find_absent() if is_moved else commands
 
 
 def shorten_path(text: str) -> str:

@@ -1,6 +1,7 @@
 """Every named quantity of a trial, declared once: unit, direction, label, meaning."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -108,10 +109,11 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+USUAL_TOLERANCE = 0.005  # of an accuracy
 # measured where diagnostics.sharpness is true
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
 # metrics whose final value can be predicted while a trial runs, so that a pruner can use them
-FORESEEABLE = frozenset({"val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"})
+FORESEEABLE = frozenset({"val_accuracy", "val_loss", "quality", "train_seconds", "peak_memory_bytes"})
 
 Sensor = Literal["energy", "power"]
 
@@ -127,6 +129,7 @@ class Requirement(NamedTuple):
 
 _ENERGY_COUNTER = Requirement("an NVIDIA GPU with an energy counter", sensor="energy")
 _POWER_SENSOR = Requirement("an NVIDIA GPU with a power sensor", sensor="power")
+_SCRIPT = Requirement("a [script] that reports it", key="script")
 _TARGET = Requirement("budget.target_accuracy", key="budget.target_accuracy")
 
 
@@ -193,6 +196,9 @@ _TABLE = (
     Metric("val_accuracy", "fraction", "maximize", "Validation accuracy",
            "validation accuracy at the last evaluation", noise="angle"),
     Metric("val_loss", "nats", "minimize", "Validation loss", "validation cross entropy at the last evaluation"),
+    Metric("quality", "number", "maximize", "Quality",
+           "what the script of the study reported last, in the unit and direction that the study declares",
+           requires=_SCRIPT),
     Metric("train_accuracy", "fraction", "maximize", "Training accuracy",
            "accuracy on a fixed part of the training split, without augmentation", noise="angle"),
     Metric("generalization_gap", "fraction difference", "minimize", "Generalization gap",
@@ -216,6 +222,8 @@ _TABLE = (
     Metric("total_seconds", "seconds", "minimize", "Wall-clock time",
            "wall-clock time of the trial, summed over its attempts"),
     Metric("images_per_second", "images/second", "maximize", "Throughput", "training samples / train_seconds"),
+    Metric("tokens_per_second", "number", None, "Tokens per second",
+           "training tokens / train_seconds, where a script counts them", of_device=True),
     Metric("step_seconds_median", "seconds", "minimize", "Step time (median)",
            "time of one optimizer step, median over timed windows"),
     Metric("step_time_error", "fraction", None, "Uncertainty of the mean step time",
@@ -239,6 +247,14 @@ _TABLE = (
            "optimizer steps until an evaluation reached the target", until_target=True, requires=_TARGET),
     Metric("seconds_to_target", "seconds", "minimize", "Time to the target",
            "train_seconds until then", until_target=True, requires=_TARGET),
+    Metric("observed_batch_size", "count", None, "Observed batch size",
+           "samples of an optimizer step of a script, of all ranks: the most frequent number"),
+    Metric("observed_lr", "number", None, "Observed learning rate",
+           "highest learning rate of a script's largest parameter group"),
+    Metric("observed_weight_decay", "number", None, "Observed weight decay",
+           "weight decay of a script's largest parameter group"),
+    Metric("num_val_samples", "count", None, "Validation samples",
+           "samples that the reported quality is of, where the script says it"),
     Metric("micro_batch_size", "count", None, "Micro batch size",
            "samples of a micro batch; the last choice of batch.micro = 'auto'"),
     Metric("noise_scale", "samples", None, "Gradient noise scale",
@@ -263,6 +279,91 @@ _TABLE = (
 # fmt: on
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """What a study wants to be good: the validation accuracy of images, or what a script reports as ``name``.
+
+    ``sample`` is what one of the validation data is called, in the plural."""
+
+    name: str = "val_accuracy"
+    unit: Literal["fraction", "nats", "number"] = "fraction"
+    direction: Literal["maximize", "minimize"] = "maximize"
+    sample: str = "images"
+
+    @property
+    def column(self) -> str:
+        """The column of the frames that holds it."""
+        return self.name if self.name in ("val_accuracy", "val_loss") else "quality"
+
+    @property
+    def sign(self) -> float:
+        """1 where larger is better, so that ``sign * value`` is a gain; -1 otherwise."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+    @property
+    def label(self) -> str:
+        """As a reader of a report sees it."""
+        return METRICS[self.name].label if self.name in METRICS else self.name
+
+    @property
+    def scale(self) -> NoiseScale:
+        """The scale on which its noise is even: perplexities and mean squares scatter by a factor."""
+        if self.unit == "fraction":
+            return "angle"
+        is_error = self.unit == "number" and self.direction == "minimize"
+        return "log" if is_error and re.search("ppl|perplexity|mse|mae|square", self.name.lower()) else "linear"
+
+    @property
+    def metric(self) -> "Metric":
+        """Its column, in its unit and direction and with its label."""
+        own = METRICS[self.column]._replace(unit=self.unit, direction=self.direction, label=self.label)
+        return own._replace(noise=self.scale)
+
+    @property
+    def noun(self) -> str:
+        """What a sentence calls it."""
+        return "accuracy" if self.name == "val_accuracy" else self.label.lower() if self.name in METRICS else self.name
+
+    @property
+    def usual_tolerance(self) -> float | None:
+        """The difference that does not matter where the study names none; None: the size of a number says nothing."""
+        return {"fraction": USUAL_TOLERANCE, "nats": 0.01}.get(self.unit)
+
+    def resize(self, share: float, tolerance: float) -> float:
+        """What a difference of an accuracy, a ``share``, is of this quality: as many tolerances."""
+        return share if self.unit == "fraction" else share / USUAL_TOLERANCE * tolerance
+
+    def format_size(self, amount: float) -> str:
+        """A difference: "0.5 points", "0.01 nats", "0.3"."""
+        plain = f"{amount:.2g} {self.unit}".removesuffix(" number")
+        return format_points(amount) if self.unit == "fraction" else plain
+
+    def format_amount(self, amount: float) -> str:
+        """A difference in a sentence: "0.5 points of accuracy", "0.01 nats", "0.3 of bleu"."""
+        return self.format_size(amount) + ("" if self.unit == "nats" else f" of {self.noun}")
+
+    def format_difference(self, difference: float) -> str:
+        """With its sign, in front of :attr:`difference_words`."""
+        return f"{round(100 * difference, 2) + 0.0:+.2f}" if self.unit == "fraction" else f"{difference + 0.0:+.3g}"
+
+    @property
+    def difference_words(self) -> str:
+        """What a difference is counted in: "points of accuracy", "nats of validation loss", "of bleu"."""
+        return {"fraction": "points ", "nats": "nats "}.get(self.unit, "") + f"of {self.noun}"
+
+    def format_value(self, value: float) -> str:
+        """A limit or a result: "93.5 %", "2.41 nats", "31.7"."""
+        return f"{100 * value:.4g} %" if self.unit == "fraction" else f"{value:.4g} {self.unit}".removesuffix(" number")
+
+
+IMAGES = Quality()  # that of every study without a script
+
+
+def find_metric(name: str, quality: Quality = IMAGES) -> Metric:
+    """The metric of a column of a study with that ``quality``, whose own facts count."""
+    return quality.metric if name == quality.column else METRICS[name]
 
 
 def list_objectives() -> tuple[str, ...]:

@@ -102,6 +102,7 @@ def list_fields(section: type[Section], prefix: str = "") -> dict[str, FieldInfo
     declared: dict[str, FieldInfo] = {}
     for name, field in section.model_fields.items():
         path, kind = f"{prefix}{field.alias or name}", field.annotation
+        kind = next((part for part in get_args(kind) if isinstance(part, type) and issubclass(part, Section)), kind)
         if isinstance(kind, type) and issubclass(kind, Section):
             declared |= list_fields(kind, f"{path}.")
         else:

@@ -10,11 +10,20 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, field_validator, model_validator
 
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import FORESEEABLE, list_objectives
+from sweep.config.metrics import FORESEEABLE, IMAGES, USUAL_TOLERANCE, Metric, Quality, find_metric, list_objectives
+from sweep.config.script import PREFIX, ScriptSection, read_asked, read_placed
 from sweep.config.sections import Seconds, Section, list_fields
-from sweep.config.space import Space, SpaceCorners, count_grid_points, explain_point, flatten_space, pick_grid_point
+from sweep.config.space import (
+    Space,
+    SpaceCorners,
+    count_grid_points,
+    explain_point,
+    flatten_space,
+    pick_grid_point,
+)
 from sweep.config.tables import resolve
 from sweep.config.trial import (
+    Scalar,
     TrialConfig,
     build_config,
     config_keys,
@@ -105,7 +114,12 @@ class Tolerance(Section):
     """Differences that do not matter to the user."""
 
     accuracy: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.005, description="difference of accuracy that does not matter: 0.005 are 0.5 points"
+        USUAL_TOLERANCE, description="difference of accuracy that does not matter: 0.005 are 0.5 points"
+    )
+    quality: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="the same of what a script reports, in its unit; absent: 0.005 of a share, 0.01 nats, else the "
+        "spread between seeds",
     )
     time: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="the same as a share of the training time")
     memory: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="the same as a share of the memory")
@@ -180,6 +194,7 @@ class StudySpec(Section):
     currency: Annotated[str, Field(max_length=16)] = Field("", description='such as `"EUR"`')
     confirm: Confirm = Confirm()
     answer: AnswerRules = AnswerRules()
+    script: ScriptSection | None = Field(None, description="a program of yours that trains every trial")
     base: dict[str, Any] = Field(default_factory=dict, description="configuration keys that stay fixed")
     space: Space = Field(default_factory=dict, description="configuration keys that vary, and over what")
 
@@ -190,6 +205,10 @@ class StudySpec(Section):
         if not isinstance(data, dict) or "pruner" in data:
             return data
         objectives = data.get("objectives", cls.model_fields["objectives"].default)
+        if "objectives" not in data and isinstance(data.get("script"), dict):
+            quality = Quality(name=str(data["script"].get("metric", "val_accuracy")))
+            objectives = (quality.column, *objectives[1:])
+            data = data | {"objectives": objectives}
         is_learned = data.get("sampler") not in FIXED_DESIGNS
         is_foreseen = isinstance(objectives, Sequence) and FORESEEABLE.issuperset(map(str, objectives))
         return data | {"pruner": "front" if is_learned and is_foreseen else "none"}
@@ -231,6 +250,29 @@ class StudySpec(Section):
             raise ValueError(
                 f"pruner: 'front' cannot foresee {', '.join(unforeseeable)} while a trial runs, only "
                 f"{', '.join(sorted(FORESEEABLE))}; choose other objectives, or pruner = 'none'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _script_is_asked_for_what_it_can_do(self) -> "StudySpec":
+        given = self.given_keys
+        if self.script is None:
+            if own := [key for key in given if key.startswith(PREFIX)]:
+                raise ValueError(f"{own[0]}: it is a value of a script's own; name its command in [script]")
+            return self
+        if not any(is_batch_key(key) for key in given):
+            raise ValueError("script: give batch.micro or batch.global in [space] or [base]: every answer is about it")
+        self.command(self.corners.first, "")
+        other = [key for key in given if key.startswith("rules.") or key == "batch.schedule"]
+        if any(config.batch.is_auto for config in self.corners.of("batch")):
+            other.append("batch.micro = 'auto'")
+        if other:
+            raise ValueError(f"{other[0]}: a script carries out no such rule; leave it out")
+        qualities = {"val_accuracy", "val_loss", "quality", "train_accuracy", "generalization_gap"}
+        if missing := (qualities - {self.quality.column}).intersection(self.objectives):
+            raise ValueError(
+                f"objectives: the script reports {self.script.metric}, not {min(missing)}; "
+                f"write {self.quality.column!r} instead"
             )
         return self
 
@@ -304,6 +346,44 @@ class StudySpec(Section):
     def list_corners(self) -> list[TrialConfig]:
         """The configurations at the first corners of the whole space, in the order of :meth:`SpaceCorners.points`."""
         return [self.corners.at(point) for point in self.corners.points()]
+
+    @property
+    def quality(self) -> Quality:
+        """What the study wants to be good beside its costs."""
+        return self.script.quality if self.script else IMAGES
+
+    def metric(self, name: str) -> Metric:
+        """The metric of that name in this study."""
+        return find_metric(name, self.quality)
+
+    @property
+    def tolerance(self) -> float | None:
+        """The difference of the quality that does not matter; None where the spread between seeds decides it."""
+        declared = self.answer.tolerance
+        return (declared.quality or self.quality.usual_tolerance) if self.script else declared.accuracy
+
+    def command(self, config: TrialConfig, folder: str) -> dict[str, Any]:
+        """What the script of the study is to run with ``config``: the fields of
+        :class:`sweep.records.messages.ScriptCommand`. Raises ``InputError``: a place of its command has no value."""
+        script, values = self.script, read_placed(config, self.given_keys)
+        assert script is not None
+        try:
+            arguments, environment = script.fill(values, folder)
+        except ValueError as error:
+            raise InputError(f"study {self.name}: script: {error}.") from None
+        return {
+            "arguments": arguments, "environment": environment, "folder": script.folder, "metric": script.metric,
+            "values": values, "keys": self.given_keys, "placed": tuple(sorted(script.placeholders)),
+        }  # fmt: skip
+
+    @property
+    def given_keys(self) -> tuple[str, ...]:
+        """The configuration keys that the study names."""
+        return tuple(dict.fromkeys((*self.base, *self.space)))
+
+    def recorded_values(self, config: TrialConfig) -> dict[str, Scalar]:
+        """The values of ``config`` as a record has them: a script has none but those that it is given."""
+        return read_asked(config, self.given_keys) if self.script else flatten_config(config)
 
     @property
     def price(self) -> Price | None:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from studies import shipped_studies
 from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
+from sweep.config.script import ScriptSection
 from sweep.config.sections import Section, list_fields
 from sweep.config.space import flatten_space
 from sweep.config.study import AnswerRules, Confirm, StudySpec
@@ -19,7 +20,7 @@ from sweep.config.trial import TrialConfig, config_keys, find_rivals, flatten_ta
 _MAX_FILE_BYTES = 100_000
 _MAX_DOTS = 100  # in one key, or in a line of prose
 _MAX_NAME = 200  # characters of a recorded name
-_SECTIONS: dict[str, type[Section]] = {"confirm": Confirm, "answer": AnswerRules}
+_SECTIONS: dict[str, type[Section]] = {"confirm": Confirm, "answer": AnswerRules, "script": ScriptSection}
 # What may change between two invocations on the same records.
 CHANGEABLE = frozenset({
     "question", "trials", "timeout", "search_timeout", "trial_timeout", "stall_timeout", "price_per_hour", "currency",
@@ -42,7 +43,10 @@ def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> Study
         if name not in shipped:
             raise InputError(f"{describe_unknown('study', name, shipped)} Or give the path of a .toml file.")
         path = shipped[name]
-    return build_study(read_toml(path), str(path), changes)
+    table = read_toml(path)
+    if isinstance(script := table.get("script"), dict):  # its folder is seen from the file, wherever the study is run
+        table = table | {"script": script | {"folder": str((path.parent / str(script.get("folder", "."))).resolve())}}
+    return build_study(table, str(path), changes)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -99,7 +103,8 @@ def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
             raise InputError(
                 f"--set {path}: give a range, such as {{choice = [1, 2]}}; --set KEY=VALUE fixes a swept key."
             )
-        if head in StudySpec.model_fields and head not in ("base", "space"):
+        is_own = head == "script" and rest not in ScriptSection.model_fields  # a value of the script's own
+        if head in StudySpec.model_fields and head not in ("base", "space") and not is_own:
             table[head] = _set_within(table.get(head, {}), rest, value) if rest else value
             continue
         key = rest if head == "space" else path
@@ -179,6 +184,7 @@ def find_differences(old: StudySpec, new: StudySpec) -> list[str]:
 
 def _identity(spec: StudySpec) -> dict[str, Any]:
     table = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(CHANGEABLE))
-    flat = {key: value for key, value in table.items() if key not in {"base", "space"}}
+    flat = {key: value for key, value in table.items() if key not in {"base", "space", "script"}}
+    flat |= {f"script.{key}": value for key, value in table.get("script", {}).items() if key != "folder"}
     flat |= {f"base.{key}": value for key, value in table["base"].items()}
     return flat | {f"space.{key}": value for key, value in table["space"].items()}

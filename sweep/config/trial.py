@@ -3,13 +3,14 @@
 A field's default is the behavior of before the field existed, so that older records still describe what ran.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from math import ceil
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
@@ -74,6 +75,14 @@ def name_key(key: str) -> str:
 
 
 Scalar = str | int | float | bool | None
+_SCRIPT_NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
+
+
+class _ScriptValues(dict[str, Any]):
+    """A table that is never changed, so that a configuration can be a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
 
 
 class TrialConfig(Section):
@@ -94,6 +103,22 @@ class TrialConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = key(
         0, "seed of weights, order and draws; a study sets it", cost="none"
     )
+
+    script: dict[str, str | bool | int | float] = Field(
+        default_factory=_ScriptValues,
+        description="values of a script's own, by name",
+        json_schema_extra={"cost": "step"},
+    )
+
+    @field_validator("script")
+    @classmethod
+    def _script_names_are_plain(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name in values:
+            if not _SCRIPT_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{shorten_text(repr(name))} is no name of letters, digits and _, which a script takes"
+                )
+        return _ScriptValues(sorted(values.items()))
 
     @model_validator(mode="after")
     def _features_go_together(self) -> Self:
@@ -204,12 +229,12 @@ def flatten_config(config: TrialConfig) -> dict[str, Scalar]:
 
 @cache
 def default_settings() -> Mapping[str, Scalar]:
-    """The default of every configuration key, by dotted path."""
-    return MappingProxyType(flatten_config(TrialConfig()))
+    """The default of every configuration key, by dotted path; a script's own values have none."""
+    return MappingProxyType(flatten_config(TrialConfig()) | {"script": None})
 
 
 def config_keys() -> tuple[str, ...]:
-    return tuple(default_settings())
+    return tuple(key for key in default_settings() if key != "script")
 
 
 def _is_on(value: Scalar) -> bool:

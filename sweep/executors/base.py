@@ -36,6 +36,8 @@ class WorkerProgram:
 
     def runner_of(self, task: Task) -> str:
         """The name of the function that carries out ``task``."""
+        if getattr(task, "script", None) is not None:
+            return "sweep.script.runner:run_script"
         return _OTHER_RUNNERS.get(task.kind, self.runner)
 
 

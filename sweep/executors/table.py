@@ -185,6 +185,8 @@ def find_unmeasurable(
     def is_met(requirement: Requirement) -> bool:
         if requirement.sensor:
             return requirement.sensor in sensors()
+        if requirement.key == "script":
+            return spec.script is not None
         # A key must be set in every trial: values that are swept may replace the required one.
         section = requirement.key.partition(".")[0]
         return all(flatten_config(config)[requirement.key] is not None for config in spec.corners.of(section))

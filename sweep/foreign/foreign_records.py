@@ -106,7 +106,7 @@ def _check_columns(table: ForeignTable, mapping: ColumnMap) -> None:
     if not given & {"batch.global", "batch.micro"}:
         raise InputError(
             f"{table.place}: the map names no column for the batch size: batch.global where it is the effective batch "
-            "size (the samples of one optimizer step), batch.micro where it is that of one pass on one device."
+            "size (the samples of one optimizer step), batch.micro where it is the samples of one pass on one device."
         )
 
 

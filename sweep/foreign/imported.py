@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweep.config.errors import InputError, explain_refusal
+from sweep.records.address import IMPORTED_FILE
 from sweep.records.files import read_table, write_table
 from sweep.records.frames import (
     EVALUATION_COLUMNS,
@@ -18,7 +19,6 @@ from sweep.records.frames import (
 )
 from sweep.records.records import Kind
 
-_MANIFEST = "imported.json"  # written last, so that a folder without it was not completed
 _MAX_MANIFEST_BYTES = 10_000_000
 _KINDS: dict[str, Kind] = {"int64": "int", "Int64": "int", "float64": "float", "bool": "bool", "boolean": "bool"}
 
@@ -34,7 +34,7 @@ class _Manifest(BaseModel):
 
 def is_imported(folder: Path) -> bool:
     """Whether ``sweep import`` made ``folder`` of another program's records."""
-    return (folder / _MANIFEST).is_file()
+    return (folder / IMPORTED_FILE).is_file()
 
 
 def write_imported(frames: Frames, folder: Path) -> None:
@@ -48,12 +48,12 @@ def write_imported(frames: Frames, folder: Path) -> None:
     write_table(frames.trials, folder / "trials.parquet")
     write_table(frames.evaluations, folder / "evaluations.parquet")
     manifest = _Manifest(columns=tuple((each.name, each.kind, each.nullable) for each in columns), source=frames.source)
-    (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+    (folder / IMPORTED_FILE).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
 
 
 def read_imported(folder: Path) -> Frames:
     """The frames that :func:`write_imported` wrote; raises ``InputError`` where a file is damaged."""
-    path = folder / _MANIFEST
+    path = folder / IMPORTED_FILE
     try:
         with path.open("rb") as file:
             manifest = _Manifest.model_validate_json(file.read(_MAX_MANIFEST_BYTES))

@@ -94,6 +94,10 @@ class Ledger:
         self.seconds["step"] += elapsed - wait
         self.windows.append(StepWindow(elapsed, num_steps, samples, is_full, waited))
 
+    def note_wait(self, began: Any, ended: Any) -> None:
+        """The device waited for data between these two moments of its clock."""
+        self._waits.append((began, ended))
+
     def waiting(self, items: Iterable[Item]) -> Iterator[Item]:
         """``items``; the time that the device waits for each counts as data wait: idle time, or its own work on the
         images."""
@@ -105,7 +109,7 @@ class Ledger:
             except StopIteration:
                 return
             finally:
-                self._waits.append((began, self.moments.mark()))
+                self.note_wait(began, self.moments.mark())
             yield item
 
     @property

@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Callable, Iterable
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -81,14 +81,33 @@ def measure_step_peak(
 
 def record_allocations(call: Callable[[], object]) -> list[int]:
     """Bytes that the CPU allocator hands out (positive) and releases during ``call``, in time; its result is kept."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler's library writes to standard error
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        kept = call()
-    results: Any = profiler.profiler
-    events = (event for event in results.kineto_results.events() or () if event.name() == "[memory]")
-    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    recorder = AllocationRecorder()
+    kept = call()
+    changes = recorder.stop()
     del kept
     return changes
+
+
+@final
+class AllocationRecorder:
+    """Records what the CPU's allocator hands out from its construction on."""
+
+    def __init__(self) -> None:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler's library writes to standard error
+        make: Any = profile  # torch leaves it untyped
+        self._profiler = make(activities=[ProfilerActivity.CPU], profile_memory=True)
+        self._profiler.__enter__()
+
+    def stop(self) -> list[int]:
+        """Bytes that were handed out (positive) and released until now, in time."""
+        self._profiler.__exit__(None, None, None)
+        results: Any = self._profiler.profiler
+        events = (event for event in results.kineto_results.events() or () if event.name() == "[memory]")
+        return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+
+    def stop_at_peak(self) -> int:
+        """The most bytes that were held at once beside those of the beginning."""
+        return max(accumulate(self.stop(), initial=0))
 
 
 def read_allocated_bytes(device: torch.device) -> int:

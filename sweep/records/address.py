@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
 STORE_FILE = "study.sqlite"
+IMPORTED_FILE = "imported.json"  # beside another program's records, written last: without it a folder is not complete
 STORE_VARIABLE = "SWEEP_STORE"
 _SECRETS = frozenset(("password", "sslpassword", "passwd"))  # names of drivers' query parameters
 

@@ -20,7 +20,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, t
 from sqlalchemy.exc import DBAPIError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from sweep.config.errors import RUN_AGAIN, InputError, StoreError, hide_credentials
-from sweep.records.address import parse_url, store_path
+from sweep.records.address import IMPORTED_FILE, parse_url, store_path
 from sweep.records.schema import METADATA, VERSION, VERSIONS
 
 # SQLite's write-ahead log (4 MiB), the tables with Optuna's copy, logs, and a report with its pictures.
@@ -245,6 +245,11 @@ def _check_file(path: Path, create: bool) -> None:
     """Refuses a file that cannot be a whole SQLite database; with ``create`` there need not be one."""
     if not path.exists():
         if not create:
+            if (path.parent / IMPORTED_FILE).is_file():
+                raise InputError(
+                    f"{path.parent}: another program's records, which no store holds: sweep recommend, report, claims, "
+                    "compare, check and trials read them, and in Python load_foreign_frames."
+                )
             raise InputError(f"{path}: no study is recorded there; give the folder of a study that has run.")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 from sqlalchemy import Connection, Table
 
-from sweep.config.errors import InputError, StoreError, describe_unknown
-from sweep.config.trial import build_config, config_keys
+from sweep.config.errors import InputError, StoreError, describe_unknown, shorten_text
 from sweep.records.frames import (
     FRAME_PARTS,
     MAX_CELL_CHARACTERS,
@@ -19,12 +18,13 @@ from sweep.records.frames import (
     Frames,
     build_frame,
     check_frames,
+    open_script_columns,
     refuse_oversized,
     refuse_too_many,
 )
 from sweep.records.reading import Repeated
-from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, Kind
-from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS
+from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, SCRIPT_COLUMN, Kind, build_recorded, find_missing
+from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS, TRIALS
 from sweep.records.store import Store
 
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "'")  # a spreadsheet executes a cell that starts so
@@ -53,7 +53,9 @@ def read_table(path: Path, declared: Sequence[FrameColumn]) -> pd.DataFrame:
         if column.name not in cells and column.default is not None:
             cells[column.name] = Repeated(column.default, num_rows)
         is_required = not column.nullable and column.kind != "float"
-        if is_required and None in cells.get(column.name, (None,)):
+        # a script has no value of a key that it is not given
+        may_be_empty = column.name.startswith(CONFIG_PREFIX) and column.name in cells
+        if is_required and not may_be_empty and None in cells.get(column.name, (None,)):
             raise InputError(f"{path}: column {column.name} is missing, or a cell of it; export the study again.")
     try:
         return build_frame(declared, cells, num_rows)
@@ -90,8 +92,11 @@ def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> tuple[dict[str
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from None
     for name in present:
-        if name.startswith(CONFIG_PREFIX) and name not in known:
-            raise InputError(f"{path}: {describe_unknown('key', name.removeprefix(CONFIG_PREFIX), config_keys())}")
+        if name.startswith(CONFIG_PREFIX) and name not in known and not name.startswith(f"{SCRIPT_COLUMN}."):
+            raise InputError(
+                f"{path}: unknown key {shorten_text(name.removeprefix(CONFIG_PREFIX))!r}: another version of this "
+                "program wrote these records, which reads them."
+            )
     for name in names:
         if not _type_fits(table.schema.field(name).type, known[name].kind):
             raise InputError(f"{path}: column {name} holds {table.schema.field(name).type}, not {known[name].kind}.")
@@ -217,7 +222,8 @@ def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_
         if part.file not in num_rows:  # the export is older than this table
             frames[part.field] = build_frame(part.columns, {}, 0)
             continue
-        frames[part.field] = read_table(folder / f"{part.file}.parquet", part.columns)
+        frame = read_table(folder / f"{part.file}.parquet", part.columns)
+        frames[part.field] = open_script_columns(frame) if part.table is TRIALS else frame
         if (found := len(frames[part.field])) != num_rows[part.file]:
             raise InputError(
                 f"{folder}: {part.file} has {found} of {num_rows[part.file]} rows, a file is torn; export again."
@@ -237,7 +243,7 @@ def import_records(folder: Path, store: Store) -> int:
         if spec.name != name:
             raise InputError(f"{folder}: study {name!r} has the specification of {spec.name!r}.")
     check_frames(frames, str(folder))
-    _check_configurations(frames.trials, folder)
+    _check_configurations(frames, folder)
 
     def put(connection: Connection) -> None:
         for part in FRAME_PARTS:
@@ -259,9 +265,12 @@ def _rows(frame: pd.DataFrame, part: FramePart) -> Iterable[dict[str, Any]]:
     return (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
 
 
-def _check_configurations(trials: pd.DataFrame, folder: Path) -> None:
-    unique = trials[[column.name for column in CONFIG_COLUMNS]].drop_duplicates()
-    cells = [cells_of(unique[column.name]) for column in CONFIG_COLUMNS]
-    for row in zip(*cells, strict=True):
+def _check_configurations(frames: Frames, folder: Path) -> None:
+    unique = frames.trials[["study", *(column.name for column in CONFIG_COLUMNS)]].drop_duplicates()
+    studies, *cells = (cells_of(unique[name]) for name in unique)
+    for study, *row in zip(studies, *cells, strict=True):
         values = {column.path: column.from_cell(cell) for column, cell in zip(CONFIG_COLUMNS, row, strict=True)}
-        build_config(values, f"{folder}: trials")
+        spec = frames.specs.get(study)
+        if (spec is None or spec.script is None) and (missing := find_missing(values)):
+            raise InputError(f"{folder}: trials: a cell of config.{missing} is missing; export the study again.")
+        build_recorded(values, f"{folder}: trials")

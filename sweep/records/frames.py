@@ -22,12 +22,15 @@ from sweep.records.messages import OUTCOMES, Phase
 from sweep.records.reading import Repeated, spec_from_json
 from sweep.records.records import (
     CONFIG_COLUMNS,
+    CONFIG_PREFIX,
     EVALUATION_KINDS,
     METRIC_KINDS,
     OPTIONAL_OF_EVALUATION,
+    SCRIPT_COLUMN,
     FindCorrect,
     Kind,
     decode_correct,
+    open_script_values,
 )
 from sweep.records.schema import (
     ATTEMPTS,
@@ -132,6 +135,19 @@ def build_frame(declared: Sequence[FrameColumn], cells: Mapping[str, Sequence[An
     return pd.DataFrame(arrays, columns=[column.name for column in declared], copy=False)
 
 
+def open_script_columns(trials: pd.DataFrame) -> pd.DataFrame:
+    """``trials`` with a column ``config.script.NAME`` for each value of a script's own. Raises ``InputError``: they are
+    damaged."""
+    texts = trials[SCRIPT_COLUMN]
+    if not texts.notna().any():
+        return trials
+    opened = {text: open_script_values(text) for text in texts.dropna().unique()}
+    names = dict.fromkeys(name for values in opened.values() for name in values)
+    rows = [opened.get(text, {}) for text in texts]
+    new = {f"{CONFIG_PREFIX}{name}": pd.Series([row.get(name) for row in rows], index=trials.index) for name in names}
+    return trials.assign(**{name: column.convert_dtypes() for name, column in new.items()})
+
+
 def _array(column: FrameColumn, given: Sequence[Any] | None, num_rows: int) -> Any:
     # an array of numpy's or of pandas'
     if given is None or isinstance(given, Repeated):
@@ -150,6 +166,7 @@ def _array(column: FrameColumn, given: Sequence[Any] | None, num_rows: int) -> A
             raise ValueError(f"column {column.name} holds a number where a time belongs")
         return pd.to_datetime(pd.Series(cells, dtype="object"), utc=True, format="ISO8601").astype(dtype).array
     if column.kind == "bool":
+        dtype = "boolean" if None in cells else dtype  # of trials that were not given the key
         return pd.array([None if cell is None else bool(cell) for cell in cells], dtype=dtype)
     return pd.array(cells, dtype=dtype)
 
@@ -254,6 +271,7 @@ class Frames:
         """Commands about the study ``name`` of these records."""
         commands = find_study_commands(name, self.place, self.origin, self.plugin, self.spec)
         export = str(Path(self.place).resolve()) if self.is_exported else ""
+        commands = commands.find_absent() if export else commands
         return replace(commands, export=export, is_foreign=self.source is not None)
 
     @cached_property

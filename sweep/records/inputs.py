@@ -224,6 +224,7 @@ class StudyInputs:
 
     data: DataSummary | None = None  # None in records that were not made by a run
     plugin: Mapping[str, str] = field(default_factory=dict)  # by path relative to the plug-in's folder, itself first
+    script: Mapping[str, str] = field(default_factory=dict)  # the same of a script
     origin: StudyOrigin = field(default_factory=StudyOrigin)
 
     @property
@@ -253,10 +254,10 @@ def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:
     changed = []
     if old.data and new.data and old.data.is_other_than(new.data):
         changed.append(f"data: {old.data.describe()} -> {new.data.describe()}")
-    if old.plugin and new.plugin:
+    for kind, before, after in (("plug-in", old.plugin, new.plugin), ("script", old.script, new.script)):
         changed += [
-            f"plug-in {name}: {old.plugin.get(name, 'absent')[:12]} -> {new.plugin.get(name, 'absent')[:12]}"
-            for name in sorted({*old.plugin, *new.plugin})
-            if old.plugin.get(name) != new.plugin.get(name)
+            f"{kind} {name}: {before.get(name, 'absent')[:12]} -> {after.get(name, 'absent')[:12]}"
+            for name in sorted({*before, *after} if before and after else ())
+            if before.get(name) != after.get(name)
         ]
     return changed

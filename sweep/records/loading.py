@@ -17,7 +17,7 @@ from sweep.config.trial import EFFECTS, compute_global_batch, default_settings
 from sweep.records.address import STORE_FILE, split_study
 from sweep.records.database import Database
 from sweep.records.files import is_export, read_export
-from sweep.records.frames import FRAME_PARTS, Frames, build_frame, check_frames
+from sweep.records.frames import FRAME_PARTS, Frames, build_frame, check_frames, open_script_columns
 from sweep.records.reading import Columns, config_cells, find_correct_texts, read_columns
 from sweep.records.records import CONFIG_COLUMNS, CONFIG_PREFIX, Correct, decode_correct
 from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
@@ -150,7 +150,8 @@ def _read(connection: Connection, where: str, study: str | None, left_out: Seque
         cells = read_columns(connection, part.table, None if study is None else part.table.c.study == study)
         completed = _complete_trials(cells) if part.table is TRIALS else cells
         frame = build_frame(part.columns, completed, len(cells["study"]))
-        frames[part.field] = _latest(frame) if part.table is EVALUATIONS else frame
+        shaped = {EVALUATIONS.name: _latest, TRIALS.name: open_script_columns}.get(part.table.name)
+        frames[part.field] = shaped(frame) if shaped else frame
     return Frames(**frames)
 
 

@@ -121,6 +121,23 @@ class ExpectedData:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class ScriptCommand:
+    """A program of the user's, with the values of a trial filled in; ``values`` are those by dotted key, for
+    :func:`sweep.trial`, ``keys`` those that the study gives, of which ``placed`` are in the arguments or in the
+    environment, and ``metric`` is the name of the quality."""
+
+    arguments: tuple[str, ...]
+    folder: str
+    metric: str
+    environment: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    placed: tuple[str, ...] = ()
+    timed_seconds: float | None = None  # a probe: it is stopped when so many seconds of training are timed
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class TrialTask(Task):
     """One attempt at one trial."""
 
@@ -131,6 +148,7 @@ class TrialTask(Task):
     checkpoint_dir: str | None = None  # checkpoints are written there, and the last one there is resumed from
     checkpoint_seconds: float = 60.0  # between checkpoints, at least; 0: after every timed window
     expected_data: ExpectedData | None = None  # None: not known
+    script: ScriptCommand | None = None  # a program of the user's that trains instead of this one
 
 
 @final
@@ -178,7 +196,7 @@ class Heartbeat:
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """One pass over the validation split. ``train_loss`` is the mean since the previous evaluation; ``noise_scale`` is
-    estimated from the last steps, in samples, None without an estimate."""
+    estimated from the last steps, in samples, None without an estimate. What a script does not report is NaN."""
 
     step: int
     epoch: float
@@ -190,6 +208,7 @@ class Evaluation:
     learning_rate: float
     global_batch_size: int
     noise_scale: float | None = None
+    quality: float | None = None  # of a script, where it is neither of the two above
 
 
 @final

@@ -19,6 +19,12 @@ MAX_WAIT_SLOWDOWN = 0.05
 
 FEW_STEPS, PROCESSOR_WAIT, BUSY_HOST = "few_steps", "processor_wait", "busy_host"
 ALLOCATOR_RETRIES = "allocator_retries"
+# of scripts, which may do something else than they are asked
+BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED, DECAY_NOT_FOLLOWED = (
+    "batch_not_followed", "rate_not_followed", "decay_not_followed",
+)  # fmt: skip
+SEED_NOT_FOLLOWED, MEMORY_RECOVERED, NOT_OBSERVED = "seed_not_followed", "memory_recovered", "not_observed"
+LEFTOVER_GRADIENTS, EVALUATION_IN_WINDOW = "leftover_gradients", "evaluation_in_window"
 UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED = "uncertain_time", "slowed_by_others", "packed"
 
 
@@ -52,6 +58,24 @@ _FLAGS = {
         "the micro batch was changed during the trial, so times are of several sizes"),
     "global_batch_larger_than_train_split": _Flag("step larger than the training split",
         "a step holds the whole training split, which is smaller than configured"),
+    BATCH_NOT_FOLLOWED: _Flag("another batch size than asked",
+        "most steps of the script had another number of samples than it was asked for, or several in a row had"),
+    RATE_NOT_FOLLOWED: _Flag("another learning rate than asked",
+        "the highest learning rate of the script's largest parameter group is another one than it was asked for"),
+    DECAY_NOT_FOLLOWED: _Flag("another weight decay than asked",
+        "the weight decay of the script's largest parameter group is another one than it was asked for"),
+    "schedule_not_followed": _Flag("schedule stepped too often",
+        "the learning-rate schedule took more steps than the optimizer, as one that follows every micro batch does"),
+    SEED_NOT_FOLLOWED: _Flag("equal for two seeds",
+        "a training with another seed gave the same result to the last digit, so the script does not use its seed"),
+    EVALUATION_IN_WINDOW: _Flag("evaluates within its time",
+        "over a tenth of the timed seconds were without gradients; put the evaluation into trial.paused()"),
+    MEMORY_RECOVERED: _Flag("went on after out of memory",
+        "the device was out of memory, and the script went on, probably with a smaller batch"),
+    LEFTOVER_GRADIENTS: _Flag("gradients left over",
+        "gradients of the last samples of a pass were still there in the first step of the next one"),
+    NOT_OBSERVED: _Flag("steps not observed",
+        "no optimizer of torch took a step that was seen, so neither batch size nor times are known"),
     "micro_batch_larger_than_train_split": _Flag("micro batch larger than the training split",
         "a micro batch holds the whole training split, which is smaller"),
 }  # fmt: skip

@@ -25,6 +25,7 @@ from sweep.records.records import (
     ConfigColumn,
     ReusableTrial,
     TrialRecord,
+    open_script_values,
 )
 from sweep.records.schema import CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
 
@@ -151,13 +152,17 @@ def records_of_columns(columns: Columns) -> list[TrialRecord]:
     return [
         TrialRecord(
             **dict(zip(others, cells, strict=True)),
-            values=dict(zip(paths, config, strict=True)),
+            values=_open_values(dict(zip(paths, config, strict=True))),
             measurements={name: value for name, value in zip(METRIC_KINDS, measured, strict=True) if value is not None},
             is_enqueued=bool(is_enqueued),
             quality_flags=tuple(flags.split(",")) if flags else (),
         )
         for (*cells, is_enqueued, flags), config, measured in zip(rows, config_rows, metric_rows, strict=True)
     ]
+
+
+def _open_values(values: dict[str, Any]) -> dict[str, Any]:
+    return values | open_script_values(values.pop("script"))
 
 
 def evaluations_of(connection: Connection, study: str, number: int) -> list[Evaluation]:

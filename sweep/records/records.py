@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import json
 import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import numpy as np
 import numpy.typing as npt
 
+from sweep.config.errors import InputError, shorten_text
 from sweep.config.metrics import METRICS
+from sweep.config.script import PREFIX
 from sweep.config.trial import Scalar, TrialConfig, build_config, config_fields
 from sweep.records.messages import Ending, Evaluation, Outcome, Phase
 
@@ -41,7 +44,7 @@ class ConfigColumn:
     def to_cell(self, value: Scalar) -> Scalar:
         """The cell for ``value``."""
         if self.has_numbers:
-            return str(value)
+            return None if value is None else str(value)
         return None if not self.always_set and value == self.null_value else value
 
     def from_cell(self, cell: Any) -> Scalar:
@@ -62,6 +65,8 @@ _KINDS: dict[type, Kind] = {bool: "bool", int: "int", float: "float", str: "text
 def config_column(path: str, annotation: Any) -> ConfigColumn:
     """The column for a field of that annotation. Raises ``TypeError``: the annotation is not one scalar type, alone or
     in a union with None or one literal, nor several literals with floats."""
+    if path == "script":  # a table of a script's own values, as JSON
+        return ConfigColumn(path=path, kind="text", null_value=None, always_set=False)
     kinds, literals = _parts(annotation)
     if set(kinds) == {"text", "float"} and not literals:
         return ConfigColumn(path=path, kind="text", null_value=None, always_set=True, has_numbers=True)
@@ -87,7 +92,10 @@ def _parts(annotation: Any) -> tuple[list[Kind], list[Scalar]]:
     return [_KINDS[annotation]] if annotation in _KINDS else [], []
 
 
+SCRIPT_COLUMN = "config.script"
 CONFIG_COLUMNS = tuple(config_column(path, field.annotation) for path, field in config_fields().items())
+
+_ALWAYS_SET = frozenset(column.path for column in CONFIG_COLUMNS if column.always_set)
 
 METRIC_KINDS: dict[str, Kind] = {name: "int" if item.unit_facts.is_whole else "float" for name, item in METRICS.items()}
 
@@ -96,36 +104,76 @@ OPTIONAL_OF_EVALUATION = frozenset(item.name for item in fields(Evaluation) if i
 EVALUATION_KINDS: dict[str, Kind] = {item.name: "int" if item.type is int else "float" for item in fields(Evaluation)}
 
 
-Correct = npt.NDArray[np.bool_]  # shape [images], in the order of the validation split
+# Which images were right, or the score of each sample; shape [images], in the order of the validation split.
+Correct = npt.NDArray[np.bool_ | np.floating[Any]]
 # From a study and numbers of trials to the images that each trial got right; trials without a record are left out.
 FindCorrect = Callable[[str, Sequence[int]], dict[int, Correct]]
 
 # Of a larger split nothing is kept: its sampling error is a tenth of a point at most, and a record stays below 40 kB.
 MAX_IMAGES = 200_000
+_SCORES = "f16:"  # before the number of samples: 16-bit floats, not bits
 
 
 def encode_correct(correct: Correct) -> str:
-    """``correct``, of a trial's last evaluation, as ``"<images>:<base64>"``: one bit per image, packed and compressed.
-    Empty for more than ``MAX_IMAGES``, and for no image."""
+    """``correct``, of a trial's last evaluation, as ``"<images>:<base64>"``: one bit per image, packed and compressed;
+    scores as 16-bit floats after ``"f16:"``. Empty for more than ``MAX_IMAGES``, and for no image."""
     if not 0 < len(correct) <= MAX_IMAGES:
         return ""
-    return f"{len(correct)}:{base64.b64encode(zlib.compress(np.packbits(correct).tobytes())).decode()}"
+    if correct.dtype != np.bool_:
+        with np.errstate(over="ignore"):  # what is too large for the format is infinite
+            packed = zlib.compress(correct.astype("<f2").tobytes())
+        return f"{_SCORES}{len(correct)}:{base64.b64encode(packed).decode()}"
+    return f"{len(correct)}:{base64.b64encode(zlib.compress(np.packbits(correct.astype(np.bool_)).tobytes())).decode()}"
 
 
 def decode_correct(text: str) -> Correct:
     """The inverse of :func:`encode_correct`. Raises ``ValueError``: ``text`` is anything else."""
-    count, _, packed = text.partition(":")
+    are_scores = text.startswith(_SCORES)
+    count, _, packed = text.removeprefix(_SCORES).partition(":")
     num_images = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
     if not 0 < num_images <= MAX_IMAGES:
         raise ValueError(f"{text[:50]!r} names no number of images from 1 to {MAX_IMAGES}")
-    num_bytes = -(-num_images // 8)
+    num_bytes = 2 * num_images if are_scores else -(-num_images // 8)
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), num_bytes + 1)
     except (binascii.Error, zlib.error) as error:
         raise ValueError(f"the bits of {num_images} images are damaged: {error}") from None
     if len(unpacked) != num_bytes:
         raise ValueError(f"the bits of {num_images} images are damaged: {len(unpacked)} of {num_bytes} bytes")
+    if are_scores:
+        return np.frombuffer(unpacked, dtype="<f2").astype(np.float32)
     return np.unpackbits(np.frombuffer(unpacked, dtype=np.uint8), count=num_images).astype(np.bool_)
+
+
+def make_config_cells(values: Mapping[str, Scalar]) -> dict[str, Any]:
+    """The cells of a configuration, given by dotted key, by column; a script's own values are one text of JSON."""
+    own = {key.removeprefix(PREFIX): value for key, value in values.items() if key.startswith(PREFIX)}
+    cells = {each.name: each.to_cell(values[each.path]) for each in CONFIG_COLUMNS if each.name != SCRIPT_COLUMN}
+    return {**cells, SCRIPT_COLUMN: json.dumps(own, sort_keys=True) if own else None}
+
+
+def open_script_values(text: Any) -> dict[str, Scalar]:
+    """A script's own values by dotted key, from the cell of their column. Raises ``InputError``: it is damaged."""
+    try:
+        values = json.loads(text) if isinstance(text, str) and text else {}
+        return {f"{PREFIX}{name}": value for name, value in values.items()}
+    except (ValueError, AttributeError, RecursionError):
+        raise InputError(
+            f"config.script: {shorten_text(repr(text))} is no JSON table; the record is damaged."
+        ) from None
+
+
+def find_missing(values: Mapping[str, Scalar]) -> str:
+    """The first configuration key that every training of this project has and ``values`` have not; "" without one."""
+    return next((column.path for column in CONFIG_COLUMNS if column.always_set and values[column.path] is None), "")
+
+
+def build_recorded(values: Mapping[str, Scalar], where: str) -> TrialConfig:
+    """The configuration of a record; a key that a script was not given has its default. Raises ``InputError``."""
+    own = open_script_values(values.get("script"))
+    given = {key: value for key, value in values.items() if value is not None or key not in _ALWAYS_SET}
+    given.pop("script", None)
+    return build_config(given | own, where)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +223,7 @@ class TrialRecord:
     def config(self) -> TrialConfig:
         """The configuration. It is validated here and not when the row is read: validation takes ten times as long, and
         the configuration of most rows is never used."""
-        return self.made_from or build_config(self.values, f"record of trial {self.number}")
+        return self.made_from or build_recorded(self.values, f"record of trial {self.number}")
 
 
 @dataclass(frozen=True, kw_only=True)

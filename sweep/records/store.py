@@ -5,6 +5,7 @@ Every write is a transaction of its own, which is on the disk when the method re
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +20,15 @@ from sweep.config.trial import TrialConfig, flatten_config
 from sweep.records.database import Database, open_database
 from sweep.records.inputs import StudyInputs, environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
-from sweep.records.reading import evaluations_of, find_reusable, read_columns, spec_from_json, trial_records
-from sweep.records.records import CONFIG_COLUMNS, METRIC_KINDS, ProbeRecord, ReusableTrial, TrialRecord
+from sweep.records.reading import (
+    evaluations_of,
+    find_correct_texts,
+    find_reusable,
+    read_columns,
+    spec_from_json,
+    trial_records,
+)
+from sweep.records.records import METRIC_KINDS, ProbeRecord, ReusableTrial, TrialRecord, make_config_cells
 from sweep.records.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, PROBES, QUEUE, STUDIES, TRIALS
 
 _MAX_TEXT = 20_000  # characters of an error that are kept, half from each end
@@ -75,19 +83,25 @@ class Store:
         self._change_one(change, f"there is no study {study!r}")
 
     def add_trial(
-        self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
+        self,
+        study: StudySpec | str,
+        number: int,
+        phase: Phase,
+        config: TrialConfig,
+        trial_key: str,
+        reused_from: str = "",
     ) -> TrialRecord:
-        """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`."""
+        """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`. A ``study``
+        that is given whole decides which values of the configuration are recorded; by its name alone, all."""
+        if isinstance(study, StudySpec):
+            name, values = study.name, study.recorded_values(config)
+        else:
+            name, values = study, flatten_config(config)
         record = TrialRecord(
-            number=number,
-            phase=phase,
-            values=flatten_config(config),
-            trial_key=trial_key,
-            reused_from=reused_from,
-            made_from=config,
-        )
-        row: dict[str, Any] = {column.name: column.to_cell(record.values[column.path]) for column in CONFIG_COLUMNS}
-        row |= {"study": study, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
+            number=number, phase=phase, values=values, trial_key=trial_key, reused_from=reused_from, made_from=config
+        )  # fmt: skip
+        row: dict[str, Any] = make_config_cells(record.values)
+        row |= {"study": name, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
         self._insert(TRIALS, row)
         return record
 
@@ -200,6 +214,10 @@ class Store:
     def find_by_key(self, key: str) -> ReusableTrial | None:
         """A complete trial of that content key, of any study; where possible one without a doubt about its times."""
         return self.database.read(lambda connection: find_reusable(connection, key))
+
+    def correct_texts(self, study: str, numbers: Sequence[int]) -> dict[int, str]:
+        """What the trials ``numbers`` got right, as it is recorded, by number."""
+        return self.database.read(lambda connection: find_correct_texts(connection, study, numbers))
 
     def close(self) -> None:
         self.database.engine.dispose()

@@ -4,6 +4,7 @@ An attempt that is lost to the machine does not end its trial, which is retried 
 A preempted attempt does not end it either: the trial stays open on record, for the next run of the study.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from sweep.records.messages import (
     Message,
     Outcome,
     Progress,
+    ScriptCommand,
     TrialTask,
 )
 from sweep.records.quality import PACKED
@@ -115,11 +117,16 @@ class Attempt:
         if last is None:
             return {}
         return {
-            "val_accuracy": last.val_accuracy,
-            "val_loss": last.val_loss,
-            "train_seconds": last.train_seconds,
-            "num_steps": last.step,
-            "num_epochs": last.epoch,
+            name: value
+            for name, value in {
+                "val_accuracy": last.val_accuracy,
+                "val_loss": last.val_loss,
+                "quality": math.nan if last.quality is None else last.quality,
+                "train_seconds": last.train_seconds,
+                "num_steps": last.step,
+                "num_epochs": last.epoch,
+            }.items()
+            if math.isfinite(value)
         }
 
     def make_ending(self, outcome: Outcome, **fields: Any) -> Ending:
@@ -231,8 +238,11 @@ class Attempts:
         return max(0.0, min(_POLL_SECONDS, deadline - now, *(limit - now for limit in limits)))
 
     def _make_task(self, record: TrialRecord, memory_limit_bytes: int | None) -> TrialTask:
+        folder = self._plan.checkpoint_dir(record.number) or ""
+        script = ScriptCommand(**self._spec.command(record.config, folder)) if self._spec.script else None
         return TrialTask(
             number=record.number,
+            script=script,
             config=record.config,
             read_test=record.phase == "confirm",
             measure_costly=record.phase == "confirm" or not self._spec.confirm.most_trials,

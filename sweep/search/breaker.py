@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 
 from sweep.config.trial import TrialConfig, flatten_config
 from sweep.records.messages import FAULTS_OF_THE_MACHINE, Ending
+from sweep.records.quality import BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED
 from sweep.records.records import TrialRecord
 from sweep.records.store import Store
 
@@ -50,6 +51,7 @@ class CircuitBreaker:
         self._has_complete = has_complete
         self._kind = ""  # the kind of the latest failures, all alike
         self._error = ""  # the message of the latest crash
+        self._deviation = ""  # what a script did instead of what it was asked
         self._failed: list[TrialConfig] = []
         self._refused: list[str] = []
 
@@ -58,12 +60,13 @@ class CircuitBreaker:
         if ending.outcome == "complete":
             self._has_complete = True
             self._refused.clear()
-        kind = _failure_kind(ending)
+        deviation = _describe_deviation(config, ending)
+        kind = _failure_kind(ending) or _CHANGING.sub("#", deviation)
         if kind != self._kind:
             self._kind, self._failed = kind, []
         if kind:
             self._failed.append(config)
-            self._error = _find_message(ending.error)
+            self._deviation, self._error = deviation, deviation or _find_message(ending.error)
 
     def record_refusal(self, reason: str) -> None:
         self._refused.append(reason)
@@ -83,7 +86,8 @@ class CircuitBreaker:
             return ""
         lines = self._error.splitlines() or ["without a message"]
         shown = lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "  ...", lines[-1]]
-        count, message = f"{len(self._failed)} trials in a row crashed in the same way", "\n".join(shown).rstrip(".")
+        how = "did something else than asked" if self._deviation else "crashed in the same way"
+        count, message = f"{len(self._failed)} trials in a row {how}", "\n".join(shown).rstrip(".")
         return f"{count}: {message}. To have them tried again, fix that"
 
     def _explain_infeasible(self) -> str:
@@ -141,6 +145,22 @@ def _failure_kind(ending: Ending) -> str:
         return ending.cause
     lines = _find_message(ending.error).splitlines() or [""]
     return _CHANGING.sub("#", f"crashed: {lines[0]} {lines[-1]}")
+
+
+def _describe_deviation(config: TrialConfig, ending: Ending) -> str:
+    """What a script did instead of what it was asked, and how to mend it; empty where it did that."""
+    measured = ending.measurements
+    if BATCH_NOT_FOLLOWED in ending.quality_flags:
+        return (
+            f"the script stepped every {measured['observed_batch_size']:,} samples, {config.global_batch_size:,} were "
+            "asked: let its data loader take {batch.micro} samples, and let it step after {batch.accumulation} of these"
+        )
+    if RATE_NOT_FOLLOWED in ending.quality_flags:
+        return (
+            f"the highest learning rate was {measured['observed_lr']:g}, {config.optimizer.lr:g} was asked: give "
+            "{optimizer.lr} to its optimizer, and scale it nowhere else"
+        )
+    return ""
 
 
 def _find_message(error: str) -> str:

@@ -18,10 +18,9 @@ from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.candidates import ACCURACY_MARGIN
-from sweep.analysis.comparable import ACCURACY
 from sweep.analysis.response import Floats, GaussianProcess, encode_decades, find_encoder
-from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
-from sweep.config.metrics import METRICS
+from sweep.analysis.statistics import LINEAR, SCALES, Scale, non_dominated
+from sweep.config.metrics import IMAGES, METRICS, Quality, find_metric
 from sweep.config.space import Parameter
 from sweep.config.study import TRIAL_SECONDS, StudySpec
 from sweep.config.tables import has_batch_statistics
@@ -54,6 +53,7 @@ _LEAST_FIRST = 3  # proposals before the models are used
 _MOST_GROUPS = 128  # quasi-random points that are looked at for the batch sizes of a space
 _LEARNED = 0.05  # accuracy: what has learned more than that beyond the worst is no failure
 _BREAKDOWN = 0.3  # below the best angle of the accuracy: that it broke down is all that a worse one tells
+_MANY_MEDIANS = 3.0  # the same of another quality: so many times as far behind the best as the median
 _APART = 0.05  # a tenth of a decade of a rate: points that are closer cannot be told apart
 _MAX_SHAPES = 100  # whose cost is predicted from probes
 _CHOICE = 32  # quasi-random points among which a first proposal is the one farthest from the others
@@ -66,7 +66,7 @@ class Encoding:
     """Features of the points of a study's space."""
 
     def __init__(self, spec: StudySpec) -> None:
-        self._base = flatten_config(spec.corners.first)
+        self._base, self.quality = flatten_config(spec.corners.first), spec.quality
         rest = {path: item for path, item in spec.space.items() if path not in _BATCH}
         has_batch = len(rest) < len(spec.space)
         encoded = {path: _feature(path, item) for path, item in rest.items()}
@@ -146,9 +146,10 @@ def _feature(path: str, parameter: Parameter) -> _Feature:
 @dataclass(frozen=True)
 class CostAxis:
     """The metric ``name`` as a cost (smaller is better), on the scale on which its noise is even; an empty name is a
-    plain number."""
+    plain number. ``quality`` is the study's."""
 
     name: str
+    quality: Quality = IMAGES
 
     def of_values(self, values: Floats) -> Floats:
         """Measured values, in the metric's unit, on this axis; not finite outside the scale."""
@@ -165,11 +166,11 @@ class CostAxis:
 
     @property
     def _scale(self) -> Scale:
-        return scale_of(self.name) if self.name else LINEAR
+        return SCALES[find_metric(self.name, self.quality).scale] if self.name else LINEAR
 
     @property
     def _sign(self) -> float:
-        return METRICS[self.name].sign if self.name else 1.0
+        return find_metric(self.name, self.quality).sign if self.name else 1.0
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class Surrogate:
     def __init__(self, name: str, encoding: Encoding) -> None:
         self._name, self._encoding = name, encoding
         self.of_shape = bool(name) and encoding.is_of_shape(name)
-        self.axis = CostAxis(name)
+        self.axis = CostAxis(name, encoding.quality)
         self._model: GaussianProcess | None = None
         self._num_fitted = 0
         self._hyperparameters: Floats | None = None
@@ -211,11 +212,16 @@ class Surrogate:
             if not points:
                 self._model = None
                 return False
-            if self._name == ACCURACY:
-                costs = np.minimum(costs, costs.min() + _BREAKDOWN)
+            if self._name == self._encoding.quality.column:
+                costs = np.minimum(costs, costs.min() + self._find_breakdown(costs))
             errors = self._axis_errors(usable)  # predictions count as exact
             self.fit_to(points, costs, np.append(errors, np.zeros(len(points) - len(errors))))
         return self._model is not None
+
+    def _find_breakdown(self, costs: Floats) -> float:
+        if self.axis.quality.unit == "fraction":
+            return _BREAKDOWN
+        return _MANY_MEDIANS * float(np.median(costs) - costs.min()) or float(np.ptp(costs))
 
     def _collect_data(self, usable: Sequence[TrialRecord]) -> tuple[list[Values], Floats]:
         """Measured costs, and the predicted costs of other points, corrected by the median error of the predictions."""
@@ -321,8 +327,8 @@ class CostAwareSampler(Sampler):
         self._records: list[TrialRecord] = []
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
         self._learners = {name: Surrogate(name, self._encoding) for name in names}
-        # tuning is about accuracy, otherwise about the first objective that only training determines
-        ranks = [(name != ACCURACY, self._learners[name].of_shape) for name in spec.objectives]
+        # tuning is about the quality, otherwise about the first objective that only training determines
+        ranks = [(name != spec.quality.column, self._learners[name].of_shape) for name in spec.objectives]
         self._quality = ranks.index(min(ranks))
         self._feasible = Surrogate("", self._encoding)
         if predict:
@@ -377,8 +383,10 @@ class CostAwareSampler(Sampler):
         return points[int(order[0])]
 
     def _has_learned(self) -> bool:
-        values = [float(each.measurements[ACCURACY]) for each in self._records if ACCURACY in each.measurements]
-        return not values or max(values) > min(values) + _LEARNED
+        name, quality = self._spec.quality.column, self._spec.quality
+        values = [float(each.measurements[name]) for each in self._records if name in each.measurements]
+        least = quality.resize(_LEARNED, self._spec.tolerance or 0.0)
+        return not values or max(values) > min(values) + least
 
     def _turns(self, point: Point, tried: Sequence[Point]) -> int:
         """How often the batch size of a point was tried, and the names that it chooses: the models do not generalize
@@ -422,7 +430,7 @@ class CostAwareSampler(Sampler):
 
     def _complete(self) -> tuple[list[TrialRecord], Floats]:
         """The complete trials and their costs: the smoothed values of the models, which lucky seeds affect less."""
-        complete, costs = collect_costs(self._records, self._spec.objectives)
+        complete, costs = collect_costs(self._records, self._spec.objectives, self._spec.quality)
         points = [self._point(record) for record in complete]
         for column, name in enumerate(self._spec.objectives if complete else ()):
             learner = self._learners[name]
@@ -448,7 +456,9 @@ class CostAwareSampler(Sampler):
         """The expected gains of what the best setting gives at each position of the curves, on the axis of the metric;
         ``costs`` are of the ``complete`` trials. What stays far behind the best of all is no gain."""
         axis = prediction.axis
-        margin = ACCURACY_MARGIN if axis.name == ACCURACY else _USEFUL_SHARE * float(np.ptp(costs))
+        margin, tolerance = _USEFUL_SHARE * float(np.ptp(costs)), self._spec.tolerance
+        if axis.name == axis.quality.column and tolerance is not None:
+            margin = axis.quality.resize(ACCURACY_MARGIN, tolerance)
         tried, least_useful = axis.of_costs(costs), float(axis.of_costs(costs.min(keepdims=True) + margin)[0])
         best: dict[Hashable, float] = {}
         for record, position in zip(complete, tried.tolist(), strict=True):

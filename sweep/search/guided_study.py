@@ -134,6 +134,7 @@ def make_study(task: GuideTask, facts: Facts) -> GuidedStudy:
             spent = budget - draft.seconds
             head.append(f"Of a budget of {budget:.0f} s, {spent:.0f} s are for the images, probes and the report.")
         spec = _build(task, draft)
+        assert session.data is not None
         return GuidedStudy(
             spec=spec,
             text=write_study(draft, head),

@@ -21,7 +21,6 @@ from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 from sweep.config.errors import InputError, hide_credentials
-from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space
 from sweep.config.study import StudySpec
 from sweep.config.trial import Scalar
@@ -40,7 +39,7 @@ def make_optuna_name(path: str, parameter: Parameter) -> str:
 
 
 def list_directions(spec: StudySpec) -> list[Literal["minimize", "maximize"]]:
-    return [METRICS[name].direction or "minimize" for name in spec.objectives]
+    return [spec.metric(name).direction or "minimize" for name in spec.objectives]
 
 
 def make_distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -110,12 +109,12 @@ def _read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None
 def find_worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
     """The worst value of each objective among complete ``records``; if there is none, the worst of its metric."""
     rows = [values for record in records if record.outcome == "complete" and (values := _read_objectives(record, spec))]
-    return _pick_worst(rows, spec) if rows else [METRICS[name].worst for name in spec.objectives]
+    return _pick_worst(rows, spec) if rows else [spec.metric(name).worst for name in spec.objectives]
 
 
 def _pick_worst(rows: Sequence[list[float]], spec: StudySpec) -> list[float]:
     """The worst value of each objective among ``rows``, shape ``[n, objectives]``."""
-    columns = zip((METRICS[name].sign for name in spec.objectives), zip(*rows, strict=True), strict=True)
+    columns = zip((spec.metric(name).sign for name in spec.objectives), zip(*rows, strict=True), strict=True)
     return [max(column, key=lambda value: sign * value) for sign, column in columns]
 
 

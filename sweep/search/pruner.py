@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from sweep.analysis.statistics import Values, front_rank, median_errors, non_dominated
-from sweep.config.metrics import METRICS
+from sweep.config.metrics import IMAGES, Quality, find_metric
 from sweep.config.sections import BudgetSection
 from sweep.config.study import StudySpec
 from sweep.config.trial import TrialConfig
@@ -33,7 +33,7 @@ _MARGIN = 3.0  # standard deviations of the noise between two seeds
 _RUNGS = (1 / 9, 1 / 3)  # shares of the schedule
 _REDUCTION = 3  # of those at a rung, one in three is ahead
 SECONDS, MEMORY = "train_seconds", "peak_memory_bytes"
-_CURVES = frozenset({"val_accuracy", "val_loss"})
+_CURVES = frozenset({"val_accuracy", "val_loss", "quality"})
 _NUM_RESTORED = 500  # curves that are read when a study is resumed
 _NO_DIFFERENCE = 1e-9
 
@@ -156,12 +156,14 @@ class _RunningCurves:
     num_rungs: int = 0  # that the trial has passed
     is_ahead: bool = True  # at the last of them; True before the first
 
-    def add(self, share: float, evaluation: Evaluation) -> None:
+    def add(self, share: float, evaluation: Evaluation, quality: Quality) -> None:
         """Takes an evaluation into account; a repeated one, or one without a time, is left out."""
         if (self.shares and share <= self.shares[-1]) or not evaluation.train_seconds > 0:
             return
         self.shares.append(share)
-        costs = {name: METRICS[name].sign * float(getattr(evaluation, name)) for name in _CURVES}
+        reported = {name: getattr(evaluation, name) for name in _CURVES}
+        # what a script does not report is NaN, which no objective is
+        costs = {name: _cost(name, math.nan if value is None else value, quality) for name, value in reported.items()}
         costs[SECONDS] = math.log(evaluation.train_seconds / share)
         for name, cost in costs.items():
             self.costs.setdefault(name, []).append(cost)
@@ -183,10 +185,11 @@ def _is_ahead(rows: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bool:
 class FrontPruner:
     """Decides which running search trials of a study are stopped early."""
 
-    def __init__(self, objectives: Sequence[str]) -> None:
-        self._objectives = list(objectives)
+    def __init__(self, objectives: Sequence[str], quality: Quality = IMAGES) -> None:
+        self._objectives, self._quality = list(objectives), quality
         followed = [name for name in self._objectives if name in _CURVES] + [SECONDS]
-        self._families = {name: CurveFamily(is_share=name == "val_accuracy") for name in followed}
+        shares = {name for name in followed if find_metric(name, quality).unit_facts.is_share}
+        self._families = {name: CurveFamily(is_share=name in shares) for name in followed}
         self._rungs: list[list[list[float]]] = [[] for _ in _RUNGS]  # costs of the trials that reached each rung
         self._curves: dict[int, _RunningCurves] = {}
         self._progress: dict[int, Progress] = {}
@@ -233,7 +236,7 @@ class FrontPruner:
         if record.number not in self._curves:
             self._curves[record.number] = _RunningCurves(key=_make_cost_key(record.config))
         curves = self._curves[record.number]
-        curves.add(share, evaluation)
+        curves.add(share, evaluation, self._quality)
         if not curves.shares:
             return None
         costs = {name: curves.last(name) for name in curves.costs}
@@ -297,7 +300,7 @@ class FrontPruner:
             if name == SECONDS:
                 ends[name], errors[name] = math.exp(end), math.exp(end) * error
             else:
-                ends[name], errors[name] = METRICS[name].sign * end, error
+                ends[name], errors[name] = find_metric(name, self._quality).sign * end, error
         return ends, errors
 
     def _add_rival(self, record: TrialRecord) -> None:
@@ -309,7 +312,7 @@ class FrontPruner:
             self._memory[key] = float(memory)
         if any(name not in measured for name in self._objectives):
             return
-        row = np.array([_cost(name, measured[name]) for name in self._objectives])
+        row = np.array([_cost(name, measured[name], self._quality) for name in self._objectives])
         self._peers[key] = _front(np.vstack([self._peers[key], row[self._judged]]))
         if SECONDS not in self._objectives or SECONDS not in record.errors:
             self._rivals = _front(np.vstack([self._rivals, row]))
@@ -319,15 +322,15 @@ def make_pruner(spec: StudySpec, store: Store, ended: Sequence[TrialRecord]) -> 
     """The pruner that the study names, which learns from the latest ``ended`` search trials; None stops no trial."""
     if spec.pruner == "none":
         return None
-    pruner = FrontPruner(spec.objectives)
+    pruner = FrontPruner(spec.objectives, spec.quality)
     for record in ended[-_NUM_RESTORED:]:
         if record.outcome in ("complete", "pruned"):
             pruner.restore_trial(record, store.evaluations(spec.name, record.number))
     return pruner
 
 
-def _cost(name: str, value: float) -> float:
-    return math.log(value) if name == SECONDS else METRICS[name].sign * value
+def _cost(name: str, value: float, quality: Quality) -> float:
+    return math.log(value) if name == SECONDS else find_metric(name, quality).sign * float(value)
 
 
 def _front(rows: Values) -> Values:

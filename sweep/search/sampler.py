@@ -120,7 +120,7 @@ def select_window(records: list[TrialRecord], spec: StudySpec, size: int = WINDO
     spread of the rest."""
     if len(records) <= size:
         return records
-    complete, costs = collect_costs(records, spec.objectives)
+    complete, costs = collect_costs(records, spec.objectives, spec.quality)
     front = [record.number for record, keep in zip(complete, non_dominated(costs), strict=True) if keep]
     kept = {record.number for record in records[-(size // 2) :]} | _spread(front, size // 4)
     rest = [record.number for record in records if record.number not in kept]

@@ -29,11 +29,11 @@ from sweep.analysis.candidates import (
     pick_of_batch,
     select_candidates,
 )
-from sweep.analysis.comparable import ACCURACY, select_comparable
+from sweep.analysis.comparable import select_comparable
 from sweep.analysis.statements import split_batches
 from sweep.analysis.statistics import Mask, Numbers, Values, non_dominated
 from sweep.analysis.tuned_batches import BatchDraws, draw_batches, find_thin_batches, list_models
-from sweep.config.metrics import METRICS
+from sweep.config.metrics import IMAGES, Quality, find_metric
 from sweep.config.space import count_grid_points
 from sweep.config.study import FEWEST_SEEDS, TRIAL_SECONDS, ConfirmTime, StudySpec
 from sweep.config.trial import TrialConfig
@@ -101,7 +101,7 @@ def _decide_headline(candidates: Candidates) -> _Decision | None:
 
 
 def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[_Decision]:
-    within = batches.find_within(candidates.rules.tolerance.accuracy)
+    within = batches.find_within(candidates.tolerance)
     unknown = split_batches(candidates, batches).unknown
     return [
         _Decision(
@@ -138,10 +138,12 @@ def _best(probabilities: Values, rows: Numbers, is_nameable: Mask) -> Values:
 
 def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
     """The weight of each draw given each possible result, shape ``[results, draws]``; each row sums to 1."""
-    drawn = candidates.values(ACCURACY, candidates.draws)[:, row]
-    level = float(np.clip(candidates.values(ACCURACY)[row], 1e-4, 1 - 1e-4))
-    # The spread is on the scale of the angle: d accuracy = slope * d angle.
-    noise = candidates.records.posterior(ACCURACY).spread.sd * 2 * np.sqrt(level * (1 - level)) / np.sqrt(num_seeds)
+    records, drawn = candidates.records, candidates.values(candidates.quality, candidates.draws)[:, row]
+    level, scale = abs(float(candidates.values(candidates.quality)[row])), records.quality.scale
+    # The spread is on the scale of the noise: d accuracy = slope * d angle.
+    share = float(np.clip(level, 1e-4, 1 - 1e-4))
+    slope = 2 * np.sqrt(share * (1 - share)) if scale == "angle" else level if scale == "log" else 1.0
+    noise = records.posterior(candidates.quality).spread.sd * slope / np.sqrt(num_seeds)
     noise = noise if noise > 0 else 1e-6
     shares = (np.arange(_NUM_RESULTS) + 0.5) / _NUM_RESULTS
     middles = np.sort(drawn)[(shares * len(drawn)).astype(np.int64)]
@@ -198,7 +200,7 @@ class SearchEnd:
 def _covers_space(candidates: Candidates) -> bool:
     # whether every batch size of each model is tuned, or known to be worse
     draws = [draw_batches(candidates, model) for model in list_models(candidates)]
-    limit = np.max([each.tuned.max(axis=1) for each in draws], axis=0) - candidates.rules.tolerance.accuracy
+    limit = np.max([each.tuned.max(axis=1) for each in draws], axis=0) - candidates.tolerance
     for batches in draws:
         is_worse = (batches.tuned >= limit[:, None]).mean(axis=0) <= 1 - candidates.rules.confidence
         if find_thin_batches(candidates, batches).keys() - set(batches.batches[is_worse].tolist()):
@@ -206,10 +208,12 @@ def _covers_space(candidates: Candidates) -> bool:
     return True
 
 
-def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
+def collect_costs(
+    records: Sequence[TrialRecord], objectives: Sequence[str], quality: Quality = IMAGES
+) -> tuple[list[TrialRecord], Values]:
     """The complete search trials that have every objective, and their values, shape ``[n, m]``, smaller is better."""
     rows = [
-        (record, [METRICS[name].sign * record.measurements[name] for name in objectives])
+        (record, [find_metric(name, quality).sign * record.measurements[name] for name in objectives])
         for record in records
         if record.phase == "search"
         and record.outcome == "complete"
@@ -219,9 +223,11 @@ def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> 
     return [record for record, _ in rows], values
 
 
-def find_front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> list[TrialRecord]:
+def find_front(
+    records: Sequence[TrialRecord], objectives: Sequence[str], quality: Quality = IMAGES
+) -> list[TrialRecord]:
     """The non-dominated complete search trials."""
-    complete, costs = collect_costs(records, objectives)
+    complete, costs = collect_costs(records, objectives, quality)
     return [record for record, on_front in zip(complete, non_dominated(costs), strict=True) if on_front]
 
 

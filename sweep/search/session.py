@@ -91,13 +91,17 @@ class Options:
 
 def _check_run(
     spec: StudySpec, options: Options, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
-    """What the data of ``spec`` holds. Raises ``InputError``: an unknown executor or device, too few devices, an
-    objective that cannot be measured, data or a precision that is missing, or a device that cannot be shared."""
+) -> DataSummary | None:
+    """What the data of ``spec`` holds; None of a script's. Raises ``InputError``: an unknown executor or device, too
+    few devices, an objective that cannot be measured, data or a precision that is missing, or a device that cannot be
+    shared."""
     if options.store is not None and "://" not in options.store:
         known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
         raise InputError(f"--store {hide_credentials(options.store)}: not a database URL; give one like {known}.")
     check_devices(spec, options.executor)
+    if spec.script:
+        spec.script.check()
+        return None
     return check_inputs(spec.corners.of("data", "model"), on_progress=on_progress, may_download=may_download)
 
 
@@ -106,6 +110,8 @@ def check_devices(spec: StudySpec, settings: ExecutorSettings) -> None:
     check_executor(settings)
     check_ranks(settings, spec.largest_world_size)
     check_objectives(spec, settings)
+    if spec.script:
+        return
     if settings.is_packed:
         check_device_sharing(spec)
     for config in itertools.chain(spec.corners.of("precision"), spec.corners.of("model", "distributed")):
@@ -294,7 +300,10 @@ def open_session(
     for the first time. Raises ``InputError``: what is requested is not there (:func:`_check_run`), the study is running
     elsewhere or has changed, or the store is not one of this program."""
     data = _check_run(spec, options, on_progress, may_download=not preview)
-    inputs = StudyInputs(data=data, plugin=digest_plugin(options.plugin), origin=options.origin.locate())
+    script = digest_plugin(str(spec.script.file)) if spec.script and spec.script.file else {}
+    inputs = StudyInputs(
+        data=data, plugin=digest_plugin(options.plugin), script=script, origin=options.origin.locate()
+    )  # fmt: skip
     with contextlib.ExitStack() as stack:
         open_records = _open_for_preview if preview else _open_for_writing
         store = stack.enter_context(open_records(spec, options, inputs))
@@ -314,7 +323,9 @@ def open_session(
             is_preview=preview,
             packed=packed,
         )
-        if packed:
+        if packed and spec.script:
+            packed.pack(options.executor.per_device or 1, session.forecaster.device_class, lambda _config: False)
+        elif packed:
             share_devices(spec, packed, session.forecaster, options.executor.per_device or 1)
             session.forecaster.save_probes(session.store)
         yield session
@@ -335,9 +346,8 @@ class Session:
     packed: PackedExecutor | None = None  # the part of the executor that shares devices
 
     @property
-    def data(self) -> DataSummary:
-        """The images that the trials read, as they were counted."""
-        assert self.inputs.data is not None
+    def data(self) -> DataSummary | None:
+        """The images that the trials read, as they were counted; None where a script reads its own."""
         return self.inputs.data
 
     @property
@@ -369,7 +379,9 @@ class Session:
 
     @cached_property
     def key_of(self) -> KeyMaker:
-        return KeyMaker(self.options.plugin, self.data.digest)
+        if self.spec.script:
+            return KeyMaker(str(self.spec.script.file or "") or None, self.spec.script.data, self.spec.script.command)
+        return KeyMaker(self.options.plugin, self.data.digest if self.data else "")
 
     @cached_property
     def repeated_crashes(self) -> RepeatedCrashes:
@@ -420,14 +432,16 @@ class Session:
         return RunPlan(
             key_of=self.key_of,
             find_reusable=self._find_reusable,
-            expect_data=expect_data(self.spec, self.data),
+            expect_data=expect_data(self.spec, self.data) if self.data else lambda _config: None,
             deadline=now + self._limit_seconds,
             search_deadline=now + (self.spec.search_timeout or math.inf),
             device=options.executor.device,
             plugin=options.plugin,
             checkpoint_root=self.folder / "checkpoints",
             memory_gate=forecaster.memory_gate,
-            solo_probes=SoloProbes(forecaster.prober, forecaster.device_class, can_probe=can_probe),
+            solo_probes=None
+            if self.spec.script
+            else SoloProbes(forecaster.prober, forecaster.device_class, can_probe=can_probe),
             shutdown=shutdown,
             resumed_by=options.resumed_by,
             make_sampler=partial(make_sampler, predict=forecaster.cost_model.predict_metric),

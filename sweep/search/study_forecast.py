@@ -441,7 +441,9 @@ class Forecaster:
             plugin=plugin,
             memory_limit_bytes=limit_bytes,
         )
-        self.cost_model = CostModel(self.prober.list_valid())
+        # a script is not probed: neither its model nor its data is known here
+        self._may_probe = spec.script is None
+        self.cost_model = CostModel(self.prober.list_valid() if self._may_probe else [])
         resident = self._count_resident_bytes if self.machine.get("device_memory_bytes") else lambda _config: 0
         self.memory_gate = MemoryGate(limit_bytes, self._predict_bytes, find_largest_micro(spec), resident)
 
@@ -450,7 +452,8 @@ class Forecaster:
     ) -> Forecast:
         """The forecast of the rest of the study; probes a few shapes if that is worth its time."""
         work = list_remaining(self._spec, self.slots, records, is_reusable=is_reusable, limit_seconds=limit_seconds)
-        return make_forecast(work, self.cost_model, self.prober.find, self.prober.probe, self.memory_gate)
+        probe = self.prober.probe if self._may_probe else None
+        return make_forecast(work, self.cost_model, self.prober.find, probe, self.memory_gate)
 
     def forecast_other(self, spec: StudySpec) -> Forecast:
         """The forecast of a study of another size, which has no records, without new probes."""
@@ -475,6 +478,8 @@ class Forecaster:
 
     def estimate_breakdowns(self, store: Store) -> None:
         """Estimates what the memory of the trained shapes consists of, for the report. No trial may be running."""
+        if not self._may_probe:
+            return
         book = ProbeBook(store, self._spec.name)
         estimated = {Shape.from_text(probe.shape) for probe in book.of_device(self.device_class) if probe.forecast}
         records = store.trial_records(self._spec.name)
@@ -487,6 +492,8 @@ class Forecaster:
         return 0 if facts is None else count_resident_bytes(config, facts, self._num_held_out, room)
 
     def _predict_bytes(self, config: TrialConfig) -> int | None:
+        if not self._may_probe:
+            return None
         measured = self.cost_model.predict_peak_memory_bytes(config)
         return self.prober.estimate_peak_memory_bytes(config) if measured is None else measured
 

@@ -6,8 +6,8 @@ command resumes where the records end.
 
 import shutil
 import uuid
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 from sweep.config.metrics import SHARPNESS
@@ -20,6 +20,7 @@ from sweep.probing.shape import digest_trial_shape
 from sweep.records.inputs import digest_code, list_library_versions, trial_key
 from sweep.records.loading import read_frames
 from sweep.records.messages import NOT_COUNTED, Ending, Evaluation, Phase, Progress
+from sweep.records.quality import BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED, SEED_NOT_FOLLOWED
 from sweep.records.records import ProbeRecord, TrialRecord
 from sweep.records.store import EnqueuedPoint, Store, list_waiting, take_point
 from sweep.search.attempts import Attempts, RunPlan
@@ -146,10 +147,11 @@ class TrialIndex:
 @final
 class KeyMaker:
     """Makes content keys of configurations. All of them read the images of ``data_digest``; if it is not known (""),
-    no key equals an earlier one. Each file of initial weights is read once."""
+    no key equals an earlier one. Each file of initial weights is read once. A script, run by ``command``, takes the
+    place of the ``plugin``."""
 
-    def __init__(self, plugin: str | None = None, data_digest: str = "") -> None:
-        self._code = digest_code(plugin)
+    def __init__(self, plugin: str | None = None, data_digest: str = "", command: Sequence[str] = ()) -> None:
+        self._code = digest_code(plugin) + "".join(command)
         self._versions = list_library_versions()
         self._data = data_digest or uuid.uuid4().hex
         self._digests: dict[str | None, str] = {}
@@ -296,12 +298,13 @@ class Tuner:
 
     def _make_distinct(self, values: dict[str, Any], index: int) -> TrialConfig | None:
         """The configuration at ``values``, or a random one if this study has that one already."""
-        size = count_grid_points(self._spec.space)
         for draw in range(_MAX_RANDOM_DRAWS):
             config = self._spec.config(values)
             if self._plan.key_of(config) not in self._trials.keys:
                 return config
             values = draw_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS + draw)
+        points = self._spec.list_points()  # those that train alike are one
+        size = count_grid_points(self._spec.space) if points is None else len(points)
         return None if size is not None and len(self._trials.search_keys) >= size else config
 
     def _confirm(self) -> _Proposal | None:
@@ -331,8 +334,10 @@ class Tuner:
         if gate and refusal and gate.is_launched_to_check(number):
             limit_bytes, refusal = refusal.limit_bytes, None
         with self._store.database.transaction():
-            record = self._store.add_trial(name, number, phase, config, key, reusable.origin if reusable else "")
-            record = self._store.note_shape(name, record, digest_trial_shape(config))
+            origin = reusable.origin if reusable else ""
+            record = self._store.add_trial(self._spec, number, phase, config, key, origin)
+            if self._spec.script is None:
+                record = self._store.note_shape(name, record, digest_trial_shape(config))
             if position:
                 record = take_point(self._store.database, name, position, record)
             attempt = 0 if reusable or refusal else self._store.start_attempt(name, number)
@@ -379,6 +384,8 @@ class Tuner:
         if self._plan.solo_probes and not attempt.preempt_cause:
             is_idle = len(self._attempts.running) == 1 and not self._must_stop()
             self._plan.solo_probes.note(attempt.record.with_ending(ending), is_idle=is_idle)
+        if self._spec.script and ending.outcome == "complete":
+            ending = self._flag_equal_seed(attempt.record, ending)
         final_ending = self._attempts.end(number, ending)
         if final_ending is None:
             if ending.outcome == "crashed" and not (attempt.preempt_cause or attempt.has_advanced):
@@ -390,6 +397,23 @@ class Tuner:
         if self._plan.memory_gate:
             self._plan.memory_gate.learn(attempt.record.config, final_ending)
         return TrialEnded(self._learn(number, final_ending), final_ending.error)
+
+    def _flag_equal_seed(self, record: TrialRecord, ending: Ending) -> Ending:
+        """``ending`` with a flag where a script gave the same result for another seed, to the last digit. A share may
+        be equal by chance, so that it has to be so sample by sample."""
+        quality = self._spec.quality
+        others = [
+            other.number for other in self._trials.records()
+            if other.outcome == "complete" and other.values["seed"] != record.values["seed"]
+            and {**other.values, "seed": 0} == {**record.values, "seed": 0}
+            and other.measurements.get(quality.column) == ending.measurements.get(quality.column)
+        ]  # fmt: skip
+        if others and quality.unit == "fraction":
+            texts = self._store.correct_texts(self._spec.name, others)
+            scores = ending.correct_images
+            others = [number for number in others if scores and texts.get(number) == scores]
+        flags = (*ending.quality_flags, SEED_NOT_FOLLOWED) if others else ending.quality_flags
+        return replace(ending, quality_flags=flags)
 
     def _finish(self, number: int, ending: Ending) -> TrialRecord:
         self._store.finish_trial(self._spec.name, number, ending)
@@ -404,7 +428,9 @@ class Tuner:
             timed = self._estimate_time(record) if is_disturbed(record) else record
             if self._pruner:
                 self._pruner.learn(timed)
-            self._sampler.learn(self._extrapolate(timed))
+            # what a script did instead of what it was asked tells nothing about what was asked
+            if not {BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED}.intersection(record.quality_flags):
+                self._sampler.learn(self._extrapolate(timed))
         return record
 
     def _estimate_time(self, record: TrialRecord) -> TrialRecord:

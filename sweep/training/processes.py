@@ -1,6 +1,6 @@
 """The process of a trial: its plug-in, its life and death with its parent, and its connection to the supervisor.
 
-Imports no torch.
+Imports no torch, and nothing that takes long: a user's script imports it too.
 """
 
 import ctypes
@@ -14,11 +14,12 @@ from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from sweep.config.errors import InputError
-from sweep.config.tables import DATASETS, MODELS, DatasetEntry, ModelEntry
-from sweep.records.messages import Task, decode_task
+
+if TYPE_CHECKING:
+    from sweep.records.messages import Task
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -36,6 +37,8 @@ def load_plugin(path: str) -> None:
     Raises:
         InputError: for a missing file, or one that raises.
     """
+    from sweep.config.tables import DATASETS, MODELS, DatasetEntry, ModelEntry
+
     file = Path(path).resolve()
     module_name = f"sweep_plugin_{file.stem}"
     loaded = sys.modules.get(module_name)
@@ -63,8 +66,10 @@ def load_plugin(path: str) -> None:
     )
 
 
-def receive_task(data: bytes) -> Task:
+def receive_task(data: bytes) -> "Task":
     """Decodes a task in the process that carries it out; its configuration may use names that its plug-in defines."""
+    from sweep.records.messages import decode_task
+
     if plugin := json.loads(data)["plugin"]:
         load_plugin(plugin)
     return decode_task(data)

@@ -372,7 +372,7 @@ def _check_images(name: str, split: str, images: Any, source: Source) -> None:
         )
     if (images.side, images.channels) != (train.side, train.channels):
         raise InputError(
-            f"{where}: images of {images.side} x {images.side} x {images.channels}; those of the train split are "
+            f"{where}: images of {images.side} x {images.side} x {images.channels}; the images of the train split are "
             f"{train.side} x {train.side} x {train.channels}: bring all to one size."
         )
 

@@ -309,8 +309,9 @@ def _fit_response(
     degrees = max(posterior.spread.degrees, _FEWEST_DEGREES)
     factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
     away = draw_normal(covariance, num_draws, generator)
-    # how images differ is known from those that were misclassified
-    missed = (records.images.num_images or 0) * (1.0 - estimates[0])
+    # how images differ is known from those that were misclassified, and scores from all
+    share = 1.0 - estimates[0] if records.quality.unit == "fraction" else 1.0
+    missed = (records.images.num_images or 0) * share
     errors = generator.standard_t(max(missed, _FEWEST_DEGREES), (num_draws, 1))
     drawn = middle + factor * away
     values, softness = np.maximum(scale.forward(estimates), floor), _SOFTNESS * records.resize(_REACH, on_scale=True)

@@ -21,7 +21,7 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial import flatten_config
 from sweep.records.loading import load_frames
-from sweep.records.records import CONFIG_COLUMNS
+from sweep.records.records import make_config_cells
 from sweep.records.schema import EVALUATIONS, TRIALS
 from sweep.records.store import Store, open_store
 from sweep.search.optuna import list_directions, make_distributions, to_optuna_params
@@ -60,7 +60,7 @@ def fill(path: Path, spec: StudySpec, count: int) -> None:
 
     def make_row(number: int) -> dict[str, Any]:
         values = usual | points(number)
-        row: dict[str, Any] = {column.name: column.to_cell(values[column.path]) for column in CONFIG_COLUMNS}
+        row: dict[str, Any] = make_config_cells(values)
         row |= {"study": spec.name, "number": number, "phase": "search", "trial_key": f"key{number}"}
         return row | {"outcome": "complete", "device": "cpu", **_measured(values, number)}
 

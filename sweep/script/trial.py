@@ -35,11 +35,6 @@ class Trial:
         self._defaults, self._channel, self._observer = defaults, channel, observer
 
     @property
-    def is_in_study(self) -> bool:
-        """Whether a study runs the script."""
-        return self._channel is not None
-
-    @property
     def folder(self) -> str:
         """A folder that survives an attempt which the machine has ended; "" outside of a study."""
         return self._channel.folder if self._channel else ""

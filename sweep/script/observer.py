@@ -66,7 +66,7 @@ class Observer:
         self.num_scheduled = 0  # steps of learning-rate schedules
         self.rate, self.decay = 0.0, math.nan  # the highest rate, and the last weight decay
         self.num_leftover = 0  # steps that hold gradients of the pass before
-        self.unmarked_seconds = 0.0  # timed, without gradients: probably an evaluation
+        self.no_grad_seconds = self.unmarked_seconds = 0.0  # timed, without gradients; those of an evaluation, probably
         self.optimizer: Any = None
         self._num_parameters = self._group = 0
         self._training: set[int] = set()  # data that training reads
@@ -312,12 +312,13 @@ class Observer:
             self._peak_bytes = max(self._peak_bytes, sys.modules["torch"].cuda.max_memory_allocated(device))
 
     def note_unmarked(self, seconds: float) -> None:
-        """A block without gradients took so long. With the clock running, it is an evaluation if it took longer than a
-        step: the clipping of gradients and the averaging of weights, which are training, take less."""
+        """A block without gradients took so long. With the clock running, it is an evaluation if it took longer than the
+        rest of a step: the clipping of gradients and the averaging of weights, which are training, take less."""
         if self.is_open and not self.is_in_step:
-            now = time.perf_counter() - self._opened - seconds
-            steps, total = self._num_timed + len(self._window), self.ledger.train_seconds + now
-            self.unmarked_seconds += seconds if seconds * max(steps, 1) > total else 0.0
+            self.no_grad_seconds += seconds
+            rest = self.ledger.train_seconds + time.perf_counter() - self._opened - self.no_grad_seconds
+            steps = max(self._num_timed + len(self._window), 1)
+            self.unmarked_seconds += seconds if seconds * steps > rest else 0.0
 
     # ------------------------------------------------------------------ messages
 

@@ -87,6 +87,27 @@ def test_a_script_without_its_seed_is_found_by_its_repetition(tmp_path: Path) ->
     assert is_flagged.tolist() == (trials["phase"] == "confirm").tolist()
 
 
+def test_trials_that_share_a_device_tell_what_the_rest_costs(tmp_path: Path) -> None:
+    # every sample is right, in which two seeds may agree
+    report = "    trial.report(val_accuracy=1.0, scores=torch.ones(104))"
+    _write_study(tmp_path, report=report)
+    (tmp_path / "packed.toml").write_text('device = "cpu"\nper_device = 2\n')
+    forecast = json.loads(call_sweep("run", "own.toml", "--dry-run", "--json", "--on", "cpu", cwd=tmp_path).stdout)
+    assert forecast["expected_total_seconds"] is forecast["peak_memory_bytes_low"] is None
+    ran = call_sweep("run", "own.toml", "--json", "--on", "packed.toml", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["outcomes"] == {"complete": 6}
+    trials = load_frames(tmp_path / "runs" / "own").trials
+    assert trials["quality_flags"].str.contains("packed").all()
+    assert not trials["quality_flags"].str.contains("seed_not_followed").any()
+    _write_study(tmp_path, trials=30, report=report)
+    more = json.loads(call_sweep("run", "own.toml", "--dry-run", "--json", "--on", "cpu", cwd=tmp_path).stdout)
+    assert more["num_trials"] == 27
+    # as many times the seconds of a training, apart from the spread between them
+    assert 27 * trials["train_seconds"].min() < more["expected_total_seconds"] < 100 * trials["total_seconds"].max()
+    assert more["peak_memory_bytes_high"] <= trials["peak_memory_bytes"].max()
+
+
 _REFUSED = [
     ("[script]\ncommand = 'python train.py {optimizer.rate}'", "unknown key 'optimizer.rate'"),
     ("[script]\ncommand = 'python absent.py'", "absent.py is not there"),

@@ -13,7 +13,7 @@ from records_factory import add_trials, make_ending, make_record, make_spec, mak
 
 from sweep.config.study import Confirm
 from sweep.config.trial import TrialConfig, build_config
-from sweep.probing.cost_model import CostModel, TrialCost, compute_workload, interpolate
+from sweep.probing.cost_model import CostModel, ScriptCosts, TrialCost, compute_workload, interpolate
 from sweep.probing.gate import MemoryGate
 from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
 from sweep.records.loading import read_frames
@@ -412,3 +412,59 @@ def test_the_time_left_ends_with_the_time_limits() -> None:
     for elapsed, expected in ((0.0, (100.0, 60.0)), (50.0, (50.0, 10.0)), (120.0, (0.0, 0.0))):
         work = list_remaining(spec, 1, limit_seconds=100.0, elapsed_seconds=elapsed)
         assert (work.limit_seconds, work.search_limit_seconds) == expected
+
+
+def _script_trial(
+    number: int, micro: int, accumulation: int = 1, *, steps: int | None = None, **own: Any
+) -> TrialRecord:
+    # 4,000 samples, or so many steps, by the law of the made-up machine; a wide script takes twice the time
+    wanted = build_config({"batch.micro": micro, "batch.accumulation": accumulation, "script": own}, "test")
+    taken = steps or 4000 // (micro * accumulation)
+    seconds = taken * accumulation * (FIXED + PER_SAMPLE * micro) * (2 if own.get("width") == 2 else 1)
+    measured = {
+        "train_seconds": seconds, "total_seconds": seconds + SETUP, "num_steps": taken, "num_parameters": 1000,
+        "observed_batch_size": micro * accumulation,
+        "peak_memory_bytes": 10**6 + 1000 * micro + 4000 * (accumulation > 1),
+    }  # fmt: skip
+    return make_record(wanted, measured, number)
+
+
+def test_the_trials_of_a_script_tell_what_others_cost() -> None:
+    costs = ScriptCosts()
+    asked = config(batch__micro=64)
+    assert costs.predict(asked) is None
+    failed = replace(_script_trial(0, 16), outcome="crashed")
+    halved = replace(_script_trial(1, 128), measurements=_script_trial(1, 64).measurements)  # did something else
+    for record in (failed, halved, _script_trial(2, 20), _script_trial(3, 50)):
+        costs.learn(record)
+    for micro, accumulation in ((20, 1), (40, 2), (50, 4), (80, 1)):
+        expected = _script_trial(9, micro, accumulation).measurements
+        cost = costs.predict(config(batch__micro=micro, batch__accumulation=accumulation))
+        assert cost
+        passes = 4000 / micro
+        assert cost.train_seconds == pytest.approx(passes * (FIXED + PER_SAMPLE * micro))
+        assert cost.other_seconds == pytest.approx(SETUP)
+        assert not cost.is_guess
+        peak = costs.predict_peak_memory_bytes(config(batch__micro=micro, batch__accumulation=accumulation))
+        assert peak == expected["peak_memory_bytes"]
+    far = costs.predict(config(batch__micro=512))
+    assert far
+    assert far.is_guess
+
+
+def test_a_script_of_equally_many_steps_and_of_values_of_its_own() -> None:
+    costs = ScriptCosts()
+    records = (_script_trial(0, 20, steps=90), _script_trial(1, 50, steps=90), _script_trial(2, 20, steps=90, width=2))
+    for record in records:
+        costs.learn(record)
+    cost = costs.predict(config(batch__micro=40, script={"width": 2}))
+    assert cost
+    one = 90 * 2 * (FIXED + PER_SAMPLE * 20)
+    assert one < cost.train_seconds <= 2 * one  # one size of such is known, and a part of its time grows with it
+    fixed = costs.predict(config(batch__micro=40, budget__steps=45, script={"width": 2}))
+    assert fixed
+    assert fixed.train_seconds == pytest.approx(cost.train_seconds / 2)
+    assert costs.predict_peak_memory_bytes(config(batch__micro=4000)) == 10**6 + 1000 * 4000
+    # one size of these values: its own peak is known, others are not
+    assert costs.predict_peak_memory_bytes(config(batch__micro=20, script={"width": 2})) == 10**6 + 1000 * 20
+    assert costs.predict_peak_memory_bytes(config(batch__micro=40, script={"width": 2})) is None

@@ -101,7 +101,8 @@ def _opening_lines(session: Session) -> list[str]:
     if num_again := len(session.repeated_crashes.to_repeat):
         lines.append(f"tried again: {format_count(num_again, 'trial')} that failed in the same way")
     if session.options.executor.is_packed:
-        lines.append(f"packed: {session.executor.slots} concurrent trials; time and memory come from solo probes")
+        alone = "; time and memory come from solo probes" if session.spec.script is None else ""
+        lines.append(f"packed: {session.executor.slots} concurrent trials{alone}")
     return lines
 
 
@@ -163,7 +164,7 @@ def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]
         forecast.expected_total_seconds_low,
         forecast.expected_total_seconds_high,
     )
-    takes = "the time is unknown, because nothing could be probed"
+    takes = "the time is unknown until a trial has ended, because nothing was probed"
     if middle is not None and low is not None and high is not None:
         takes = describe_time(low, middle, high)
     if forecast.share_guessed:

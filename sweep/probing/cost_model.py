@@ -1,4 +1,5 @@
 """Predicts the cost of a configuration from probes: seconds of a whole trial, and bytes where probes cover its size.
+That of a script, whose model and data are not known here, is predicted from its complete trials.
 
 The time of a micro batch is taken to be linear between the probed sizes, a + b * micro, separately for each model,
 precision and so on; the time of an update is added once per step.
@@ -12,11 +13,12 @@ from functools import lru_cache
 from statistics import median
 from typing import final
 
+from sweep.config.script import PREFIX
 from sweep.config.tables import has_batch_statistics
-from sweep.config.trial import TrialConfig
+from sweep.config.trial import TrialConfig, flatten_config
 from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
 from sweep.records.quality import MIN_WINDOWS
-from sweep.records.records import ProbeRecord
+from sweep.records.records import ProbeRecord, TrialRecord
 from sweep.training.budget import BatchSchedule, Budget
 from sweep.training.constants import (
     BOTTLENECK_SECONDS,
@@ -138,7 +140,7 @@ class CostModel:
         peaks: dict[int, float] = {}
         for (size, probed), probe in sorted(probes.items(), key=lambda item: item[0][1] == accumulation):
             if probe.peak_memory_bytes is not None:
-                gradients = _FP32_BYTES * (probe.num_parameters or 0) * max(accumulation - probed, 0)
+                gradients = _count_gradient_bytes(probe.num_parameters, accumulation, probed)
                 peaks[size] = probe.peak_memory_bytes + gradients
         if not peaks or not min(peaks) <= micro <= max(peaks):
             return None
@@ -151,6 +153,86 @@ class CostModel:
         related = [other for other in self._groups if all(other.of(key) == group.of(key) for key in _APART)]
         nearest = max(related, key=lambda other: len(set(other.facts) & set(group.facts)), default=None)
         return self._groups[nearest] if nearest else {}
+
+
+@final
+class ScriptCosts:
+    """Predicts from the complete trials of a script, those with most of its own values in common.
+
+    The time of a micro batch and the peak of memory are taken to be linear in its size. Trainings see equally many
+    samples or take equally many steps, whichever differs less between the trials.
+    """
+
+    def __init__(self) -> None:
+        self._trials: dict[int, TrialRecord] = {}
+
+    def learn(self, record: TrialRecord) -> None:
+        """Takes a trial into account if it is complete and did what it was asked."""
+        measured = record.measurements
+        is_followed = measured.get("observed_batch_size") == record.config.global_batch_size
+        if record.outcome == "complete" and is_followed and measured.keys() >= {"num_steps", "train_seconds"}:
+            self._trials[record.number] = record
+
+    def predict(self, config: TrialConfig, *, read_test: bool = False) -> TrialCost | None:  # noqa: ARG002 - a script's
+        """The cost of a trial of ``config``; None before the first complete one."""
+        trials, passes = self._find_like(config), defaultdict[int, list[float]](list)
+        for each in trials:
+            num_passes = each.measurements["num_steps"] * each.config.num_accumulation
+            passes[each.config.micro_batch].append(each.measurements["train_seconds"] / num_passes)
+        if not trials:
+            return None
+        by_size, micro = {size: median(seconds) for size, seconds in passes.items()}, config.micro_batch
+        num_passes = self._predict_steps(config, trials) * config.num_accumulation
+        others = [each.measurements["total_seconds"] - each.measurements["train_seconds"] for each in trials]
+        return TrialCost(
+            train_seconds=num_passes * interpolate(by_size, micro),
+            other_seconds=max(median(others), 0.0),
+            is_guess=micro > _FAR * max(by_size) or _FAR * micro < min(by_size),
+        )
+
+    def predict_peak_memory_bytes(self, config: TrialConfig) -> int | None:
+        """The peak of a training step of ``config``; None unless two micro batches are known, or its own is."""
+        accumulation, micro = min(config.num_accumulation, 2), config.micro_batch
+        peaks = defaultdict[int, list[float]](list)
+        for each in self._find_like(config):
+            if (peak := each.measurements.get("peak_memory_bytes")) is not None:
+                own = min(each.config.num_accumulation, 2)
+                gradients = _count_gradient_bytes(each.measurements.get("num_parameters"), accumulation, own)
+                peaks[each.config.micro_batch].append(peak + gradients)
+        by_size = {size: median(values) for size, values in peaks.items()}
+        return round(interpolate(by_size, micro)) if len(by_size) > 1 or micro in by_size else None
+
+    def _predict_steps(self, config: TrialConfig, trials: list[TrialRecord]) -> float:
+        if config.budget.steps is not None:
+            return config.budget.steps
+        passes = config.budget.epochs or 1.0
+        steps, samples = _measure_lengths(self._trials.values())
+        are_steps_equal = max(steps) / min(steps) < max(samples) / min(samples)
+        steps, samples = _measure_lengths(trials)
+        return passes * (median(steps) if are_steps_equal else median(samples) / config.global_batch_size)
+
+    def _find_like(self, config: TrialConfig) -> list[TrialRecord]:
+        wanted = _list_own_values(config)
+        shared = {number: len(wanted & _list_own_values(each.config)) for number, each in self._trials.items()}
+        return [self._trials[number] for number, count in shared.items() if count == max(shared.values())]
+
+
+def _list_own_values(config: TrialConfig) -> set[tuple[str, object]]:
+    return {(key, value) for key, value in flatten_config(config).items() if key.startswith(PREFIX)}
+
+
+def _measure_lengths(trials: Iterable[TrialRecord]) -> tuple[list[float], list[float]]:
+    # steps and samples of an epoch, or of the whole training where the study gives no number of epochs
+    pairs = [
+        (each.measurements["num_steps"] / (each.config.budget.epochs or 1.0), each.config.global_batch_size)
+        for each in trials
+    ]
+    return [steps for steps, _ in pairs], [steps * size for steps, size in pairs]
+
+
+def _count_gradient_bytes(num_parameters: float | None, accumulation: int, probed: int) -> float:
+    # from the second micro batch on they are held
+    return _FP32_BYTES * (num_parameters or 0) * max(accumulation - probed, 0)
 
 
 def interpolate(values: Mapping[int, float], size: int) -> float:

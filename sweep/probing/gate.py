@@ -138,9 +138,10 @@ class MemoryGate:
     def _predict_once(self, config: TrialConfig, micro: int) -> int | None:
         config = replace_micro_batch(config, micro)
         shape = derive_shape(config)
-        if shape not in self._bytes:
-            self._bytes[shape] = self._predict(config)
-        return self._bytes[shape]
+        if (known := self._bytes.get(shape)) is None:  # what was not known is asked again: trials may have told it
+            known = self._predict(config)
+        self._bytes[shape] = known
+        return known
 
 
 def _find_group(config: TrialConfig) -> tuple[Shape, int]:

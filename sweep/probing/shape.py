@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from math import ceil
 
+from sweep.config.script import PREFIX
 from sweep.config.tables import DATASETS, DataFacts
 from sweep.config.trial import Scalar, TrialConfig, config_keys, default_settings, flatten_config, keys_of_cost
 from sweep.records.records import digest_shape
@@ -70,6 +71,7 @@ def derive_shape(config: TrialConfig) -> Shape:
             facts[key] = bool(flat[key])
         elif key in _STEP_KEYS:
             facts[key] = flat[key]
+    facts |= {key: value for key, value in flat.items() if key.startswith(PREFIX)}  # of a script's own
     return Shape(tuple(facts.items()))
 
 

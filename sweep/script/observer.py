@@ -312,8 +312,8 @@ class Observer:
             self._peak_bytes = max(self._peak_bytes, sys.modules["torch"].cuda.max_memory_allocated(device))
 
     def note_unmarked(self, seconds: float) -> None:
-        """A block without gradients took so long. With the clock running, it is an evaluation if it took longer than the
-        rest of a step: the clipping of gradients and the averaging of weights, which are training, take less."""
+        """A block without gradients took so long. With the clock running, it is an evaluation if it took longer than
+        the rest of a step: the clipping of gradients and the averaging of weights, which are training, take less."""
         if self.is_open and not self.is_in_step:
             self.no_grad_seconds += seconds
             rest = self.ledger.train_seconds + time.perf_counter() - self._opened - self.no_grad_seconds

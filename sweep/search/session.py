@@ -35,6 +35,7 @@ from sweep.executors.table import (
 )
 from sweep.foreign.imported import is_imported
 from sweep.measurement.monitor import Monitor
+from sweep.probing.cost_model import ScriptCosts
 from sweep.probing.prober import SoloProbes, open_shared_book
 from sweep.records.database import database_lock, study_lock
 from sweep.records.files import is_export
@@ -411,6 +412,7 @@ class Session:
         with contextlib.ExitStack() as stack:
             mirror = stack.enter_context(contextlib.closing(Mirror(self.store.database.url, self.spec)))
             tuner = Tuner(self.spec, self.store, self.executor, plan)
+            self.forecaster.learn(tuner.records())
             mirror.add(tuner.records())  # a killed run may have left some out
             num_trials = self.spec.trials + self.spec.confirm.count_expected(self.spec.trials)
             num_left = num_trials - len(tuner.records()) + len(self.repeated_crashes.numbers)
@@ -420,6 +422,7 @@ class Session:
                 if isinstance(event, TrialEnded):
                     check_space_between(self.folder)
                 if isinstance(event, TrialEnded | TrialReused):
+                    self.forecaster.learn([event.record])
                     mirror.add([event.record])
                 else:  # the children train
                     mirror.write_next()
@@ -444,7 +447,9 @@ class Session:
             else SoloProbes(forecaster.prober, forecaster.device_class, can_probe=can_probe),
             shutdown=shutdown,
             resumed_by=options.resumed_by,
-            make_sampler=partial(make_sampler, predict=forecaster.cost_model.predict_metric),
+            make_sampler=make_sampler
+            if isinstance(forecaster.cost_model, ScriptCosts)  # whose trials the sampler learns from itself
+            else partial(make_sampler, predict=forecaster.cost_model.predict_metric),
         )
 
     def _find_reusable(self, key: str, required: frozenset[str]) -> ReusableTrial | None:

@@ -13,6 +13,7 @@ from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.trial import Scalar, TrialConfig
 from sweep.executors.packed import PackedExecutor
+from sweep.probing.cost_model import CostModel
 from sweep.probing.shape import NO_SHAPE, make_probed_config
 from sweep.search.study_forecast import Forecaster, select_shapes
 
@@ -51,12 +52,13 @@ def _refusal(reason: str) -> InputError:
 def share_devices(spec: StudySpec, packed: PackedExecutor, forecaster: Forecaster, per_device: int) -> None:
     """Probes every shape of ``spec``, then lets ``packed`` train as many trials at once on each device as requested.
     Raises ``InputError``: too many shapes, or too little memory for what is requested."""
-    configs = list_shapes(spec)
+    configs, cost_model = list_shapes(spec), forecaster.cost_model
+    assert isinstance(cost_model, CostModel), "a script has no shapes"
     for config in configs:
         probe = forecaster.prober.find(config) or forecaster.prober.probe(config, _PROBE_SECONDS)
         if probe.is_complete and not list_references([probe]):  # a second one may be undisturbed
             probe = forecaster.prober.probe(config, _PROBE_SECONDS)
-        forecaster.cost_model.add(probe)
+        cost_model.add(probe)
     largest = max(_count_reserved_bytes(config, forecaster) for config in configs)
     most = max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(largest)))
     if per_device > most:
@@ -67,7 +69,7 @@ def share_devices(spec: StudySpec, packed: PackedExecutor, forecaster: Forecaste
     packed.pack(
         per_device,
         forecaster.device_class,
-        lambda config: forecaster.cost_model.predict_peak_memory_bytes(config) is not None,
+        lambda config: cost_model.predict_peak_memory_bytes(config) is not None,
     )
 
 

@@ -8,7 +8,7 @@
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -20,7 +20,7 @@ from sweep.config.space import count_grid_points
 from sweep.config.study import FIXED_DESIGNS, StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.executors.base import QueryableExecutor
-from sweep.probing.cost_model import CostModel
+from sweep.probing.cost_model import CostModel, ScriptCosts
 from sweep.probing.gate import MemoryGate, find_largest_micro, measure_room
 from sweep.probing.prober import Prober
 from sweep.probing.shape import Shape, count_resident_bytes, derive_shape
@@ -167,7 +167,7 @@ class SampleCosts:
     is_cap: bool = False  # the trainings may reach their target sooner
 
 
-def predict_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> SampleCosts | None:
+def predict_costs(work: RemainingWork, cost_model: CostModel | ScriptCosts, fits: Mask) -> SampleCosts | None:
     """The costs of the trials to come; None if some are to come and nothing is known of any. ``fits`` tells of each
     configuration of the sample whether it fits into memory, shape ``[sample]``."""
     trained = [work.sample[int(index)] for index in np.flatnonzero(fits) if int(index) not in work.reused]
@@ -280,12 +280,18 @@ class Forecast:
 
 
 def make_forecast(
-    work: RemainingWork, cost_model: CostModel, find: _Find, probe: _Probe | None, memory_gate: MemoryGate
+    work: RemainingWork,
+    cost_model: CostModel | ScriptCosts,
+    find: _Find,
+    probe: _Probe | None,
+    memory_gate: MemoryGate,
 ) -> Forecast:
     """Probes a few shapes of the sample for ``cost_model``, none without ``probe``; predicts the rest of the study."""
     began = time.monotonic()
     trained = [config for index, config in enumerate(work.sample) if index not in work.reused]
-    num_probes = _probe_sample(trained, work, cost_model, find, probe) if probe else 0
+    num_probes = 0
+    if probe and isinstance(cost_model, CostModel):
+        num_probes = _probe_sample(trained, work, cost_model, find, probe)
     # What there is no time to predict is taken to fit. The gate predicts it before it is launched.
     until = time.monotonic() + _ESTIMATING_SECONDS
     fitting = [memory_gate.check(config, may_predict=time.monotonic() < until) is None for config in work.sample]
@@ -395,7 +401,9 @@ class TimeLeft(NamedTuple):
     pace: float
 
 
-def predict_left(work: RemainingWork, cost_model: CostModel, records: Sequence[TrialRecord]) -> TimeLeft | None:
+def predict_left(
+    work: RemainingWork, cost_model: CostModel | ScriptCosts, records: Sequence[TrialRecord]
+) -> TimeLeft | None:
     """The time of ``work`` after ``records`` in the order of their ends; None while nothing is known. The load of the
     machine may have changed since it was probed, which the latest trials show."""
     own = [each for each in records if each.outcome == "complete" and not each.reused_from]
@@ -443,7 +451,7 @@ class Forecaster:
         )
         # a script is not probed: neither its model nor its data is known here
         self._may_probe = spec.script is None
-        self.cost_model = CostModel(self.prober.list_valid() if self._may_probe else [])
+        self.cost_model = CostModel(self.prober.list_valid()) if self._may_probe else ScriptCosts()
         resident = self._count_resident_bytes if self.machine.get("device_memory_bytes") else lambda _config: 0
         self.memory_gate = MemoryGate(limit_bytes, self._predict_bytes, find_largest_micro(spec), resident)
 
@@ -451,9 +459,16 @@ class Forecaster:
         self, records: Sequence[TrialRecord], is_reusable: Callable[[TrialConfig], bool], limit_seconds: float
     ) -> Forecast:
         """The forecast of the rest of the study; probes a few shapes if that is worth its time."""
+        self.learn(records)
         work = list_remaining(self._spec, self.slots, records, is_reusable=is_reusable, limit_seconds=limit_seconds)
         probe = self.prober.probe if self._may_probe else None
         return make_forecast(work, self.cost_model, self.prober.find, probe, self.memory_gate)
+
+    def learn(self, records: Iterable[TrialRecord]) -> None:
+        """Takes the trials of a script into account, which tell what further ones cost."""
+        if isinstance(self.cost_model, ScriptCosts):
+            for record in records:
+                self.cost_model.learn(record)
 
     def forecast_other(self, spec: StudySpec) -> Forecast:
         """The forecast of a study of another size, which has no records, without new probes."""
@@ -492,10 +507,10 @@ class Forecaster:
         return 0 if facts is None else count_resident_bytes(config, facts, self._num_held_out, room)
 
     def _predict_bytes(self, config: TrialConfig) -> int | None:
-        if not self._may_probe:
-            return None
         measured = self.cost_model.predict_peak_memory_bytes(config)
-        return self.prober.estimate_peak_memory_bytes(config) if measured is None else measured
+        if measured is not None or not self._may_probe:
+            return measured
+        return self.prober.estimate_peak_memory_bytes(config)
 
 
 def estimate_trained(

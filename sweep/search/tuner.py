@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 from sweep.config.metrics import SHARPNESS
 from sweep.config.space import count_grid_points, draw_point
 from sweep.config.study import StudySpec
@@ -21,7 +23,7 @@ from sweep.records.inputs import digest_code, list_library_versions, trial_key
 from sweep.records.loading import read_frames
 from sweep.records.messages import NOT_COUNTED, Ending, Evaluation, Phase, Progress
 from sweep.records.quality import BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED, SEED_NOT_FOLLOWED
-from sweep.records.records import ProbeRecord, TrialRecord
+from sweep.records.records import ProbeRecord, TrialRecord, decode_correct
 from sweep.records.store import EnqueuedPoint, Store, list_waiting, take_point
 from sweep.search.attempts import Attempts, RunPlan
 from sweep.search.breaker import CircuitBreaker, list_repeated_crashes
@@ -164,6 +166,7 @@ class KeyMaker:
 
 
 _NUM_COMPARED = 1000  # the latest trials, by which the time of a disturbed one is estimated
+_MISTAKES = 10  # of all evaluations, from which on equal results of two seeds are no chance
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
 
 
@@ -399,8 +402,8 @@ class Tuner:
         return TrialEnded(self._learn(number, final_ending), final_ending.error)
 
     def _flag_equal_seed(self, record: TrialRecord, ending: Ending) -> Ending:
-        """``ending`` with a flag where a script gave the same result for another seed, to the last digit. A share may
-        be equal by chance, so that it has to be so sample by sample."""
+        """``ending`` with a flag where a script gave the same results for another seed, to the last digit, at every
+        evaluation. A share may be equal by chance, so that it has to be so sample by sample, for enough mistakes."""
         quality = self._spec.quality
         others = [
             other.number for other in self._trials.records()
@@ -408,12 +411,21 @@ class Tuner:
             and {**other.values, "seed": 0} == {**record.values, "seed": 0}
             and other.measurements.get(quality.column) == ending.measurements.get(quality.column)
         ]  # fmt: skip
+        course = self._list_course(record.number) if others else []
+        others = [number for number in others if self._list_course(number) == course]
         if others and quality.unit == "fraction":
-            texts = self._store.correct_texts(self._spec.name, others)
-            scores = ending.correct_images
-            others = [number for number in others if scores and texts.get(number) == scores]
+            texts, scores = self._store.correct_texts(self._spec.name, others), ending.correct_images
+            is_right = decode_correct(scores) if scores else np.empty(0)
+            num_rare = min(int((is_right == 1).sum()), int((is_right != 1).sum()))
+            is_telling = len(course) * num_rare >= _MISTAKES
+            others = [number for number in others if is_telling and texts.get(number) == scores]
         flags = (*ending.quality_flags, SEED_NOT_FOLLOWED) if others else ending.quality_flags
         return replace(ending, quality_flags=flags)
+
+    def _list_course(self, number: int) -> list[float | None]:
+        # the quality at each evaluation of a trial
+        evaluations = self._store.evaluations(self._spec.name, number)
+        return [getattr(each, self._spec.quality.column) for each in evaluations]
 
     def _finish(self, number: int, ending: Ending) -> TrialRecord:
         self._store.finish_trial(self._spec.name, number, ending)

@@ -19,8 +19,10 @@ from sweep.analysis.recommendation import recommend
 from sweep.analysis.statistics import Estimate, Interval, confidence_interval
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.trial import TrialConfig, build_config, flatten_config
+from sweep.records.frames import Frames
 from sweep.records.inputs import DataSummary, StudyInputs
 from sweep.records.loading import load_frames
 
@@ -88,6 +90,28 @@ def test_equal_configurations_and_their_ratio(tmp_path: Path) -> None:
     assert found.overall["peak_memory_bytes"].interval.median == 1.0
     assert found.settings == ("batch.micro", "optimizer.lr")
     assert found.aligned[0].config == {"batch.micro": 16, "optimizer.lr": 0.001}
+
+
+def test_two_studies_of_a_script_are_compared_by_what_it_reports(tmp_path: Path) -> None:
+    frames = [load_frames(study(tmp_path / "a")), load_frames(study(tmp_path / "bb", better=0.02))]
+
+    def report(side: Frames, metric: str) -> Frames:
+        unit: dict[str, str] = {} if metric == "val_loss" else {"unit": "number", "direction": "minimize"}
+        spec = make_spec(script={"command": "train", "metric": metric, **unit})
+        # a loss of 2 where the accuracy is 0
+        studies = side.studies.assign(spec=spec.model_dump_json(by_alias=True, exclude_none=True))
+        return replace(side, studies=studies, trials=side.trials.assign(val_loss=2.0 - side.trials["val_accuracy"]))
+
+    found = compare_studies(*(report(side, "val_loss") for side in frames))
+    loss = found.overall["val_loss"]
+    assert loss.interval.median == pytest.approx(-0.02, abs=0.001)
+    assert loss.verdict == "lower"
+    assert found.units["val_loss"] == "nats"
+    assert "val_accuracy" not in found.overall
+    # the smallest batch has the lowest loss and the least memory, the largest the shortest time
+    assert found.front_b.volume > found.front_a.volume
+    with pytest.raises(InputError, match="val_loss and wer"):
+        compare_studies(report(frames[0], "val_loss"), report(frames[1], "wer"))
 
 
 def test_equal_seeds_are_compared_one_by_one(tmp_path: Path) -> None:
@@ -269,7 +293,7 @@ def test_of_many_equal_configurations_none_stands_out() -> None:
     # each interval alone would exclude no difference in one of twenty cases
     nothing = Interval(1.01, 0.99, 1.03, 3)
     found = [Difference(interval=nothing, p_value=p) for p in (0.03, 0.2, 0.4, 0.001, np.nan)]
-    given = give_verdicts(found, ["train_seconds"] * 5)
+    given = give_verdicts(found, [METRICS["train_seconds"]] * 5)
     assert [item.verdict for item in given] == ["undecided", "undecided", "undecided", "higher", "not_known"]
 
 

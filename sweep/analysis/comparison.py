@@ -12,11 +12,12 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable import USUAL_OBJECTIVES, find_common_data, find_study_name
+from sweep.analysis.comparable import MEMORY, SECONDS, find_common_data, find_study_name
 from sweep.analysis.costs import MEASURED, UNDISTURBED, apply_times
 from sweep.analysis.statistics import (
     CONFIDENCE,
     NOTHING,
+    SCALES,
     SIGNIFICANT,
     Estimate,
     Grouping,
@@ -27,7 +28,6 @@ from sweep.analysis.statistics import (
     confidence_interval,
     configuration_groups,
     correct_holm,
-    difference_unit,
     group_configurations,
     hypervolume,
     mean_estimate,
@@ -38,19 +38,18 @@ from sweep.analysis.statistics import (
     read_numbers,
     read_text,
     reference_point,
-    scale_of,
     t_quantile,
     t_upper_tail,
     varying_keys,
 )
 from sweep.config.errors import InputError
-from sweep.config.metrics import METRICS
+from sweep.config.metrics import IMAGES, METRICS, Metric, Quality
 from sweep.config.sections import BudgetSection
 from sweep.config.trial import Scalar, config_keys
 from sweep.records.frames import Frames
 
 Verdict = Literal["higher", "lower", "undecided", "not_known"]
-_METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")
+_METRIC_NAMES = ("train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")  # beside the quality
 _NOT_TRAINED = frozenset({"data.root", "seed"})  # keys that do not change what is trained
 # Keys that no recipe may differ in: trials of other lengths or on other images are trials of other configurations.
 _NO_RECIPE = frozenset({"data.name", *(f"budget.{name}" for name in BudgetSection.model_fields)})
@@ -129,6 +128,7 @@ class Comparison:
 
     study_a: str
     study_b: str
+    quality: Quality
     aligned: tuple[_Aligned, ...]
     overall: dict[str, Difference]
     pace: PaceDifference
@@ -145,37 +145,48 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
     value throughout one study and another throughout the other: those are what is compared, and are in ``changed``.
     Configurations of other budgets or on other data are never equal. What a configuration measured are the trials that
     its answer rests on: the fresh seeds, otherwise the first search trial. Raises ``InputError``: the two, or several
-    studies in one of them, read different data."""
+    studies in one of them, read different data, or their scripts report different things."""
     _require_equal_data(a, b)
     sides, pairs = _align(a.trials, b.trials)
-    names = [name for name in _METRIC_NAMES if _is_measured(sides, name)]
+    quality = _find_quality(a, b)
+    metrics = [quality.metric, *(METRICS[name] for name in _METRIC_NAMES)]
+    metrics = [each for each in metrics if _is_measured(sides, each.name)]
     pace = measure_pace_difference(a, b)
     differences: dict[str, list[Difference]] = {}
-    for name in names if pairs else ():
+    for metric in metrics if pairs else ():
         # between the seeds of one configuration of one study, over all that have several, on the metric's scale
-        values = [scale_of(name).forward(side.read(name)) for side in sides]
+        values = [SCALES[metric.scale].forward(side.read(metric)) for side in sides]
         groups = [sides[0].grouping.members, sides[1].grouping.members + sides[0].grouping.size]
         spread = pooled_spread(np.concatenate(values), np.concatenate(groups))
-        of_metric = [_find_difference(sides, pair, name, spread, pace) for pair in pairs]
-        differences[name] = give_verdicts(of_metric, [name] * len(of_metric))
+        of_metric = [_find_difference(sides, pair, metric, spread, pace) for pair in pairs]
+        differences[metric.name] = give_verdicts(of_metric, [metric] * len(of_metric))
     known = {name: [item for item in of_metric if item.interval.n] for name, of_metric in differences.items()}
-    overall = {name: _find_overall(of_metric, name, pace) for name, of_metric in known.items() if of_metric}
+    compared = [metric for metric in metrics if known.get(metric.name)]
+    overall = [_find_overall(known[metric.name], metric, pace) for metric in compared]
     keys = {key for side in sides for key in varying_keys(side.done)} - _NOT_TRAINED
     settings = tuple(key for key in config_keys() if key in keys)
-    front_a, front_b = _find_fronts(sides)
+    front_a, front_b = _find_fronts(sides, metrics, quality)
     return Comparison(
         study_a=find_study_name(a),
         study_b=find_study_name(b),
+        quality=quality,
         aligned=tuple(_list_aligned(sides, pairs, differences, settings)),
-        overall=dict(zip(overall, give_verdicts(list(overall.values()), list(overall)), strict=True)),
+        overall=dict(zip((each.name for each in compared), give_verdicts(overall, compared), strict=True)),
         pace=pace,
-        units={name: difference_unit(name) for name in names},
+        units={each.name: "ratio" if SCALES[each.scale].is_ratio else each.unit for each in metrics},
         front_a=front_a,
         front_b=front_b,
         changed=_find_changes(a, b),
         settings=settings,
         commands=tuple(frames.find_commands(find_study_name(frames)).run_again() for frames in (a, b)),
     )
+
+
+def _find_quality(a: Frames, b: Frames) -> Quality:
+    first, second = (frames.spec.quality if frames.spec else IMAGES for frames in (a, b))
+    if first.metric != second.metric:
+        raise InputError(f"{first.name} and {second.name}: the scripts of the two studies report different things.")
+    return first
 
 
 def _require_equal_data(a: Frames, b: Frames) -> None:
@@ -203,15 +214,15 @@ class _Side:
     done: pd.DataFrame
     grouping: Grouping
 
-    def read(self, name: str) -> Values:
+    def read(self, metric: Metric) -> Values:
         """The metric of the trials that a configuration's value rests on, shape ``[len(done)]``; NaN for all others. A
         time counts only where this run measured it and nothing disturbed it: both runs may share a probe, and a reused
         trial is another run's."""
         is_used = self.grouping.is_basis
-        if METRICS[name].is_speed:
+        if metric.is_speed:
             is_measured = np.isin(read_text(self.done, "time_source"), [MEASURED, UNDISTURBED])
             is_used = is_used & is_measured & _is_own(self.done)
-        return np.where(is_used, read_numbers(self.done, name), np.nan)
+        return np.where(is_used, read_numbers(self.done, metric.name), np.nan)
 
     def seeds_of(self, configuration: int) -> Values:
         return read_numbers(self.done, "seed")[self.grouping.basis_of(configuration)]
@@ -279,13 +290,13 @@ def _list_aligned(
 
 
 def _find_difference(
-    sides: _Sides, pair: tuple[int, int], name: str, spread: Spread, pace: PaceDifference
+    sides: _Sides, pair: tuple[int, int], metric: Metric, spread: Spread, pace: PaceDifference
 ) -> Difference:
     # without a value in one of both its interval has n = 0
-    scale, both = scale_of(name), list(zip(sides, pair, strict=True))
-    values = [scale.forward(side.read(name)[side.grouping.basis_of(configuration)]) for side, configuration in both]
+    scale, both = SCALES[metric.scale], list(zip(sides, pair, strict=True))
+    values = [scale.forward(side.read(metric)[side.grouping.basis_of(configuration)]) for side, configuration in both]
     estimate = _estimate(values, [side.seeds_of(configuration) for side, configuration in both], spread)
-    if METRICS[name].is_speed:
+    if metric.is_speed:
         estimate = pace.widen(estimate)
     bounds = np.array(confidence_interval(estimate._replace(is_ratio=scale.is_ratio)))
     if not scale.is_ratio and estimate.n:
@@ -311,15 +322,15 @@ def _estimate(values: list[Values], seeds: list[Values], spread: Spread) -> Esti
     return Estimate(gap, error, spread.degrees, int(counts.min()))
 
 
-def _find_overall(differences: Sequence[Difference], name: str, pace: PaceDifference) -> Difference:
+def _find_overall(differences: Sequence[Difference], metric: Metric, pace: PaceDifference) -> Difference:
     # The error of the mean is from the scatter of configurations and, of times, from the pace, which all configurations
     # of a run share. Of one configuration it is that one's difference.
     if len(differences) == 1:
         return differences[0]
-    is_ratio = scale_of(name).is_ratio
+    is_ratio = SCALES[metric.scale].is_ratio
     middles = np.array([item.interval.median for item in differences])
     estimate = mean_estimate(np.log(middles) if is_ratio else middles, is_ratio)
-    if METRICS[name].is_speed:
+    if metric.is_speed:
         estimate = pace.widen(estimate)
     return Difference(interval=Interval(*confidence_interval(estimate), estimate.n), p_value=_p_value(estimate))
 
@@ -333,21 +344,21 @@ def _p_value(estimate: Estimate) -> float:
     return min(1.0, 2 * float(t_upper_tail(abs(estimate.value) / estimate.error, estimate.degrees)))
 
 
-def give_verdicts(differences: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
-    """``differences``, each of the metric in ``names``, with verdicts that hold together (Holm 1979)."""
+def give_verdicts(differences: Sequence[Difference], metrics: Sequence[Metric]) -> list[Difference]:
+    """``differences``, each of one of the ``metrics``, with verdicts that hold together (Holm 1979)."""
     p_values = np.array([item.p_value for item in differences], dtype=np.float64)
     known = np.isfinite(p_values)
     p_values[known] = correct_holm(p_values[known])
-    rows = zip(differences, names, p_values.tolist(), strict=True)
-    return [replace(item, verdict=_judge(item, name, p)) for item, name, p in rows]
+    rows = zip(differences, metrics, p_values.tolist(), strict=True)
+    return [replace(item, verdict=_judge(item, metric, p)) for item, metric, p in rows]
 
 
-def _judge(item: Difference, name: str, p_value: float) -> Verdict:
+def _judge(item: Difference, metric: Metric, p_value: float) -> Verdict:
     if not np.isfinite(p_value):
         return "not_known"
     if p_value >= SIGNIFICANT:
         return "undecided"
-    return "higher" if item.interval.median > (1.0 if scale_of(name).is_ratio else 0.0) else "lower"
+    return "higher" if item.interval.median > (1.0 if SCALES[metric.scale].is_ratio else 0.0) else "lower"
 
 
 # --- the machine's pace
@@ -400,13 +411,14 @@ def _read_references(frames: Frames) -> Values:
 # --- fronts and changes
 
 
-def _find_fronts(sides: _Sides) -> tuple[Front, Front]:
-    names = [name for name in USUAL_OBJECTIVES if _is_measured(sides, name)]
-    if not names:
+def _find_fronts(sides: _Sides, metrics: Sequence[Metric], quality: Quality) -> tuple[Front, Front]:
+    objectives = [each for each in metrics if each.name in (quality.column, SECONDS, MEMORY)]
+    if not objectives:
         return Front((), 0.0), Front((), 0.0)
-    signs = [METRICS[name].sign for name in names]
+    signs = [each.sign for each in objectives]
     tables = [
-        np.stack([side.grouping.medians(read_numbers(side.done, name))[0] for name in names], axis=1) for side in sides
+        np.stack([side.grouping.medians(read_numbers(side.done, each.name))[0] for each in objectives], axis=1)
+        for side in sides
     ]
     together = np.concatenate(tables)
     if not np.isfinite(together).all(axis=1).any():

@@ -234,7 +234,8 @@ def _describe_difference(comparison: "Comparison", name: str, item: "Difference"
     elif METRICS[name].is_speed:
         is_better = (item.verdict == "higher") == (METRICS[name].direction == "maximize")
         verdict = f"B is {'faster' if is_better else 'slower'}"
-    return f"{metric_label(name)}: {format_difference(comparison.units[name], *item.interval[:3])}: {verdict}"
+    shown = format_difference(comparison.units[name], *item.interval[:3])
+    return f"{metric_label(name, comparison.quality)}: {shown}: {verdict}"
 
 
 def _describe_times(comparison: "Comparison") -> Iterator[str]:

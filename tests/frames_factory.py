@@ -55,6 +55,11 @@ class MadeFrames:
         return find_study_commands(name, self.place, self.origin, self.plugin)
 
     @property
+    def specs(self) -> dict[str, StudySpec]:
+        """That of the one study."""
+        return {"made": self.spec} if self.spec else {}
+
+    @property
     def inputs(self) -> dict[str, StudyInputs]:
         """Those of the one study."""
         return {"made": StudyInputs(data=self.data)}

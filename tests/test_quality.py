@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from curve_table import CurveTable, table_spec
 from frames_factory import MadeFrames, make_frames
-from records_factory import make_spec, make_store
+from records_factory import add_trials, make_spec, make_store
 
 from reports.evidence import gather_evidence
 from reports.figure import Figure
@@ -27,6 +27,8 @@ from sweep.cli.answer import describe_recommendations
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS, Quality
+from sweep.records.frames import Frames
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending
 from sweep.records.records import MAX_IMAGES, decode_correct, encode_correct
 from sweep.search.pruner import FrontPruner
@@ -216,6 +218,22 @@ def test_a_pruner_and_the_front_follow_the_direction(name: str, direction: Any) 
     told_last = [record.measurements["quality"] for record in records]
     best, *_ = find_front(records, ("quality",), quality)
     assert best.measurements["quality"] == (max(told_last) if direction == "maximize" else min(told_last))
+
+
+def test_scripts_of_several_studies_are_told_apart(tmp_path: Path) -> None:
+    def load(metric: str) -> Frames:
+        one = make_spec("a", script={"command": "python one.py"})
+        with closing(make_store(tmp_path / f"{metric}.sqlite", one)) as store:
+            store.create_study(make_spec("b", script={"command": "python two.py", "metric": metric}))
+            for study in "ab":
+                add_trials(store, ["complete"] * 3, study)
+        return load_frames(tmp_path / f"{metric}.sqlite")
+
+    done = select_comparable(load("val_accuracy")).done
+    names = zip(done["study"], done["config.model.name"], strict=True)
+    assert set(names) == {("a", "one.py"), ("b", "two.py")}
+    with pytest.raises(InputError, match="study b reports val_loss"):
+        select_comparable(load("val_loss"))
 
 
 def test_the_command_line_answers_from_the_records_of_a_script(

@@ -197,18 +197,18 @@ def find_common_data(frames: Frames) -> DataSummary | None:
     first = next(((name, data) for name, data in known.items() if data.digest), None)
     for name, data in known.items():
         if first and data.is_other_than(first[1]):
-            address = frames.place.partition("#")[0] or "PLACE"
             raise InputError(
                 f"studies {first[0]} and {name} read different data: {first[1].describe()} and {data.describe()}. "
-                f"Results on different data are never compared; name one study, as in '{address}#{name}'."
+                f"Results on different data are never compared; name one study, as in '{_find_address(frames)}#{name}'."
             )
     return first[1] if first else next(iter(known.values()), None)
 
 
 def select_comparable(frames: Frames) -> ComparableTrials:
     """The largest part of the records within which times, memory and accuracy may be compared. Raises ``InputError``:
-    trials of two studies are known to have read different images."""
-    data, quality = find_common_data(frames), frames.spec.quality if frames.spec else IMAGES
+    trials of two studies are known to have read different images, or several studies measure something else than
+    accuracies."""
+    data, quality = find_common_data(frames), _find_quality(frames)
     trials = turn_trials(apply_observed(_name_scripts(frames)), quality)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     kept, notes = np.ones(len(trials), dtype=np.bool_), []
@@ -235,10 +235,29 @@ def select_comparable(frames: Frames) -> ComparableTrials:
     )
 
 
+def _find_quality(frames: Frames) -> Quality:
+    if frames.spec:
+        return frames.spec.quality
+    for name, spec in frames.specs.items():
+        if spec.quality.column != IMAGES.column:
+            raise InputError(
+                f"study {name} reports {spec.quality.name}, and studies are answered together by their accuracy alone; "
+                f"name one study, as in '{_find_address(frames)}#{name}'."
+            )
+    return IMAGES
+
+
 def _name_scripts(frames: Frames) -> pd.DataFrame:
     # a script takes the place of the model
-    script = frames.spec.script if frames.spec else None
-    return frames.trials.assign(**{"config.model.name": script.name}) if script else frames.trials
+    names = {study: spec.script.name for study, spec in frames.specs.items() if spec.script}
+    if not names:
+        return frames.trials
+    models = frames.trials["study"].map(names).fillna(frames.trials["config.model.name"])
+    return frames.trials.assign(**{"config.model.name": models})
+
+
+def _find_address(frames: Frames) -> str:
+    return frames.place.partition("#")[0] or "PLACE"
 
 
 def apply_observed(trials: pd.DataFrame) -> pd.DataFrame:

@@ -280,6 +280,10 @@ class MadeFrames:
         return DataSummary(name="digits", num_train=1000, num_val=self.num_images, num_test=0, digest="made")
 
     @property
+    def specs(self) -> dict[str, StudySpec]:
+        return {self.spec.name: self.spec} if self.spec else {}
+
+    @property
     def inputs(self) -> dict[str, StudyInputs]:
         return {self.spec.name: StudyInputs(data=self.data)} if self.spec else {}
 

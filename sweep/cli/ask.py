@@ -5,11 +5,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
+from pydantic import ValidationError
 
 from sweep.cli.app import print_answer, print_lines
 from sweep.cli.arguments import (
@@ -28,12 +30,16 @@ from sweep.cli.arguments import (
 from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.study import choose_study_name
+from sweep.config.study_file import load_study
 from sweep.config.tables import DATASETS, MODELS
 from sweep.search.ask import TARGETS, Answers
 
 if TYPE_CHECKING:
     from sweep.analysis.answer import Answer
+    from sweep.config.script import ScriptSection
+    from sweep.config.study import StudySpec
     from sweep.search.guided_study import GuidedStudy, GuideTask
+    from sweep.search.session import Options
 
 
 T = TypeVar("T")
@@ -56,6 +62,7 @@ _MODEL = _Question("--model", "Which model are the weights of?")
 _DEVICES = _Question("--devices", "How many devices train one model together?", "1")
 _BATCH = _Question("--batch", "An effective batch size that must be compared, as from a paper? (empty: none)")
 _BUDGET = _Question("--budget", "How long may it take, such as 30m? (empty: only the file is written)")
+_METRIC = _Question("--metric", "What does the script report, and is less or more of it better?", "val_loss:min")
 _QUESTIONS = (_DATA, _TARGET, _WEIGHTS, _DEVICES, _BATCH, _BUDGET)
 
 
@@ -169,6 +176,8 @@ def _parse_batch(devices: int, text: str) -> int | None:
 _NewStudy = Annotated[
     Path | None, typer.Argument(help="Study file to create; default: a new one here, named after the data.")
 ]
+_Script = Annotated[str | None, typer.Option(help='Training script to ask about, such as "python train.py".')]
+_Metric = Annotated[str | None, typer.Option(help="What it reports, such as val_loss:min.")]
 _Data = Annotated[str | None, typer.Option(help="Data set, or folder of images.")]
 _Models = Annotated[
     list[str] | None, typer.Option("--model", help="Model to train; default: by the image size; repeatable.")
@@ -184,6 +193,8 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only the file and the 
 
 def ask(
     path: _NewStudy = None,
+    script: _Script = None,
+    metric: _Metric = None,
     data: _Data = None,
     model: _Models = None,
     target: _Target = None,
@@ -199,8 +210,8 @@ def ask(
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
-    """Write a study from a few questions, and run it within a budget. Images, devices, times and memory are
-    measured; the file has a reason for each key; at the end the answer for the target is printed."""
+    """Write a study from a few questions, and run it within a budget. Images or a script, devices, times and memory
+    are measured; the file has a reason for each key; at the end the answer for the target is printed."""
     began, changes = time.monotonic(), parse_sets(sets)
     if any(key.partition(".")[0] == "batch" for key in changes):
         raise InputError("--set batch: the batch size is what is asked for; compare one of your own with --batch.")
@@ -214,6 +225,15 @@ def ask(
 
     plugin_path, executor = use_plugin(plugin), read_executor(on)
     given = {"--target": target, "--weights": weights, "--devices": devices, "--batch": batch, "--budget": budget}
+    if script is not None:
+        of_images = {**given, "--data": data, "--model": model, "--set": sets, "--plugin": plugin, "--batch": None}
+        if useless := [option for option, value in of_images.items() if value and option != "--budget"]:
+            raise InputError(f"{', '.join(useless)}: about images; leave it out with --script.")
+        options = Options(root=root, executor=executor, origin=StudyOrigin(options=list_on_option(on)))
+        request = _Request(
+            path=path, options=options, began=began, takes_defaults=yes, is_dry=dry_run, as_json=as_json
+        )  # fmt: skip
+        return _ask_script(request, script, given | {"--metric": metric})
     images = _put_question(_DATA, data, _find_data, takes_defaults=yes)
     # a model that is fixed by --set decides what follows from the model
     models = (str(changes["model.name"]),) if "model.name" in changes else tuple(model or ())
@@ -234,7 +254,9 @@ def ask(
     )
     made, document = _make_study(task, file)
     if task.budget_seconds is not None and not dry_run:
-        return _run(made, task, document=document, as_json=as_json)
+        from sweep.search.ask import find_uses
+
+        return _run(made.spec, task.options, find_uses(answers), answers.batch, document, as_json=as_json)
 
     from sweep.cli.check import format_data
     from sweep.cli.study_run import format_forecast
@@ -242,6 +264,66 @@ def ask(
     lines = [*format_data(made.data), *format_forecast(made.forecast, made.spec.price), f"run it with: {command}"]
     print_answer(document, lines, as_json=as_json)
     return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What was asked for by options that a script and images share."""
+
+    path: Path | None
+    options: "Options"
+    takes_defaults: bool
+    is_dry: bool
+    as_json: bool
+    began: float
+
+
+def _ask_script(request: _Request, command: str, given: Mapping[str, str | None]) -> int:
+    """A study of the script that ``command`` runs."""
+    from sweep.search.ask_script import ScriptTask, look_at_script, make_script_study
+
+    def answer(question: _Question, parse: Callable[[str], T]) -> T:
+        return _put_question(question, given[question.option], parse, takes_defaults=request.takes_defaults)
+
+    script = answer(_METRIC, partial(_parse_script, command))
+    batch = _parse_batch(1, given["--batch"] or "")
+    budget = answer(_BUDGET, lambda text: parse_duration(text or None, "--budget"))
+    file = request.path or _find_free_path(Path(script.name).stem, request.options.root)
+    name, root = choose_study_name(file), request.options.root
+    origin = replace(request.options.origin, argument=str(file))
+    again = find_study_commands(name, str(root / name), origin, origin.plugin).run()
+    options = replace(request.options, resumed_by=f"`{again}`", origin=origin)
+    began = request.began if request.takes_defaults else time.monotonic()
+    task = ScriptTask(
+        name=name, file=file, script=script, options=options, budget_seconds=budget, batch=batch, began=began
+    )
+    print_lines([f"{script.name}: training once with its own values"], err=True)
+    facts = look_at_script(task)
+    takes = ", ".join(sorted(facts.keys))
+    seen = f"batch size {facts.batch}, learning rate {facts.measured.get('observed_lr', 0):g}"
+    print_lines([f"it takes {takes}; observed: {seen}", "checking that it follows what it is asked"], err=True)
+    made = make_script_study(task, facts)
+    write_new_file(file, made.text)
+    print_lines([f"wrote {file}", *made.notes], err=True)
+    document = {"study": name, "file": str(file), "notes": list(made.notes)}
+    if budget is None or request.is_dry:
+        print_answer(document, [f"run it with: {again}"], as_json=request.as_json)
+        return 0
+    return _run(load_study(file), options, ("balanced",), made.batch, document, as_json=request.as_json)
+
+
+def _parse_script(command: str, text: str) -> "ScriptSection":
+    from sweep.config.script import ScriptSection
+
+    name, _, way = text.partition(":")
+    directions = {"min": "minimize", "max": "maximize"}
+    if not name or (way and way not in directions):
+        raise InputError(f"--metric {text}: give its name with :min or :max, such as val_loss:min.")
+    table = {"command": command, "metric": name} | ({"direction": directions[way]} if way else {})
+    try:
+        return ScriptSection.model_validate(table)
+    except ValidationError as error:
+        raise InputError(f"--script {command}: {error.errors()[0]['msg']}") from None
 
 
 def _check_path(path: Path | None, changes: Mapping[str, Any], root: Path) -> None:
@@ -291,16 +373,22 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
     }
 
 
-def _run(made: "GuidedStudy", task: "GuideTask", *, document: dict[str, Any], as_json: bool) -> int:
+def _run(
+    spec: "StudySpec",
+    options: "Options",
+    uses: Sequence[str],
+    batch: int | None,
+    document: dict[str, Any],
+    *,
+    as_json: bool,
+) -> int:
     from sweep.analysis.recommendation import as_document, recommend
     from sweep.cli.study_run import carry_out_study
-    from sweep.search.ask import find_uses
 
-    ended = carry_out_study(made.spec, task.options)
+    ended = carry_out_study(spec, options)
     if ended.document is None:
         return ended.exit_code
-    uses = find_uses(task.answers)
-    answer = recommend(task.options.root / made.spec.name, uses=uses, given_batch=task.answers.batch)
+    answer = recommend(options.root / spec.name, uses=uses, given_batch=batch)
     if as_json:
         typer.echo(json.dumps(document | {"run": ended.document, "answer": as_document(answer)}))
         return ended.exit_code

@@ -16,7 +16,7 @@ from sweep.config.sections import Section
 from sweep.config.trial import Scalar, TrialConfig, config_keys, flatten_config
 
 PREFIX = "script."  # of a value of the script's own
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")  # a brace, or the place of a value
 # What every script trial has, whether the study names it or not.
 _ALWAYS = ("batch.accumulation", "batch.global", "distributed.world_size", "seed")
 _Unit = Literal["fraction", "nats", "number"]
@@ -69,7 +69,7 @@ class ScriptSection(Section):
     def placeholders(self) -> frozenset[str]:
         """The keys that the command has a place for."""
         texts = (*self.command, *self.environment.values())
-        return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text) if name)
+        return frozenset(name for text in texts for name in PLACEHOLDER.findall(text) if name)
 
     @property
     def quality(self) -> Quality:
@@ -110,8 +110,8 @@ class ScriptSection(Section):
                 raise ValueError(f"{{{name}}} has no value; give {name} in [base] or [space]")
             return f"{value:.10g}" if isinstance(value, float) else str(value)
 
-        arguments = tuple(_PLACEHOLDER.sub(put, text) for text in self.command)
-        return arguments, {name: _PLACEHOLDER.sub(put, text) for name, text in self.environment.items()}
+        arguments = tuple(PLACEHOLDER.sub(put, text) for text in self.command)
+        return arguments, {name: PLACEHOLDER.sub(put, text) for name, text in self.environment.items()}
 
 
 def read_asked(config: TrialConfig, given: Collection[str]) -> dict[str, Scalar]:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -61,7 +61,7 @@ class _Seen:
     metric: str
     began: float
     latest: _Said = field(default_factory=dict)  # of the first rank: measurements, flags ...
-    read: set[str] = field(default_factory=set)  # keys that it has read
+    read: dict[str, Any] = field(default_factory=dict)  # keys that it has read, with its defaults
     ooms: int = 0
     error: _Said = field(default_factory=dict)
     value: float = math.nan
@@ -75,7 +75,7 @@ class _Seen:
         kind, rank = said.get("kind"), int(said.get("rank", 0))
         self.ooms = max(self.ooms, int(said.get("num_ooms", 0)))
         if kind == "read":
-            self.read.add(str(said.get("key")))
+            self.read[str(said.get("key"))] = said.get("default")
         if kind == "error" and not self.error:
             self.error = said
         if kind == "gpu" and not rank:
@@ -138,12 +138,14 @@ def run_script(task: TrialTask) -> Iterator[Message]:
 
 class ScriptProbe(NamedTuple):
     """A short run of a script: its ending, the ``sketch`` of its first gradients (projections on fixed directions, and
-    the square of their norm; empty where it took no step), and the layers whose results depend on the micro batch or on
-    chance."""
+    the square of their norm; empty where it took no step), the layers whose results depend on the micro batch or on
+    chance, the keys that it has read with its own defaults, and whether it ``has_reported``."""
 
     ending: Ending
     sketch: list[float]
     varying: list[str]
+    read: dict[str, Any]
+    has_reported: bool
 
 
 def probe_script(task: TrialTask) -> ScriptProbe:
@@ -152,7 +154,10 @@ def probe_script(task: TrialTask) -> ScriptProbe:
     seen = _Seen(metric=task.script.metric, began=time.perf_counter())
     *_, ending = _run(task, seen)
     assert isinstance(ending, Ending)
-    return ScriptProbe(ending, seen.latest.get("sketch", []), seen.latest.get("varying", []))
+    latest = seen.latest
+    return ScriptProbe(
+        ending, latest.get("sketch", []), latest.get("varying", []), seen.read, has_reported=seen.num_reports > 0
+    )
 
 
 def _run(task: TrialTask, seen: _Seen) -> Iterator[Message]:
@@ -391,6 +396,6 @@ def _judge(task: TrialTask, seen: _Seen, exit_code: int, tail: str) -> tuple[Out
     return "complete", "", ""
 
 
-def _is_taken(key: str, read: set[str]) -> bool:
+def _is_taken(key: str, read: Collection[str]) -> bool:
     # the batch size may be read by its parts
     return key in read or (key.startswith("batch.") and any(other.startswith("batch.") for other in read))

@@ -59,7 +59,10 @@ class Trial:
                 f"neither the study nor the script has a {name!r}: give {key} in [base] or [space], and a default as "
                 f"in sweep.trial({name}=...)"
             )
-        return self._defaults[name]
+        default = self._defaults[name]
+        if self._channel and isinstance(default, bool | int | float | str):  # a study could give it
+            self._channel.send("read", key=key, default=default)
+        return default
 
     def report(self, *, n: int | None = None, scores: Any = None, **metrics: Any) -> None:
         """Reports the quality after an evaluation, by the metric's name: ``trial.report(val_loss=2.31, n=1000)``.
@@ -133,7 +136,8 @@ class Trial:
             "budget.epochs": "num_train_epochs", "budget.steps": "max_steps",
         }  # fmt: skip
         given = self._channel.values if self._channel else {}
-        found = {names[key]: value for name, value in self._defaults.items() if (key := _KEYS.get(name)) in names}
+        own = [name for name in self._defaults if _KEYS.get(name) in names]
+        found = {names[_KEYS[name]]: getattr(self, name) for name in own}
         found |= {name: self[key] for key, name in names.items() if given.get(key) is not None}
         return found | ({"data_seed": found["seed"]} if "seed" in found else {})
 

@@ -420,15 +420,7 @@ def write_study(draft: StudyDraft, head: Sequence[str] = ()) -> str:
     if draft.decisions.given:
         point = {key: _pick_first(draft.decisions, setting) for key, setting in space.items()}
         study["first"] = Setting("first", [point], "the batch size that was given is tried in any case")
-    return "\n".join(
-        [
-            *(f"# {line}" for line in head),
-            *("", *_write(study.values())),
-            *("", "[base]", *_write(base.values())),
-            *("", "[space]", *_write(space.values())),
-            "",
-        ]
-    )
+    return write_tables({"": study.values(), "base": base.values(), "space": space.values()}, head)
 
 
 def _study(draft: StudyDraft) -> Iterator[Setting]:
@@ -489,6 +481,14 @@ def _pick_first(decisions: Decisions, setting: Setting) -> Any:
     form, values = next(iter(setting.value.items()))
     usual = values[0] if form == "choice" else float(f"{sqrt(values[0] * values[1]):.2g}")
     return split.get(setting.key, usual)
+
+
+def write_tables(tables: Mapping[str, Iterable[Setting]], head: Sequence[str] = ()) -> str:
+    """A study file: a comment of the lines ``head``, and the settings by table, "" for those before the first."""
+    lines = [f"# {line}" for line in head]
+    for name, settings in tables.items():
+        lines += ["", *([f"[{name}]"] if name else []), *_write(settings)]
+    return "\n".join([*lines, ""])
 
 
 def _write(settings: Iterable[Setting]) -> Iterator[str]:

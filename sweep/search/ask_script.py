@@ -1,0 +1,339 @@
+"""The guide for a script: what it takes, one training with its own values, and the study that fits into a budget."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sweep.config.errors import InputError
+from sweep.config.script import PLACEHOLDER, ScriptSection
+from sweep.config.sections import round_up_duration
+from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study_file import build_study
+from sweep.config.trial import build_config
+from sweep.executors.table import device_type
+from sweep.probing.cost_model import interpolate
+from sweep.records.messages import ScriptCommand, TrialTask
+from sweep.script.check import ScriptCheck, check_script
+from sweep.script.runner import probe_script
+from sweep.search.ask import CONFIGURATIONS, Setting, write_tables
+from sweep.search.session import Options
+
+# Names of flags and of overrides, in lower case with "_", for the keys of a study; the usual ones of argparse scripts
+# and of frameworks.
+_NAMES = {
+    "batch.micro": ("batch_size", "per_device_train_batch_size", "train_batch_size", "micro_batch_size", "batchsize",
+                    "batch", "bs"),
+    "batch.accumulation": ("gradient_accumulation_steps", "accumulation_steps", "grad_accum_steps", "grad_accumulation",
+                           "accumulate_grad_batches", "grad_accum", "accumulation", "accumulate"),
+    "optimizer.lr": ("learning_rate", "lr", "lr0", "base_lr", "max_lr"),
+    "optimizer.weight_decay": ("weight_decay", "wd"),
+    "seed": ("seed", "random_seed", "manual_seed"),
+    "budget.epochs": ("epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs"),
+    "budget.steps": ("max_steps", "num_steps", "train_steps", "max_iters", "num_iters", "steps", "iters"),
+}  # fmt: skip
+_KEY_OF = {name: key for key, names in _NAMES.items() for name in names}
+_HELPERS = re.compile(r"\b(argparse|click|typer|tyro|fire|absl|hydra|HfArgumentParser|simple_parsing|jsonargparse)\b")
+_FLAG = re.compile(r"(?<![\w-])--([A-Za-z][\w.-]*)")
+_OVERRIDE = re.compile(r"^( *)([A-Za-z_][\w]*):(?: +(\S.*))?$", re.MULTILINE)  # of the configuration that Hydra prints
+_HELP_SECONDS = 60.0
+_BASELINE_SHARE = 0.2  # of the budget, at most, for a training with the script's own values
+_REPORT_SECONDS = 15.0
+_FEWEST_BATCHES = 2
+_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the script's own batch size
+_RATES = 8.0  # the learning rate is searched from its own over this to its own times this
+_LEAST_STEPS = 4  # of a pass over the data
+_SEED_SHARE = 0.5  # seconds for fresh seeds over those of the search
+_ROOM = 1.5  # planned trials over those that are expected to fit, so that the search ends by its time
+_MOST_TRIALS, _USUAL_TRIALS = 1000, 5  # of a batch size without a budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptTask:
+    """What the guide makes a study of: the ``script`` with the user's command, the seconds that all may take from
+    ``began`` on (by ``time.monotonic``; None: as long as it requires) and a batch size to compare with; None: the
+    script's own."""
+
+    name: str
+    file: Path  # of the study, to be written
+    script: ScriptSection
+    options: Options
+    budget_seconds: float | None = None
+    batch: int | None = None
+    began: float = field(default_factory=time.monotonic)
+
+
+class ScriptFacts(NamedTuple):
+    """What the script takes and did: the command with a place for each value that it takes, the ``keys`` that it takes,
+    and the measurements of one training with its own values, which is ``whole`` unless it was cut."""
+
+    command: tuple[str, ...]
+    keys: frozenset[str]
+    measured: Mapping[str, float]
+    is_whole: bool
+    num_epochs: float  # of the training, 0 where no pass over the data was seen to end
+
+    @property
+    def batch(self) -> int:
+        return int(self.measured["observed_batch_size"])
+
+    @property
+    def samples(self) -> float:
+        """Of the training, or of the part of it that was timed."""
+        return self.measured["num_steps"] * self.batch
+
+
+class _Plan(NamedTuple):
+    """The size of the study: its batch sizes, the number of search trials, its seconds where there is a budget, and the
+    number of epochs where the time does not allow the script's own."""
+
+    batches: tuple[int, ...]
+    num_trials: int
+    seconds: float | None = None
+    epochs: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidedScript:
+    """The text of the study file, what the script follows, the batch size to compare with, and what was decided."""
+
+    text: str
+    check: ScriptCheck
+    batch: int
+    notes: tuple[str, ...]
+
+
+def place_values(script: ScriptSection) -> dict[str, tuple[str, ...]]:
+    """The words to add to the command of ``script`` for each key that it takes by a flag or an override; those for
+    which the command has a place already are left out. Runs the script with ``--help`` if its file imports a library
+    that answers it."""
+    words: dict[str, tuple[str, ...]] = {}
+    for name in _list_names(script):
+        key = _KEY_OF.get(re.sub(r"[-.]", "_", name.rpartition(".")[2] if "=" in name else name).lower().rstrip("="))
+        if key and key not in words and key not in script.placeholders:
+            words[key] = (f"{name}{{{key}}}",) if name.endswith("=") else (f"--{name}", f"{{{key}}}")
+    return words
+
+
+def _list_names(script: ScriptSection) -> Iterator[str]:
+    # flags without their dashes, and overrides with "=" at their ends
+    if script.file is None:
+        return
+    text = script.file.read_text(errors="replace")
+    if not _HELPERS.search(text):
+        return
+    arguments = [sys.executable if word in ("python", "python3") else word for word in _drop_places(script.command)]
+    environment = {**os.environ, **script.environment, "COLUMNS": "200"}
+    printed = ""
+    with suppress(subprocess.TimeoutExpired, OSError):
+        printed = subprocess.run(
+            [*arguments, "--help"], cwd=script.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, errors="replace", timeout=_HELP_SECONDS, check=False,
+        ).stdout  # fmt: skip
+    yield from dict.fromkeys(name.rstrip(".") for name in _FLAG.findall(printed))
+    if "hydra" in text:
+        yield from _list_overrides(printed)
+
+
+def _list_overrides(printed: str) -> Iterator[str]:
+    # the dotted names of the values in the YAML that Hydra prints
+    parents: list[tuple[int, str]] = []
+    for indent, name, value in _OVERRIDE.findall(printed):
+        parents = [(depth, parent) for depth, parent in parents if depth < len(indent)]
+        if value:
+            yield ".".join([*(parent for _, parent in parents), name]) + "="
+        else:
+            parents.append((len(indent), name))
+
+
+def _drop_places(command: Sequence[str]) -> tuple[str, ...]:
+    # without the words that have a place, and the flags before them
+    kept: list[str] = []
+    for word in command:
+        if not any(PLACEHOLDER.findall(word)):
+            kept.append(word)
+        elif PLACEHOLDER.fullmatch(word) and kept and kept[-1].startswith("-"):
+            kept.pop()
+    return tuple(kept)
+
+
+def _put_places(command: Sequence[str], words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    # a flag or an override that the command has already gets its place there
+    placed = list(command)
+    for of_key in words.values():
+        first = of_key[0]
+        name = first.partition("=")[0]
+        if len(of_key) == 2 and first in placed[:-1]:
+            placed[placed.index(first) + 1] = of_key[1]
+            continue
+        at = next((index for index, word in enumerate(placed) if word.startswith(f"{name}=")), None)
+        if at is None:
+            placed += of_key
+        else:
+            placed[at] = f"{name}={of_key[-1].rpartition('=')[2]}"
+    return tuple(placed)
+
+
+def look_at_script(task: ScriptTask) -> ScriptFacts:
+    """Finds out what the script takes, and trains once with its own values, for at most a fifth of the budget. Raises
+    ``InputError``: it fails, reports nothing, or takes no batch size, with what to add to it."""
+    script = task.script
+    script.check()
+    words = place_values(script)
+    limit = math.inf if task.budget_seconds is None else _BASELINE_SHARE * task.budget_seconds
+    command = ScriptCommand(
+        arguments=_drop_places(script.command), folder=script.folder, metric=script.metric,
+        environment=dict(script.environment), timed_seconds=limit,
+    )  # fmt: skip
+    device = device_type(task.options.executor)
+    probe = probe_script(TrialTask(number=0, config=build_config({}, "the script"), device=device, script=command))
+    ending, measured = probe.ending, probe.ending.measurements
+    is_whole = probe.has_reported and measured.get("train_seconds", 0.0) < limit
+    if "num_steps" not in measured:
+        reason = ending.error or "no optimizer of torch took a step; call trial.step(samples) after each"
+        raise InputError(f"{script.name}: no step of a training was seen: {reason}")
+    if ending.outcome != "complete" and not (ending.error and "ended without" in ending.error):
+        raise InputError(f"{script.name} failed with its own values ({ending.outcome}): {ending.error}")
+    if not is_whole and measured["train_seconds"] < limit:
+        raise InputError(
+            f"{script.name} reports no {script.metric}. Add after its evaluation, with the value that it has there:\n"
+            f"    import sweep\n    sweep.trial().report({script.metric}=...)"
+        )
+    keys = frozenset({*words, *script.placeholders, *probe.read})
+    if not keys & {"batch.micro", "batch.global"}:
+        raise InputError(
+            f"{script.name} takes no batch size that is known here. Name its flag, as in --script "
+            f'"python {script.name} --my-batch {{batch.micro}}", or read the value in the script:\n'
+            f"    trial = sweep.trial(batch_size={measured['observed_batch_size']:.0f})  # then trial.batch_size"
+        )
+    words = {key: each for key, each in words.items() if key not in probe.read}
+    command_words = _put_places(script.command, words)
+    return ScriptFacts(command_words, keys, measured, is_whole, float(measured.get("num_epochs", 0.0)))
+
+
+def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
+    """Checks what the script follows, prices its trainings, and makes the study. Raises ``InputError``: the script does
+    something else, or the budget is too short."""
+    name, batches = task.script.name, _choose_batches(task, facts)
+    check = check_script(_build(task, facts, _Plan(batches, 1)), device_type(task.options.executor))
+    notes = []
+    for row in check.rows:
+        if row.status == "FAIL" and row.setting != "seed":
+            observed = f"{row.setting}: asked for {row.asked}, observed {row.observed}"
+            raise InputError(f"{name} does not follow what it is asked. {observed}. To mend it: {row.remedy}.")
+        if row.status == "FAIL":
+            notes.append(f"{name} does not use its seed, so that fresh seeds tell nothing: {row.remedy}")
+    if "optimizer.lr" not in facts.keys:
+        notes.append(
+            f"{name} takes no learning rate that is known here, so that no batch size is tuned; place {{optimizer.lr}} "
+            "in its command, or read trial.lr"
+        )
+    if "seed" not in facts.keys:
+        notes.append(f"{name} takes no seed; place {{seed}} in its command, or read trial.seed")
+    plan, left_out = _choose_plan(task, facts, batches, check)
+    head = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."]
+    text = write_tables(_list_settings(task, facts, plan), head)
+    return GuidedScript(text=text, check=check, batch=task.batch or facts.batch, notes=(*notes, *left_out))
+
+
+def _choose_batches(task: ScriptTask, facts: ScriptFacts) -> tuple[int, ...]:
+    # about the script's own, with enough steps in a pass over the data
+    in_pass = facts.samples / facts.num_epochs if facts.num_epochs else facts.samples
+    most = max(in_pass / _LEAST_STEPS, facts.batch)
+    sizes = {max(round(factor * facts.batch), 1) for factor in _FACTORS}
+    return tuple(sorted({size for size in sizes if size <= most} | ({task.batch} if task.batch else set())))
+
+
+def _choose_plan(
+    task: ScriptTask, facts: ScriptFacts, batches: tuple[int, ...], check: ScriptCheck
+) -> tuple[_Plan, list[str]]:
+    # with what is left out for lack of time
+    if task.budget_seconds is None:
+        return _Plan(batches, _USUAL_TRIALS * len(batches)), []
+    steps = {size: cost["step_seconds_median"] for size, cost in check.costs.items() if "step_seconds_median" in cost}
+    left, kept = task.budget_seconds - (time.monotonic() - task.began) - _REPORT_SECONDS, batches
+    while True:
+        mean = sum(_price(facts, size, steps) for size in kept) / len(kept)
+        num_searched = left / (1.0 + _SEED_SHARE) / mean
+        if num_searched >= CONFIGURATIONS * len(kept) or len(kept) <= _FEWEST_BATCHES:
+            break
+        kept = _thin_out(kept, task.batch or facts.batch)
+    absent, epochs = ", ".join(str(size) for size in batches if size not in kept), None
+    left_out = [f"left out for lack of time: the batch sizes {absent}"] if absent else []
+    least = CONFIGURATIONS * len(kept)
+    if num_searched < least or not facts.is_whole:
+        can_shorten = "budget.epochs" in facts.keys
+        epochs = math.floor(facts.num_epochs * min(num_searched / least, 1.0)) if can_shorten else 0
+        if epochs < 1:
+            needed = least * (1.0 + _SEED_SHARE) * mean + task.budget_seconds - left
+            raise InputError(
+                f"--budget: a training takes about {mean:,.0f} s, and the smallest question takes {least} trainings "
+                f"and fresh seeds. Give --budget {round_up_duration(needed)} or more, or make a training shorter."
+            )
+        left_out.append(f"left out for lack of time: {facts.num_epochs - epochs:.0f} of {facts.num_epochs:.0f} epochs")
+        num_searched = max(num_searched, least)
+    return _Plan(kept, min(math.ceil(_ROOM * num_searched), _MOST_TRIALS), left, epochs), left_out
+
+
+def _price(facts: ScriptFacts, size: int, step_seconds: Mapping[int, float]) -> float:
+    """The seconds of a training at a batch size: those with the script's own values, with steps as they were timed."""
+    measured, per_step = facts.measured, dict(step_seconds)
+    per_step.setdefault(facts.batch, measured["train_seconds"] / measured["num_steps"])
+    others = max(measured["total_seconds"] - measured["train_seconds"], 0.0)
+    return others + facts.samples / size * interpolate(per_step, size)
+
+
+def _thin_out(batches: tuple[int, ...], own: int) -> tuple[int, ...]:
+    # without the one that is farthest from its own; of equally far ones without the smaller, which takes longer
+    farthest = max((size for size in batches if size != own), key=lambda size: (abs(math.log(size / own)), -size))
+    return tuple(size for size in batches if size != farthest)
+
+
+def _build(task: ScriptTask, facts: ScriptFacts, plan: _Plan) -> StudySpec:
+    table = tomllib.loads(write_tables(_list_settings(task, facts, plan)))
+    table["script"]["folder"] = str(Path(task.script.folder).resolve())
+    return build_study(table, f"study {task.name}")
+
+
+def _list_settings(task: ScriptTask, facts: ScriptFacts, plan: _Plan) -> dict[str, list[Setting]]:
+    """The keys of the study by table, "" for those before the first."""
+    script, measured, keys = task.script, facts.measured, facts.keys
+    rate, decay = measured.get("observed_lr", 0.0), measured.get("observed_weight_decay", 0.0)
+    first: dict[str, Any] = {"batch.micro": min(plan.batches, key=lambda size: abs(size - facts.batch))}
+    base, space = [], [Setting("batch.micro", {"choice": list(plan.batches)}, f"its own is {facts.batch}")]
+    if "optimizer.lr" in keys and rate > 0:
+        bounds = [float(f"{rate / _RATES:.2g}"), float(f"{rate * _RATES:.2g}")]
+        space.append(Setting("optimizer.lr", {"log": bounds}, f"its own is {rate:.3g}"))
+        first["optimizer.lr"] = rate
+    if "optimizer.weight_decay" in keys:
+        base.append(Setting("optimizer.weight_decay", decay, "its own"))
+    if "batch.accumulation" in keys:
+        base.append(Setting("batch.accumulation", 1, "a step is one micro batch"))
+    if "budget.epochs" in keys and facts.num_epochs:
+        reason = "its own" if plan.epochs is None else f"the time allows so many of its {facts.num_epochs:.0f}"
+        base.append(Setting("budget.epochs", plan.epochs or round(facts.num_epochs), reason))
+    question = f"Which batch size for {script.name}, and what does it cost in {script.metric}, time and memory?"
+    study = [Setting("name", task.name, "the folder of the records"), Setting("question", question, "")]
+    if plan.seconds is None:
+        study.append(Setting("trials", plan.num_trials, f"{_USUAL_TRIALS} for each batch size"))
+    else:
+        study += [
+            Setting("trials", plan.num_trials, "at most: usually search_timeout ends the search before"),
+            Setting("timeout", f"{plan.seconds:.0f}s", "of a run"),
+            Setting("search_timeout", f"{plan.seconds / (1.0 + _SEED_SHARE):.0f}s", "the rest is for fresh seeds"),
+        ]
+    study.append(Setting("confirm.share", _SEED_SHARE, f"of the search's seconds, for {FEWEST_SEEDS} seeds or more"))
+    study.append(Setting("first", [first], "its own values are tried in any case"))
+    folder = os.path.relpath(script.folder, task.file.parent)
+    table = [Setting("command", list(facts.command), "")]
+    table += [Setting("folder", folder, "seen from this file")] if folder != "." else []
+    table += [Setting(name, getattr(script, name), "") for name in ("metric", "unit", "direction", "sample")]
+    return {"": study, "script": table, "base": base, "space": space}

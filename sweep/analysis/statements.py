@@ -110,6 +110,8 @@ def _state_use(
     """First the batch size, with the probability that it is right whatever the rate; then the rest of what is named."""
     if named.number is None:
         unknown = "Which batch size to use is not known yet: no eligible configuration has enough fresh seeds."
+        if not np.isfinite(candidates.values(SECONDS)).any():
+            unknown = "Which batch size to use is not known: that is the fastest one, and no training time is on record."
         text = _explain_exclusion(candidates) or unknown
         return [Statement(name="use", text=text, batches=(), missing=named.missing)]
     own, position = _find(candidates, named.number), int(np.searchsorted(draws.batches, named.global_batch_size or 0))

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.config.metrics import METRICS, format_count, join_words
 from sweep.config.study import choose_study_name
+from sweep.config.tables import OPTIMIZERS
 from sweep.config.trial import config_fields, config_keys
 from sweep.foreign.column_map import (
     FACTS,
@@ -161,7 +162,9 @@ def _find_parser(target: str) -> TypeAdapter[Any]:
 
 def _parse(target: str, cell: Cell, where: str) -> Any:
     if cell is None or _KINDS.get(target) == "text":
-        return None if cell is None else str(cell)
+        known = str(cell).rpartition(".")[2].lower()  # others write AdamW, or torch.optim.AdamW
+        is_known = target == "optimizer.name" and known in OPTIMIZERS
+        return None if cell is None else known if is_known else str(cell)
     try:
         value = _find_parser(target).validate_python(cell)
     except ValidationError as error:

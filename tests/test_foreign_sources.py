@@ -354,9 +354,10 @@ def test_a_table_in_utf_16_is_read(tmp_path: Path) -> None:
 def test_a_run_of_mlflow_without_what_nobody_reads_is_read(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason=_REASON)
     for number, size in enumerate((64, 128)):
-        run = tmp_path / "runs/123" / f"run{number}"
-        about = f"run_id: run{number}\nrun_uuid: run{number}\nstatus: 3\nlifecycle_stage: active\nstart_time: {number}\n"
-        for path, text in {"params/batch_size": str(size), "metrics/acc": f"1 0.9{number} 1", "meta.yaml": about}.items():
+        run = tmp_path / "runs/123" / f"r{number}"
+        about = f"run_id: r{number}\nrun_uuid: r{number}\nstatus: 3\nlifecycle_stage: active\nstart_time: {number}\n"
+        files = {"params/batch_size": str(size), "metrics/acc": f"1 0.9{number} 1", "meta.yaml": about}
+        for path, text in files.items():
             (run / path).parent.mkdir(parents=True, exist_ok=True)
             (run / path).write_text(text)
     (tmp_path / "runs/123/meta.yaml").write_text("experiment_id: '123'\nname: exp\nlifecycle_stage: active\n")
@@ -364,7 +365,7 @@ def test_a_run_of_mlflow_without_what_nobody_reads_is_read(tmp_path: Path) -> No
     table = read_foreign_table(tmp_path / "runs")
     assert table.cells["params.batch_size"].tolist() == ["64", "128"]
     assert table.cells["metrics.acc"].tolist() == [0.90, 0.91]
-    assert table.notes == ("Left out, because it has no value: 123/run1/metrics/killed.",)
+    assert table.notes == ("Left out, because it has no value: 123/r1/metrics/killed.",)
 
 
 def test_cells_of_a_frame_are_values() -> None:

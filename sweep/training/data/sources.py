@@ -127,7 +127,9 @@ def _inspect(
         shape = find_facts(section).shape
     else:
         summary, shape = summarize_source(section)
-    return replace(summary, notes=(*_find_absent_classes(summary), *_find_similar_classes(summary), *summary.notes)), shape
+    return replace(
+        summary, notes=(*_find_absent_classes(summary), *_find_similar_classes(summary), *summary.notes)
+    ), shape
 
 
 def expect_data(spec: "StudySpec", data: DataSummary) -> Callable[[TrialConfig], ExpectedData | None]:

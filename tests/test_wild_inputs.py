@@ -74,11 +74,12 @@ def test_claims_about_an_optimizer_need_its_name(tmp_path: Path) -> None:
 
     def judge(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:
         found = evaluate_claims(load(tmp_path, rows, constants=constants))
-        return {each.name: (each.verdict, each.detail) for each in found if each.name.startswith("lr_rule_")}
+        return {each.name: (each.verdict, each.reason) for each in found if each.name.startswith("lr_rule_")}
 
     named = judge(rows)
     assert named["lr_rule_sqrt"][0] == "supported"
     assert named["lr_rule_linear"][0] == "not tested"
+    assert "those on record have adamw" in named["lr_rule_linear"][1]
     unnamed = judge([{key: value for key, value in row.items() if key != "opt"} for row in rows])
     assert {verdict for verdict, _ in unnamed.values()} == {"not tested"}
     assert all("the optimizer of no training is on record" in detail for _, detail in unnamed.values())

@@ -362,10 +362,37 @@ def test_a_run_of_mlflow_without_what_nobody_reads_is_read(tmp_path: Path) -> No
             (run / path).write_text(text)
     (tmp_path / "runs/123/meta.yaml").write_text("experiment_id: '123'\nname: exp\nlifecycle_stage: active\n")
     (run / "metrics/killed").touch()
+    (run / "metrics/torn").write_text("1 0.5 0\n2\n")
+    for number, name in enumerate(("r2", "r3")):
+        (tmp_path / "runs/123" / name / "tags").mkdir(parents=True)
+        (tmp_path / "runs/123" / name / "tags/user").write_text("u")
+        (tmp_path / "runs/123" / name / "meta.yaml").write_text("")
+        if number:
+            (tmp_path / "runs/123" / name / "meta.yaml").unlink()
     table = read_foreign_table(tmp_path / "runs")
     assert table.cells["params.batch_size"].tolist() == ["64", "128"]
     assert table.cells["metrics.acc"].tolist() == [0.90, 0.91]
-    assert table.notes == ("Left out, because it has no value: 123/r1/metrics/killed.",)
+    assert table.notes == (
+        "Left out, because it has no value: 123/r1/metrics/killed.",
+        "Left out, because it has no value: 123/r1/metrics/torn.",
+        "Left out, because it has no meta.yaml: 123/r2.",
+        "Left out, because it has no meta.yaml: 123/r3.",
+    )
+    (tmp_path / "runs/123/meta.yaml").unlink()
+    with pytest.raises(InputError, match=r"left out: 123, it has no meta.yaml"):
+        read_foreign_table(tmp_path / "runs")
+
+
+def test_a_torn_event_file_is_counted(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason=_REASON)
+    write_tensorboard(tmp_path / "events")
+    whole = read_foreign_table(tmp_path / "events")
+    torn = next((tmp_path / "events/run-03").glob("events*"))
+    torn.write_bytes(torn.read_bytes()[:-9])
+    table = read_foreign_table(tmp_path / "events")
+    lost = whole.curves["row"].value_counts() - table.curves["row"].value_counts()
+    assert lost[lost > 0].to_dict() == {2: 1}, "one point of the third run"
+    assert {*table.notes} - {*whole.notes} == {"1 event file torn: what follows the last whole record is left out."}
 
 
 def test_cells_of_a_frame_are_values() -> None:
@@ -393,7 +420,8 @@ def test_cells_of_a_frame_are_values() -> None:
     ("a.csv", "a,b\n1,{'c': <Figure>}\n", "column 'b', run 1: the text of a dictionary that cannot be read"),
     ("a.csv", "a;a.b\n{'b': 1};2\n", "column 'a.b' occurs twice"),
     ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl:2: it cannot be read as JSON"),
-    ("a.json", "[1, 2]", "a run in it is no object; write a list of objects"),
+    ("a.json", "[1, 2]", "it is no list of runs; write a list of objects"),
+    ("a.json", '{"a": {"0": 1}}', "it is no list of runs; write a list of objects"),
     ("a.json", "[" * 100_000, "cannot be read as JSON"),
     ("a.json", "[]", "it holds no run"),
 ])  # fmt: skip

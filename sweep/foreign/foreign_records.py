@@ -169,7 +169,9 @@ def _parse(target: str, cell: Cell, where: str) -> Any:
         value = _find_parser(target).validate_python(cell)
     except ValidationError as error:
         rule = error.errors(include_url=False)[0]["msg"]
-        raise InputError(f"{where}: {shorten_text(repr(cell))} is no {target}: {rule}.") from None
+        raise InputError(
+            f"{where}: {shorten_text(repr(cell))} is no {target}: {rule}. Correct it, or map another column."
+        ) from None
     if isinstance(value, str):  # "auto"
         raise InputError(f"{where}: {value!r} is no {target} that was trained with: map the column of the numbers.")
     return value

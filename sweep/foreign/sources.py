@@ -51,6 +51,7 @@ _PACKED = {
 }  # fmt: skip
 _MAX_FILES = 100_000  # of one folder
 _META, _EVENTS = "meta.yaml", "events.out.tfevents*"
+_PARTS = ("params", "metrics", "tags")  # of a run of MLflow; its artifacts may be large
 _KNOWN = (
     "a CSV, TSV, JSON or Parquet file with a row per run, MLflow's mlruns or database, Optuna's database or journal, "
     "or a folder of TensorBoard's event files"
@@ -127,9 +128,9 @@ def read_foreign_table(place: Path | pd.DataFrame, study: str = "", series: Coll
         raise
     except Exception as error:  # a library may raise anything on a damaged file
         cause = str(getattr(error, "orig", None) or error).strip().partition("\n")[0] or type(error).__name__
-        remedy = " Save it as UTF-8." if isinstance(error, UnicodeError) else ""
+        remedy = "Save it as UTF-8." if isinstance(error, UnicodeError) else "Export it again, or repair it."
         raise InputError(
-            f"{place}: it cannot be read as {source.program}: {shorten_text(cause.rstrip('.'))}.{remedy}"
+            f"{place}: it cannot be read as {source.program}: {shorten_text(cause.rstrip('.'))}. {remedy}"
         ) from None
     return _tabulate(read, source.program, str(place), _compute_digest(source.files, place))
 
@@ -165,8 +166,7 @@ def _find_folder(folder: Path, study: str, series: Collection[str]) -> _Source:
     if (folder / "mlflow.db").is_file():
         return _find_source(folder / "mlflow.db", study, series)
     if any(folder.glob(f"*/{_META}")) or any(folder.glob(f"*/*/{_META}")):
-        parts = ("params", "metrics", "tags")  # artifacts may be large
-        inside = (path for path in folder.rglob("*") if {_META, *parts} & {*path.relative_to(folder).parts})
+        inside = (path for path in folder.rglob("*") if {_META, *_PARTS} & {*path.relative_to(folder).parts})
         files = _list_files(inside)
         return _Source("MLflow", files, lambda: _read_mlflow(folder, files, study, series))
     if files := _list_files(folder.rglob(_EVENTS)):
@@ -207,8 +207,10 @@ def _read_json(path: Path) -> _Read:
         except ValueError as error:
             raise InputError(f"{path}:{number}: it cannot be read as JSON: {error}.") from None
         rows += found if isinstance(found, list) else [found]
-    if not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"{path}: a run in it is no object; write a list of objects, or an object in each line.")
+    # a single object is a table in another order, or a document with a table in it
+    is_single = path.suffix.lower() == ".json" and len(rows) == 1 and not text.lstrip().startswith("[")
+    if is_single or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"{path}: it is no list of runs; write a list of objects, or an object in each line.")
     return _Read(pd.DataFrame({"": rows}, dtype=object))
 
 
@@ -266,12 +268,12 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
     views = _import_package("mlflow.entities", "mlflow-skinny").ViewType
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     is_folder = place.is_dir()
-    # what a run that was killed leaves: a metric without a value
     base = place if is_folder and not (place / _META).is_file() else place.parent  # all experiments, or one
-    empty = [path for path in files if path.stat().st_size == 0 and "metrics" in path.relative_to(base).parts]
-    with _copy_aside([path for path in files if path not in empty], base) as folder:
+    left_out = _find_remains(files, base) if is_folder else {}
+    whole = [path for path in files if not {path, *path.parents} & left_out.keys()]
+    with _copy_aside(whole, base) as folder:
         for meta in folder.glob(f"*/*/{_META}"):  # no run has an empty folder here, and MLflow requires all of them
-            for part in ("params", "metrics", "tags", "artifacts"):
+            for part in (*_PARTS, "artifacts"):
                 (meta.parent / part).mkdir(exist_ok=True)
         for meta in folder.rglob(_META):  # what MLflow requires and nobody reads; of two equal keys the last counts
             key = json.dumps(meta.relative_to(folder).parts[0])
@@ -281,7 +283,10 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
         client = mlflow.MlflowClient(tracking_uri=uri)
         every = {each.name: each.experiment_id for each in client.search_experiments(view_type=views.ALL)}
         filled = [name for name, key in every.items() if client.search_runs([key], max_results=1)]
-        experiment = every[_choose(filled, study, f"{place}: experiments with runs:")]
+        lost = "".join(
+            f" (left out: {path.relative_to(base)}, it has no {_META})" for path in left_out if path.is_dir()
+        )
+        experiment = every[_choose(filled, study, f"{place}: experiments with runs{shorten_text(lost)}:")]
         runs: list[Any] = []
         token = None
         while not runs or token:  # pages
@@ -290,7 +295,7 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
         kept = [run for run in runs if run.info.lifecycle_stage != "deleted"]
         rows = [
             {"run_id": run.info.run_id, "status": run.info.status}
-            | {f"{part}.{key}": value for part in ("params", "metrics", "tags")
+            | {f"{part}.{key}": value for part in _PARTS
                for key, value in getattr(run.data, part).items()}
             for run in kept
         ]  # fmt: skip
@@ -302,8 +307,20 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
             for point in client.get_metric_history(run.info.run_id, key)
         ]
     notes = [f"{format_count(len(runs) - len(kept), 'deleted run')} left out."] if len(kept) < len(runs) else []
-    notes += [f"Left out, because it has no value: {path.relative_to(base)}." for path in empty]
+    notes += [f"Left out, because it has no {what}: {path.relative_to(base)}." for path, what in left_out.items()]
     return _Read(pd.DataFrame(rows), curves, notes)
+
+
+def _find_remains(files: Sequence[Path], base: Path) -> dict[Path, str]:
+    # what a program that was killed leaves: a metric without a value, a run or an experiment that is not described
+    metrics = [path for path in files if path.relative_to(base).parts[2:3] == ("metrics",)]
+    counts = {path: {len(line.split()) for line in path.read_text(errors="replace").splitlines()} for path in metrics}
+    torn = {path: "value" for path, found in counts.items() if not found or found - {2, 3, 5}}
+    described = {path.parent for path in files if path.name == _META and path.stat().st_size}
+    inner = [path.relative_to(base).parts for path in files]
+    of_runs = [parts for parts in inner if {*parts[2:3]} & {*_PARTS} and parts[0] not in (".trash", "models")]
+    folders = {base.joinpath(*parts[:depth]) for parts in of_runs for depth in (1, 2)}
+    return torn | dict.fromkeys(sorted(folders - described), _META)
 
 
 def _read_tensorboard(folder: Path, files: Sequence[Path]) -> _Read:
@@ -343,8 +360,20 @@ def _read_tensorboard(folder: Path, files: Sequence[Path]) -> _Read:
         for path, given in settings.items()
     ]
     curves = [(row, *point) for row, path in enumerate(settings) for point in points[path]]
-    notes = f"{format_count(num_left_out, 'folder')} of scalars without hyperparameters left out."
-    return _Read(pd.DataFrame(rows), curves, [notes] if num_left_out else [])
+    notes = [f"{format_count(num_left_out, 'folder')} of scalars without hyperparameters left out."] * bool(
+        num_left_out
+    )
+    if num_torn := sum(map(_is_torn, files)):
+        notes.append(f"{format_count(num_torn, 'event file')} torn: what follows the last whole record is left out.")
+    return _Read(pd.DataFrame(rows), curves, notes)
+
+
+def _is_torn(path: Path) -> bool:
+    # a record is its length in 8 bytes, 4 bytes, itself, 4 bytes
+    content, at = path.read_bytes(), 0
+    while at < len(content):
+        at += 16 + int.from_bytes(content[at : at + 8], "little")
+    return at > len(content)
 
 
 def _import_package(module: str, package: str) -> Any:

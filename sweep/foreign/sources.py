@@ -417,7 +417,7 @@ def _list_tables(path: Path) -> frozenset[str]:
     try:
         with _copy_aside([path], path.parent) as folder, closing(sqlite3.connect(folder / path.name)) as connection:
             return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master"))
-    except (sqlite3.DatabaseError, OSError) as error:
+    except (sqlite3.DatabaseError, OSError, ValueError) as error:  # names of tables may be no text
         raise InputError(f"{path}: it cannot be read as an SQLite database: {error}.") from None
 
 

@@ -55,7 +55,7 @@ def test_without_times_the_reason_and_the_remedy_are_the_true_ones(tmp_path: Pat
     assert "no training time is on record" in use.text
     assert "fresh seeds" not in use.text, "there are four of each configuration"
     assert answer.next_step is not None
-    assert "mapped as train_seconds and device" in answer.next_step
+    assert "train_seconds and device of each run" in answer.next_step
     largest = next(statement for statement in answer.statements if statement.name == "largest_without_loss")
     assert (largest.batches, largest.is_settled) == ((128,), True)
     timed = [row | {"secs": 1000 / row["batch"] + row["seed"] / 100} for row in rows]

@@ -596,6 +596,5 @@ def _command_for_none(candidates: Candidates, use: Use, name: str, score: Values
         return commands.run_variant("distributed", {"distributed.world_size": 2})
     metric = use.name_metric(candidates)
     if commands.is_foreign and not np.isfinite(candidates.values(metric)).any():
-        what = METRICS[metric].label.lower()
-        return commands.state_elsewhere(f"the {what} of each run and its device, mapped as {metric} and device")
+        return commands.state_elsewhere(f"{metric} and device of each run, in columns that the map names")
     return records.command_for_more

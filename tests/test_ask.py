@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from image_folder_factory import list_images, write_files
 
 from benchmarks import datasets
 from reports import write_report
@@ -361,6 +362,13 @@ def test_the_images_are_counted(data: str, num_train: int, num_validation: int, 
     assert (facts.num_train, facts.num_validation, facts.has_own_validation) == (num_train, num_validation, has_own)
     assert (summary.num_train, summary.num_val) == (num_train, num_validation)
     assert ("data.validation_share" in values_of(decide(Answers(data=data), facts))) != has_own
+
+
+def test_what_is_lost_of_images_is_said_before_the_budget_is_spent(ask: Ask, tmp_path: Path) -> None:
+    write_files(tmp_path / "photos", list_images({"a": 12, "b": 12}) | {"a/r.jpg": "rotated"})
+    code, _, errors = ask("--yes", "--data", "photos", "--budget", "1s")
+    assert code == 2, "the budget is below the start, and was not spent"
+    assert "note: 1 image with an EXIF rotation, which is not applied" in errors
 
 
 def test_a_budget_below_the_start_is_refused_before_probes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

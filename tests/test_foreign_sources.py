@@ -1,5 +1,6 @@
 """The files of other programs: each gives the twelve trainings that it was made from, and nothing is written to it."""
 
+import gzip
 import importlib
 import json
 import pickle
@@ -243,19 +244,37 @@ def test_a_live_study_of_optuna_is_read_as_optuna_reads_it(
 def test_several_studies_are_named(tmp_path: Path) -> None:
     for name in ("one", "two"):
         make_study(open_storage(tmp_path / "study.db"), name)
-    with pytest.raises(InputError, match=r"its studies are 'one', 'two'; name one in the map: study = "):
+    with pytest.raises(InputError, match=r"with trials: 'one', 'two'; name one in the map: study = .*--study"):
         load_foreign_frames(tmp_path / "study.db", OPTUNA_MAP)
     assert len(load_foreign_frames(tmp_path / "study.db", OPTUNA_MAP | {"study": "two"}).trials) == 4
 
 
-def test_a_database_of_another_version_of_optuna_is_refused_with_its_remedy(tmp_path: Path) -> None:
+# What an older and a newer Optuna leave in a database, and one of so long ago that its tables have other columns.
+OTHER_VERSIONS = {
+    "UPDATE alembic_version SET version_num = 'v2.6.0.a'": "upgrade the copy: optuna storage upgrade",
+    "UPDATE alembic_version SET version_num = 'v99.0.0.a'": "install a newer Optuna",
+    "ALTER TABLE version_info RENAME COLUMN schema_version TO version": "upgrade the copy: optuna storage upgrade",
+}
+
+
+@pytest.mark.parametrize("change", OTHER_VERSIONS)
+def test_a_database_of_another_version_of_optuna_is_refused_with_its_remedy(change: str, tmp_path: Path) -> None:
     make_study(open_storage(tmp_path / "study.db"))
     with sqlite3.connect(tmp_path / "study.db") as connection:
-        connection.execute("UPDATE alembic_version SET version_num = 'v2.6.0.a'")
         connection.execute("UPDATE version_info SET schema_version = 11")
+        connection.execute(change)
     connection.close()
-    with pytest.raises(InputError, match=r"cannot be read as Optuna: .*version"):
+    with pytest.raises(InputError, match=rf"another version of Optuna .*{OTHER_VERSIONS[change]}"):
         read_foreign_table(tmp_path / "study.db")
+
+
+def test_studies_without_trials_are_no_choice(tmp_path: Path) -> None:
+    for name in ("empty", "bare"):
+        optuna.create_study(storage=open_storage(tmp_path / "study.db"), study_name=name)
+    with pytest.raises(InputError, match="studies with trials: none; it holds no run"):
+        read_foreign_table(tmp_path / "study.db")
+    make_study(open_storage(tmp_path / "study.db"), "filled")
+    assert len(read_foreign_table(tmp_path / "study.db").cells) == 5
 
 
 def test_a_database_is_read_with_what_its_log_holds(tmp_path: Path) -> None:
@@ -310,10 +329,70 @@ def test_a_journal_is_never_unpickled(tmp_path: Path, monkeypatch: pytest.Monkey
     ("nothing.csv", "a,b\nNaN, - \n", {"a": [None], "b": [None]}),
     ("separators.csv", "a,b\nx\u2028y,p\x0cq\n", {"a": ["x\u2028y"], "b": ["p\x0cq"]}),
     ("quoted.csv", 'a,b\n"1\n,",007\n', {"a": ["1\n,"], "b": ["007"]}),
+    ("separator.csv", "sep=;\na;b\n1;2\n", {"a": ["1"], "b": ["2"]}),
+    ("a.json", '[{"a": 1, "b": {"c": 0.5}}, {"b": {"d": true}}]', {"a": [1, None], "b.c": [0.5, None],
+                                                                  "b.d": [None, True]}),
+    ("a.jsonl", '{"a": 1}\n\n{"a": "x\u2028y"}\n', {"a": [1, "x\u2028y"]}),
+    ("text.json", """[{"b": "{'lr': 0.1}"}]""", {"b.lr": [0.1]}),
+    ("numpy.csv", """a;b\nx;"{'acc': np.float64(0.9), 'n': -np.int64(3), 'ok': np.True_, 'e': nan}"\n""",
+     {"a": ["x"], "b.acc": [0.9], "b.n": [-3], "b.ok": [True], "b.e": [None]}),
+    ("words.csv", """a;b\n{'t': 'mode: inference only'};{x, y}\n{'t': 'nan or infinite'};\n""",
+     {"a.t": ["mode: inference only", "nan or infinite"], "b": ["{x, y}", None]}),
+    ("json.csv", """a;b\n"{""lr"": 0.1, ""on"": true, ""to"": null}";1\n;2\n""",
+     {"a.lr": [0.1, None], "a.on": [True, None], "a.to": [None, None], "b": ["1", "2"]}),
 ])  # fmt: skip
 def test_a_table_is_read_as_it_stands(name: str, content: str, cells: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     assert read_foreign_table(tmp_path / name).cells.to_dict("list") == cells
+
+
+def test_a_table_in_utf_16_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\tb\n\xe9\t2\n", encoding="utf-16")
+    assert read_foreign_table(tmp_path / "a.csv").cells.to_dict("list") == {"a": ["\xe9"], "b": ["2"]}
+
+
+def test_a_run_of_mlflow_without_what_nobody_reads_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason=_REASON)
+    for number, size in enumerate((64, 128)):
+        run = tmp_path / "runs/123" / f"r{number}"
+        about = f"run_id: r{number}\nrun_uuid: r{number}\nstatus: 3\nlifecycle_stage: active\nstart_time: {number}\n"
+        files = {"params/batch_size": str(size), "metrics/acc": f"1 0.9{number} 1", "meta.yaml": about}
+        for path, text in files.items():
+            (run / path).parent.mkdir(parents=True, exist_ok=True)
+            (run / path).write_text(text)
+    (tmp_path / "runs/123/meta.yaml").write_text("experiment_id: '123'\nname: exp\nlifecycle_stage: active\n")
+    (run / "metrics/killed").touch()
+    (run / "metrics/torn").write_text("1 0.5 0\n2\n")
+    for number, name in enumerate(("r2", "r3")):
+        (tmp_path / "runs/123" / name / "tags").mkdir(parents=True)
+        (tmp_path / "runs/123" / name / "tags/user").write_text("u")
+        (tmp_path / "runs/123" / name / "meta.yaml").write_text("")
+        if number:
+            (tmp_path / "runs/123" / name / "meta.yaml").unlink()
+    table = read_foreign_table(tmp_path / "runs")
+    assert table.cells["params.batch_size"].tolist() == ["64", "128"]
+    assert table.cells["metrics.acc"].tolist() == [0.90, 0.91]
+    assert table.notes == (
+        "Left out, because it has no value: 123/r1/metrics/killed.",
+        "Left out, because it has no value: 123/r1/metrics/torn.",
+        "Left out, because it has no meta.yaml: 123/r2.",
+        "Left out, because it has no meta.yaml: 123/r3.",
+    )
+    (tmp_path / "runs/123/meta.yaml").unlink()
+    with pytest.raises(InputError, match=r"left out: 123, it has no meta.yaml"):
+        read_foreign_table(tmp_path / "runs")
+
+
+def test_a_torn_event_file_is_counted(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason=_REASON)
+    write_tensorboard(tmp_path / "events")
+    whole = read_foreign_table(tmp_path / "events")
+    torn = next((tmp_path / "events/run-03").glob("events*"))
+    torn.write_bytes(torn.read_bytes()[:-9])
+    table = read_foreign_table(tmp_path / "events")
+    lost = whole.curves["row"].value_counts() - table.curves["row"].value_counts()
+    assert lost[lost > 0].to_dict() == {2: 1}, "one point of the third run"
+    assert {*table.notes} - {*whole.notes} == {"1 event file torn: what follows the last whole record is left out."}
 
 
 def test_cells_of_a_frame_are_values() -> None:
@@ -335,9 +414,20 @@ def test_cells_of_a_frame_are_values() -> None:
     ("a.db", "SQLite format 3\0 and no more", "cannot be read as an SQLite database"),
     ("a.log", '{"op_code": 0, "worker_id": "w"}\n', "cannot be read as Optuna"),
     ("a.txt", "hello\n", "what wrote it is not known"),
+    ("a.csv.gz", "\x1f", "compressed by gzip; unpack it"),
+    ("a.csv", "PK\x03\x04", "a spreadsheet or an archive; unpack it, or save the table of the runs as CSV"),
+    ("a.csv", "a,b\n1,\udce9\n", "Save it as UTF-8"),
+    ("a.csv", "a,b\n1,{'c': <Figure>}\n", "column 'b', run 1: the text of a dictionary that cannot be read"),
+    ("a.csv", "a;a.b\n{'b': 1};2\n", "column 'a.b' occurs twice"),
+    ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl:2: it cannot be read as JSON"),
+    ("a.json", "[1, 2]", "it is no list of runs; write a list of objects"),
+    ("a.json", '{"a": {"0": 1}}', "it is no list of runs; write a list of objects"),
+    ("a.json", "[" * 100_000, "cannot be read as JSON"),
+    ("a.json", "[]", "it holds no run"),
 ])  # fmt: skip
 def test_what_is_no_table_of_runs_is_refused(name: str, content: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+    encoded = content.encode("utf-8", "surrogateescape")
+    (tmp_path / name).write_bytes(gzip.compress(b"a,b\n1,2\n") if name.endswith(".gz") else encoded)
     with pytest.raises(InputError) as caught:
         read_foreign_table(tmp_path / name)
     assert message in str(caught.value)

@@ -1,5 +1,6 @@
 """Folders of images and the sets of plug-ins: what is used of them, and that all else is named or refused."""
 
+import contextlib
 import json
 import os
 import re
@@ -14,14 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from image_folder_factory import count_files, list_images, make_image, write_files
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from sweep.cli.app import run_app
 from sweep.cli.check import format_data
 from sweep.config.errors import InputError
 from sweep.config.sections import DataSection
+from sweep.config.study_file import build_study
 from sweep.config.tables import DATASETS
 from sweep.config.trial import TrialConfig, build_config
 from sweep.records.inputs import DataSummary
+from sweep.records.store import open_store
+from sweep.training.checkpoints import load_model
 from sweep.training.data import folders as inspection
 from sweep.training.data.sources import find_facts, load_splits, look_at_data
 from sweep.training.processes import load_plugin
@@ -276,6 +281,45 @@ def test_copies_between_splits_are_named(tmp_path: Path) -> None:
     assert look(flat).notes == ()
     (flat / "a/0.png").write_bytes((flat / "b/0.png").read_bytes())
     assert any("1 image equal to another one" in note for note in look(flat).notes)
+
+
+def test_an_image_in_two_classes_and_classes_of_nearly_one_name_are_named(tmp_path: Path) -> None:
+    root = write_files(tmp_path / "images", rename(SPLIT, a="Cat", b="cat "))
+    (root / "train/cat /1.png").write_bytes((root / "train/Cat/0.png").read_bytes())
+    (root / "test/cat /0.png").write_bytes((root / "val/cat /0.png").read_bytes())
+    assert look(root).notes == (
+        "classes whose names differ in case or space alone count as several: 'Cat' and 'cat '",
+        "1 image in two classes or more, of which at most one is right",
+        "1 of 4 images of the test split are in the val split too, so that accuracy on them is not accuracy on new "
+        "images",
+    )
+
+
+def test_whole_pixels_beside_a_damaged_text_are_used(tmp_path: Path) -> None:
+    root = write_files(tmp_path / "images", FLAT)
+    about = PngInfo()
+    about.add_text("Raw profile type exif", "\nexif\n   12\nzz not hex\n")
+    with Image.open(root / "a/0.png") as image:
+        before = np.asarray(image)
+        image.save(root / "a/0.png", pnginfo=about)
+    assert look(root).notes == ("1 image with EXIF data that cannot be read; no rotation is applied",)
+    assert np.array_equal(inspection.decode_image(str(root / "a/0.png"), 8, None), before)
+
+
+def test_folders_whose_names_are_no_utf_8_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = write_files(Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9")), list_images({"a": 8, "x": 8}))
+    (root / "x").rename(root / os.fsdecode(b"b\xe9"))
+    given = ["--set", "data.name=imagefolder", "--set", f"data.root={root}", "--set", "budget.steps=1"]
+    weights = tmp_path / "w.safetensors"
+    assert run_app(["train", *given, "--set", "batch.micro=4", "--on", "cpu", "--save", str(weights), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config.data.root"].endswith(r"/caf\udce9")
+    assert load_model(weights).class_names == ("a", r"b\udce9")
+    spec = build_study({"name": "s", "base": config(root).model_dump(include={"data"}, exclude_none=True)}, "t")
+    with contextlib.closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
+        store.create_study(spec)
+        kept = store.load_spec("s")
+    assert kept is not None
+    assert look_at_data(kept.corners.first.data).num_train == 12
 
 
 FOLDERS = st.sampled_from([

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from image_folder_factory import list_images, write_files
+from image_folder_factory import list_images, make_image, write_files
 from safetensors.torch import save_file
 from torch import nn
 
@@ -57,6 +57,8 @@ def test_it_predicts_as_in_the_last_evaluation(tmp_path: Path, values: dict[str,
 
 def test_image_files_are_read_as_in_training(tmp_path: Path) -> None:
     root = write_files(tmp_path / "photos", list_images({"cats": 6, "dogs": 6, "owls": 6}, "rgb@11x9"))
+    for name in ("cats/0.png", "dogs/1.png", "owls/2.png"):  # photographs of a camera that was held upright
+        (root / name).write_bytes(make_image("rotated", 7, (11, 9)))
     path = tmp_path / "w.safetensors"
     config, _ = train(path, {"data.name": "imagefolder", "data.root": str(root), "data.image_size": 8})
     model = load_model(path)

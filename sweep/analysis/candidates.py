@@ -440,7 +440,7 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
     probabilities = find_right(candidates, use).mean(axis=0)
     pick, _ = pick_for(candidates, use, candidates.nameable)
     if pick is None:
-        return Recommendation(use=name, missing=_command_for_none(candidates, name, score))
+        return Recommendation(use=name, missing=_command_for_none(candidates, use, name, score))
     second = _pick_second(candidates, score, pick)
     row, is_alone = int(candidates.rows[pick]), len(candidates.rows) == 1
     probability = 0.0 if is_alone else float(probabilities[pick])
@@ -577,7 +577,7 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
     ]
 
 
-def _command_for_none(candidates: Candidates, name: str, score: Values) -> str | None:
+def _command_for_none(candidates: Candidates, use: Use, name: str, score: Values) -> str | None:
     # what to run where no configuration may be named for the use called ``name``; None where the limits exclude all, or
     # the study's keys what the use requires
     records, commands = candidates.records, candidates.records.commands
@@ -594,4 +594,7 @@ def _command_for_none(candidates: Candidates, name: str, score: Values) -> str |
         return tuned if commands.is_foreign else f"{commands.train_and_save(weights, model)} && {tuned}"
     if name == "distributed":
         return commands.run_variant("distributed", {"distributed.world_size": 2})
+    metric = use.name_metric(candidates)
+    if commands.is_foreign and not np.isfinite(candidates.values(metric)).any():
+        return commands.state_elsewhere(f"{metric} and device of each run, in columns that the map names")
     return records.command_for_more

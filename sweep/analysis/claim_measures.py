@@ -361,13 +361,14 @@ def _main_model(records: ComparableTrials) -> str:
 
 def measure_rate_rule(records: ComparableTrials, power: float) -> Measurement:
     """The power of the best learning rate, of optimizers that should follow ``power``; one without a rule counts to the
-    square root."""
+    square root, a training whose optimizer is not on record to neither."""
     names = read_text(records.frame, "config.optimizer.name").tolist()
     is_linear = {name: find_rule_power(name, "auto") == 1.0 for name in set(names)}
-    among = np.array([is_linear[name] == (power == 1.0) for name in names], dtype=np.bool_)
-    if any(names) and not among.any():
+    among = np.array([name != "" and is_linear[name] == (power == 1.0) for name in names], dtype=np.bool_)
+    if not among.any():
         lack = "no training has an optimizer that the claim is about; those on record have"
-        return Measurement(reason=f"{lack} {', '.join(sorted({*names} - {''}))}")
+        known = ", ".join(sorted({*names} - {""}))
+        return Measurement(reason=f"{lack} {known}" if known else "the optimizer of no training is on record")
     return measure_rate_power(records, among)
 
 

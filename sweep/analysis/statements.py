@@ -110,6 +110,10 @@ def _state_use(
     """First the batch size, with the probability that it is right whatever the rate; then the rest of what is named."""
     if named.number is None:
         unknown = "Which batch size to use is not known yet: no eligible configuration has enough fresh seeds."
+        if not np.isfinite(candidates.values(SECONDS)).any():
+            unknown = (
+                "Which batch size to use is not known: that is the fastest one, and no training time is on record."
+            )
         text = _explain_exclusion(candidates) or unknown
         return [Statement(name="use", text=text, batches=(), missing=named.missing)]
     own, position = _find(candidates, named.number), int(np.searchsorted(draws.batches, named.global_batch_size or 0))
@@ -135,7 +139,7 @@ def _state_use(
     if doubt:
         reason = f"whether it is {what}, is not known, because {doubt}"
     parts = [f"{describe_use(named)}: {reason if others.any() else 'no other effective batch size was tried'}."]
-    if weights[rival] > probability:
+    if weights[rival] > probability and not is_settled:
         why = "" if candidates.nameable[draws.places[rival]] else ", but has too few fresh seeds to be named"
         likelier = f"{draws.batches[rival]} is more probable ({format_probability(float(weights[rival]))}){why}."
         parts.append(f"By these times {likelier}" if doubt else likelier)

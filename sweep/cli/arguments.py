@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sweep.config.errors import InputError, hide_credentials
-from sweep.config.sections import parse_seconds
+from sweep.config.sections import escape_bytes, parse_seconds
 from sweep.config.study_file import check_keys, check_root, load_study, read_toml
 from sweep.config.trial import TrialConfig, build_config, replace_keys
 from sweep.records.address import STORE_VARIABLE
@@ -44,7 +44,7 @@ def parse_sets(pairs: list[str] | None, option: str = "--set") -> dict[str, Any]
     ``InputError``: a pair has no ``=`` or names a key twice."""
     changes: dict[str, Any] = {}
     for pair in pairs or ():
-        key, separator, text = pair.partition("=")
+        key, separator, text = escape_bytes(pair).partition("=")
         key = key.strip().removeprefix("base.")
         if not separator or not key:
             raise InputError(f"{option} {pair!r}: write it as dotted.key=value, for example {option} batch.micro=64.")

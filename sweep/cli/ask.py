@@ -29,6 +29,7 @@ from sweep.cli.arguments import (
 )
 from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError, describe_unknown
+from sweep.config.sections import escape_bytes
 from sweep.config.study import choose_study_name
 from sweep.config.study_file import load_study
 from sweep.config.tables import DATASETS, MODELS
@@ -131,7 +132,7 @@ def _find_data(text: str) -> tuple[str, str | None]:
     if text in DATASETS:
         return text, None
     if Path(text).is_dir():
-        return "imagefolder", text
+        return "imagefolder", escape_bytes(text)
     if "/" in text or os.sep in text:
         raise InputError(f"--data {text}: there is no such folder; give the path of a folder of images.")
     raise InputError(f"--data: {describe_unknown('data set', text, DATASETS)} Or give the path of a folder of images.")
@@ -350,11 +351,14 @@ def _find_free_path(stem: str, root: Path) -> Path:
 
 
 def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str, Any]]:
+    from reports.labels import list_notes
     from sweep.cli.check import show_inspection
     from sweep.search.guided_study import look_at_images, make_study
 
     with show_inspection() as show:
-        facts, _ = look_at_images(task, show)
+        facts, data = look_at_images(task, show)
+        if task.budget_seconds is not None:  # before a part of it is spent
+            print_lines([f"note: {note}" for note in list_notes(data)], err=True)
         if (batch := task.answers.batch or 0) > facts.num_train:
             raise InputError(f"--batch {batch}: the training split has {facts.num_train:,} images; give a smaller one.")
         made = make_study(task, facts)

@@ -105,7 +105,7 @@ def import_study(
     another one with a map of its columns; --draft lists the columns and writes a draft of the map."""
     from sweep.foreign.sources import is_foreign
 
-    if not path.exists():
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         raise InputError(
             f"{path}: nothing is there; give a folder that `sweep export` wrote, or a file or folder of runs."
         )

@@ -2,6 +2,7 @@
 
 import re
 from math import ceil
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -110,6 +111,11 @@ def list_fields(section: type[Section], prefix: str = "") -> dict[str, FieldInfo
     return declared
 
 
+def escape_bytes(path: str) -> str:
+    """``path`` with its bytes that are no UTF-8 as escapes, so that every file and database can keep it."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
 class DataSection(Section):
     name: DatasetName = key("digits", "data set; plug-ins add more", cost="step")
     root: str = key("data", "folder of the data; of imagefolder: the folder of class folders", cost="derived")
@@ -140,6 +146,13 @@ class DataSection(Section):
     prefetch: Annotated[int, Field(ge=1, le=1024)] = key(
         2, "micro batches that each worker reads ahead", cost="derived"
     )
+
+    _escape_root = field_validator("root")(escape_bytes)
+
+    @property
+    def folder(self) -> Path:
+        """``root`` with the bytes that were escaped."""
+        return Path(re.sub(r"\\udc([89a-f][0-9a-f])", lambda match: chr(0xDC00 + int(match[1], 16)), self.root))
 
 
 class BatchSection(Section):

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.config.metrics import METRICS, format_count, join_words
 from sweep.config.study import choose_study_name
+from sweep.config.tables import OPTIMIZERS
 from sweep.config.trial import config_fields, config_keys
 from sweep.foreign.column_map import (
     FACTS,
@@ -65,7 +66,7 @@ def load_foreign_frames(
     name = mapping.name or choose_study_name(Path(table.place).resolve())
     every, dropped = _drop_times_of_unknown_devices(_convert_runs(table, mapping))
     runs, left_out = _select_runs(every, table.place)
-    phases, rule = _choose_phases(runs, mapping.search_seed)
+    phases, rule = _choose_phases(runs, mapping)
     trials = _arrange_columns(runs.assign(study=name, phase=phases))
     limits = [rule, *left_out, *_list_limits(table, mapping, trials, dropped)]
     map_file = "" if isinstance(columns, Mapping) else str(columns)
@@ -161,12 +162,16 @@ def _find_parser(target: str) -> TypeAdapter[Any]:
 
 def _parse(target: str, cell: Cell, where: str) -> Any:
     if cell is None or _KINDS.get(target) == "text":
-        return None if cell is None else str(cell)
+        known = str(cell).rpartition(".")[2].lower()  # others write AdamW, or torch.optim.AdamW
+        is_known = target == "optimizer.name" and known in OPTIMIZERS
+        return None if cell is None else known if is_known else str(cell)
     try:
         value = _find_parser(target).validate_python(cell)
     except ValidationError as error:
         rule = error.errors(include_url=False)[0]["msg"]
-        raise InputError(f"{where}: {shorten_text(repr(cell))} is no {target}: {rule}.") from None
+        raise InputError(
+            f"{where}: {shorten_text(repr(cell))} is no {target}: {rule}. Correct it, or map another column."
+        ) from None
     if isinstance(value, str):  # "auto"
         raise InputError(f"{where}: {value!r} is no {target} that was trained with: map the column of the numbers.")
     return value
@@ -230,11 +235,12 @@ def _list_own_settings(table: ForeignTable, mapping: ColumnMap) -> Iterator[tupl
                 f"{table.place}: column {name!r} varies and has the name of a key of this program: if it is that, map "
                 f'it ("{name}" = "{name}" in [columns]), otherwise name it in ignored.'
             )
-        if is_usual_name("seed", name) and name not in mapping.settings:
-            raise InputError(
-                f'{table.place}: column {name!r} varies and may be the seed: map it (seed = "{name}" in [columns]), or '
-                "name it in settings or ignored."
-            )
+        for target, what in (("seed", "seed"), ("batch.accumulation", "accumulation")):
+            if is_usual_name(target, name) and name not in mapping.settings:
+                raise InputError(
+                    f'{table.place}: column {name!r} varies and may be the {what}: map it ("{target}" = "{name}" in '
+                    "[columns]), or name it in settings or ignored."
+                )
         cells = table.cells[name]
         numbers = pd.to_numeric(cells, errors="coerce").astype("float64")
         is_text = (numbers.isna() & cells.notna()).any()
@@ -308,7 +314,7 @@ def _select_runs(runs: pd.DataFrame, where: str) -> tuple[pd.DataFrame, list[str
     return kept, [f"{format_count(count, 'run')} left out: {reason}." for reason, count in counts.items() if count]
 
 
-def _choose_phases(runs: pd.DataFrame, search_seed: int | None) -> tuple[Any, str]:
+def _choose_phases(runs: pd.DataFrame, mapping: ColumnMap) -> tuple[Any, str]:
     """The phase of each run, and the rule as a sentence.
 
     Where all configurations were trained with the same seeds, none was chosen by its result, and every seed is a fresh
@@ -317,13 +323,20 @@ def _choose_phases(runs: pd.DataFrame, search_seed: int | None) -> tuple[Any, st
     """
     if "seed" not in runs:
         return "search", "No seeds are on record: no interval between seeds, and no fresh seeds."
+    search_seed = mapping.search_seed
     sets = runs.groupby(_GROUP)["seed"].apply(lambda seeds: tuple(sorted(seeds)))
     if sets.nunique() == 1 and len(sets.iloc[0]) > 1 and search_seed is None:
         text = format_count(len(sets.iloc[0]), "seed")
         return "confirm", f"All configurations have the same {text}, which count as fresh ones."
     usual = runs["seed"].mode().iloc[0] if search_seed is None else search_seed
     chosen_by = (runs["seed"] == usual).astype(int).groupby(runs[_GROUP]).idxmax()
-    return np.where(runs.index.isin(chosen_by), "search", "confirm"), (
+    phases = np.where(runs.index.isin(chosen_by), "search", "confirm")
+    if mapping.own_seeds:
+        return (
+            phases,
+            "Of each configuration the first run counts as the search, by which it was chosen, the others not.",
+        )
+    return phases, (
         f"Of each configuration the run with seed {usual}, otherwise its first run, counts as the search, by which it "
         "was chosen; runs with other seeds count as fresh ones. Write search_seed in the map where it was another seed."
     )
@@ -419,10 +432,12 @@ def _list_limits(
     costs = {"train_seconds": "No training time is mapped: nothing is answered about time or speed.",
              "peak_memory_bytes": "No memory is mapped: nothing is answered about memory."}  # fmt: skip
     yield from (text for name, text in costs.items() if name not in trials and name not in dropped)
-    if costs.keys() & {*trials}:
+    words = {"train_seconds": "Times", "peak_memory_bytes": "memory"}
+    if measured := [word for name, word in words.items() if name in trials]:
+        what = join_words(measured)
         yield (
-            "Times and memory were measured by another program: whether other work disturbed them, and what they "
-            "include, is not known."
+            f"{what[:1].upper()}{what[1:]} of another program: whether other work disturbed what it measured, and what "
+            "that includes, is not known."
         )
     if f"{CONFIG_PREFIX}batch.global" not in trials:
         yield "The batch size is the micro batch times accumulation times ranks, each 1 where it is not mapped."

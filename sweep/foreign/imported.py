@@ -21,6 +21,14 @@ from sweep.records.records import Kind
 
 _MAX_MANIFEST_BYTES = 10_000_000
 _KINDS: dict[str, Kind] = {"int64": "int", "Int64": "int", "float64": "float", "bool": "bool", "boolean": "bool"}
+# What every frame of trials has, whatever was mapped.
+_TEXTS = ("study", "phase", "outcome", "device", "quality_flags", "error", "reused_from", "trial_key")
+_REQUIRED = {
+    ("number", "int"),
+    ("global_batch_size", "int"),
+    ("val_accuracy", "float"),
+    *((name, "text") for name in _TEXTS),
+}
 
 
 class _Manifest(BaseModel):
@@ -61,6 +69,8 @@ def read_imported(folder: Path) -> Frames:
         raise InputError(f"{explain_refusal(error, str(path))}; import the records again.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if lacking := _REQUIRED - {(name, kind) for name, kind, _ in manifest.columns}:
+        raise InputError(f"{path}: columns: {' as '.join(min(lacking))} is missing; import the records again.")
     columns = [FrameColumn(*column) for column in manifest.columns]
     frames: dict[str, Any] = {part.field: build_frame(part.columns, {}, 0) for part in FRAME_PARTS}
     frames["trials"] = read_table(folder / "trials.parquet", columns)

@@ -2,21 +2,24 @@
 
 The libraries see a copy: they write tables, locks and folders beside what they read."""
 
+import ast
 import csv
 import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import pandas as pd
@@ -40,11 +43,18 @@ _STATE_COLUMNS = ("state", "State", "status")
 _MISSING = {"", "nan", "none", "null", "n/a", "na", "-"}
 _SETTING_PREFIXES = ("params.", "params_", "config.", "hparams.")
 _SQLITE = b"SQLite format 3\0"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a spreadsheet program writes it where it is asked for Unicode
+_PACKED = {
+    b"\x1f\x8b": "compressed by gzip", b"BZh": "compressed by bzip2", b"\xfd7zXZ": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd", b"PK\x03\x04": "a spreadsheet or an archive",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet",
+}  # fmt: skip
 _MAX_FILES = 100_000  # of one folder
 _META, _EVENTS = "meta.yaml", "events.out.tfevents*"
+_PARTS = ("params", "metrics", "tags")  # of a run of MLflow; its artifacts may be large
 _KNOWN = (
-    "a CSV, TSV or Parquet file with a row per run, MLflow's mlruns or database, Optuna's database or journal, or a "
-    "folder of TensorBoard's event files"
+    "a CSV, TSV, JSON or Parquet file with a row per run, MLflow's mlruns or database, Optuna's database or journal, "
+    "or a folder of TensorBoard's event files"
 )
 
 
@@ -99,7 +109,7 @@ def is_foreign(place: str) -> bool:
         return False
     if path.is_dir():
         return not ((path / STORE_FILE).exists() or is_export(path)) and any(path.iterdir())
-    if _begins_as_sqlite(path):
+    if _read_head(path) == _SQLITE:
         return VERSIONS.name not in _list_tables(path)
     return path.suffix != ".sqlite"
 
@@ -118,8 +128,9 @@ def read_foreign_table(place: Path | pd.DataFrame, study: str = "", series: Coll
         raise
     except Exception as error:  # a library may raise anything on a damaged file
         cause = str(getattr(error, "orig", None) or error).strip().partition("\n")[0] or type(error).__name__
+        remedy = "Save it as UTF-8." if isinstance(error, UnicodeError) else "Export it again, or repair it."
         raise InputError(
-            f"{place}: it cannot be read as {source.program}: {shorten_text(cause.rstrip('.'))}."
+            f"{place}: it cannot be read as {source.program}: {shorten_text(cause.rstrip('.'))}. {remedy}"
         ) from None
     return _tabulate(read, source.program, str(place), _compute_digest(source.files, place))
 
@@ -130,8 +141,10 @@ def _find_source(path: Path, study: str, series: Collection[str]) -> _Source:
     if not path.exists():
         raise InputError(f"{path}: nothing is there; give {_KNOWN}.")
     refuse_oversized(path)
-    suffix = path.suffix.lower()
-    if _begins_as_sqlite(path):
+    suffix, head = path.suffix.lower(), _read_head(path)
+    if packed := next((text for begin, text in _PACKED.items() if head.startswith(begin)), ""):
+        raise InputError(f"{path}: it is {packed}; unpack it, or save the table of the runs as CSV.")
+    if head == _SQLITE:
         tables = _list_tables(path)
         if {"experiments", "runs", "params", "metrics"} <= tables:
             return _Source("MLflow", [path], lambda: _read_mlflow(path, [path], study, series))
@@ -144,6 +157,8 @@ def _find_source(path: Path, study: str, series: Collection[str]) -> _Source:
         return _Source("Parquet", [path], lambda: _read_parquet(path))
     if _begins_as_journal(path):
         return _Source("Optuna", [path], lambda: _read_optuna(path, study, is_journal=True))
+    if suffix in {".json", ".jsonl", ".ndjson"}:
+        return _Source("JSON", [path], lambda: _read_json(path))
     raise InputError(f"{path}: what wrote it is not known; give {_KNOWN}.")
 
 
@@ -151,8 +166,7 @@ def _find_folder(folder: Path, study: str, series: Collection[str]) -> _Source:
     if (folder / "mlflow.db").is_file():
         return _find_source(folder / "mlflow.db", study, series)
     if any(folder.glob(f"*/{_META}")) or any(folder.glob(f"*/*/{_META}")):
-        parts = ("params", "metrics", "tags")  # artifacts may be large
-        inside = (path for path in folder.rglob("*") if {_META, *parts} & {*path.relative_to(folder).parts})
+        inside = (path for path in folder.rglob("*") if {_META, *_PARTS} & {*path.relative_to(folder).parts})
         files = _list_files(inside)
         return _Source("MLflow", files, lambda: _read_mlflow(folder, files, study, series))
     if files := _list_files(folder.rglob(_EVENTS)):
@@ -165,12 +179,13 @@ def _find_folder(folder: Path, study: str, series: Collection[str]) -> _Source:
 
 def _read_delimited(path: Path) -> _Read:
     # not pandas.read_csv: it fills short rows and renames equal columns without a word
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with path.open(encoding="utf-16" if _read_head(path).startswith(_UTF_16) else "utf-8-sig", newline="") as file:
         first = file.readline()
         delimiter = max(",;\t", key=first.count)
         if delimiter not in first:
             raise InputError(f"{path}: its first line has no comma, semicolon or tab; a table of runs has a header.")
-        file.seek(0)
+        if not first.startswith("sep="):  # as spreadsheet programs write it
+            file.seek(0)
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         names = [name.strip() or f"column {number}" for number, name in enumerate(next(reader), start=1)]
         rows: list[list[str]] = []
@@ -180,6 +195,23 @@ def _read_delimited(path: Path) -> _Read:
             rows.append(row)
             refuse_too_many(path, len(rows), len(names))
     return _Read(pd.DataFrame(rows, columns=names, dtype=object))
+
+
+def _read_json(path: Path) -> _Read:
+    # a list of objects, or an object in each line
+    text, rows = path.read_text(encoding="utf-8-sig"), list[Any]()
+    lines = {1: text} if text.lstrip().startswith("[") else dict(enumerate(text.split("\n"), start=1))
+    for number, line in lines.items():
+        try:
+            found = json.loads(line) if line.strip() else []
+        except ValueError as error:
+            raise InputError(f"{path}:{number}: it cannot be read as JSON: {error}.") from None
+        rows += found if isinstance(found, list) else [found]
+    # a single object is a table in another order, or a document with a table in it
+    is_single = path.suffix.lower() == ".json" and len(rows) == 1 and not text.lstrip().startswith("[")
+    if is_single or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"{path}: it is no list of runs; write a list of objects, or an object in each line.")
+    return _Read(pd.DataFrame({"": rows}, dtype=object))
 
 
 def _read_parquet(path: Path) -> _Read:
@@ -205,10 +237,16 @@ def _read_optuna(path: Path, study: str, *, is_journal: bool) -> _Read:
         if is_journal:
             storage: Any = JournalStorage(JournalFileBackend(str(copy)))
         else:
-            storage = RDBStorage(f"sqlite:///{copy}", engine_kwargs={"poolclass": NullPool})
+            try:
+                storage = RDBStorage(f"sqlite:///{copy}", engine_kwargs={"poolclass": NullPool})
+            except Exception as error:
+                remedy = "copy it, and upgrade the copy: optuna storage upgrade --storage sqlite:///COPY"
+                remedy = "install a newer Optuna" if "install -U" in str(error) else remedy
+                raise InputError(f"{path}: another version of Optuna wrote it, or it is damaged; {remedy}.") from None
         try:
-            names = optuna.get_all_study_names(storage)
-            loaded = optuna.load_study(study_name=_choose(names, study, f"{path}: its studies are"), storage=storage)
+            filled = [each.study_name for each in optuna.get_all_study_summaries(storage) if each.n_trials]
+            name = _choose(filled, study, f"{path}: studies with trials:")
+            loaded = optuna.load_study(study_name=name, storage=storage)
             cells = loaded.trials_dataframe(("number", "state", "value", "duration", "params", "user_attrs"))
             points = [sorted(trial.intermediate_values.items()) for trial in loaded.trials]
         finally:
@@ -230,18 +268,25 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
     views = _import_package("mlflow.entities", "mlflow-skinny").ViewType
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     is_folder = place.is_dir()
-    # what a run that was killed leaves: a metric without a value
     base = place if is_folder and not (place / _META).is_file() else place.parent  # all experiments, or one
-    empty = [path for path in files if path.stat().st_size == 0 and "metrics" in path.relative_to(base).parts]
-    with _copy_aside([path for path in files if path not in empty], base) as folder:
+    left_out = _find_remains(files, base) if is_folder else {}
+    whole = [path for path in files if not {path, *path.parents} & left_out.keys()]
+    with _copy_aside(whole, base) as folder:
         for meta in folder.glob(f"*/*/{_META}"):  # no run has an empty folder here, and MLflow requires all of them
-            for part in ("params", "metrics", "tags", "artifacts"):
+            for part in (*_PARTS, "artifacts"):
                 (meta.parent / part).mkdir(exist_ok=True)
+        for meta in folder.rglob(_META):  # what MLflow requires and nobody reads; of two equal keys the last counts
+            key = json.dumps(meta.relative_to(folder).parts[0])
+            needed = f"artifact_location: ''\nartifact_uri: ''\nuser_id: ''\nend_time: null\nexperiment_id: {key}\n"
+            meta.write_bytes(needed.encode() + meta.read_bytes())
         uri = folder.as_uri() if is_folder else f"sqlite:///{folder / place.name}"
         client = mlflow.MlflowClient(tracking_uri=uri)
         every = {each.name: each.experiment_id for each in client.search_experiments(view_type=views.ALL)}
         filled = [name for name, key in every.items() if client.search_runs([key], max_results=1)]
-        experiment = every[_choose(filled, study, f"{place}: experiments with runs:")]
+        lost = "".join(
+            f" (left out: {path.relative_to(base)}, it has no {_META})" for path in left_out if path.is_dir()
+        )
+        experiment = every[_choose(filled, study, f"{place}: experiments with runs{shorten_text(lost)}:")]
         runs: list[Any] = []
         token = None
         while not runs or token:  # pages
@@ -250,7 +295,7 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
         kept = [run for run in runs if run.info.lifecycle_stage != "deleted"]
         rows = [
             {"run_id": run.info.run_id, "status": run.info.status}
-            | {f"{part}.{key}": value for part in ("params", "metrics", "tags")
+            | {f"{part}.{key}": value for part in _PARTS
                for key, value in getattr(run.data, part).items()}
             for run in kept
         ]  # fmt: skip
@@ -262,8 +307,20 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
             for point in client.get_metric_history(run.info.run_id, key)
         ]
     notes = [f"{format_count(len(runs) - len(kept), 'deleted run')} left out."] if len(kept) < len(runs) else []
-    notes += [f"Left out, because it has no value: {path.relative_to(base)}." for path in empty]
+    notes += [f"Left out, because it has no {what}: {path.relative_to(base)}." for path, what in left_out.items()]
     return _Read(pd.DataFrame(rows), curves, notes)
+
+
+def _find_remains(files: Sequence[Path], base: Path) -> dict[Path, str]:
+    # what a program that was killed leaves: a metric without a value, a run or an experiment that is not described
+    metrics = [path for path in files if path.relative_to(base).parts[2:3] == ("metrics",)]
+    counts = {path: {len(line.split()) for line in path.read_text(errors="replace").splitlines()} for path in metrics}
+    torn = {path: "value" for path, found in counts.items() if not found or found - {2, 3, 5}}
+    described = {path.parent for path in files if path.name == _META and path.stat().st_size}
+    inner = [path.relative_to(base).parts for path in files]
+    of_runs = [parts for parts in inner if {*parts[2:3]} & {*_PARTS} and parts[0] not in (".trash", "models")]
+    folders = {base.joinpath(*parts[:depth]) for parts in of_runs for depth in (1, 2)}
+    return torn | dict.fromkeys(sorted(folders - described), _META)
 
 
 def _read_tensorboard(folder: Path, files: Sequence[Path]) -> _Read:
@@ -294,14 +351,29 @@ def _read_tensorboard(folder: Path, files: Sequence[Path]) -> _Read:
         else:
             num_left_out += 1
     if not settings:
-        raise InputError(f"{folder}: no run below it has hyperparameters, which the HParams plug-in records.")
+        raise InputError(
+            f"{folder}: no run below it has hyperparameters, which the HParams plug-in records; add them, or write a "
+            "table of the runs as CSV."
+        )
     rows = [
         {"run": path.relative_to(folder).as_posix()} | given | {tag: value for tag, _, value in points[path]}
         for path, given in settings.items()
     ]
     curves = [(row, *point) for row, path in enumerate(settings) for point in points[path]]
-    notes = f"{format_count(num_left_out, 'folder')} of scalars without hyperparameters left out."
-    return _Read(pd.DataFrame(rows), curves, [notes] if num_left_out else [])
+    notes = [f"{format_count(num_left_out, 'folder')} of scalars without hyperparameters left out."] * bool(
+        num_left_out
+    )
+    if num_torn := sum(map(_is_torn, files)):
+        notes.append(f"{format_count(num_torn, 'event file')} torn: what follows the last whole record is left out.")
+    return _Read(pd.DataFrame(rows), curves, notes)
+
+
+def _is_torn(path: Path) -> bool:
+    # a record is its length in 8 bytes, 4 bytes, itself, 4 bytes
+    content, at = path.read_bytes(), 0
+    while at < len(content):
+        at += 16 + int.from_bytes(content[at : at + 8], "little")
+    return at > len(content)
 
 
 def _import_package(module: str, package: str) -> Any:
@@ -319,7 +391,8 @@ def _choose(names: Sequence[str], requested: str, whose: str) -> str:
     if not names:
         raise InputError(f"{whose} none; it holds no run.")
     if requested or len(names) > 1:
-        raise InputError(f'{whose} {", ".join(map(repr, sorted(names)))}; name one in the map: study = "...".')
+        listed = ", ".join(map(repr, sorted(names)))
+        raise InputError(f'{whose} {listed}; name one in the map: study = "...", and with --draft by --study.')
     return names[0]
 
 
@@ -344,7 +417,7 @@ def _list_tables(path: Path) -> frozenset[str]:
     try:
         with _copy_aside([path], path.parent) as folder, closing(sqlite3.connect(folder / path.name)) as connection:
             return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master"))
-    except (sqlite3.DatabaseError, OSError) as error:
+    except (sqlite3.DatabaseError, OSError, ValueError) as error:  # names of tables may be no text
         raise InputError(f"{path}: it cannot be read as an SQLite database: {error}.") from None
 
 
@@ -361,10 +434,10 @@ def _list_files(paths: Iterator[Path]) -> list[Path]:
     return sorted(files)
 
 
-def _begins_as_sqlite(path: Path) -> bool:
+def _read_head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
+            return file.read(len(_SQLITE))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
 
@@ -391,16 +464,87 @@ def _compute_digest(files: Sequence[Path], base: Path) -> str:
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+_DICTIONARY = re.compile(r"""\s*\{\s*(['"].*)?\}\s*""", re.DOTALL)
+
+
+def _open_dictionaries(cells: pd.DataFrame, place: str) -> Iterator[tuple[str, "pd.Series[Any]"]]:
+    """The columns. One whose cells are dictionaries, or the text of such, is a column NAME.KEY for each key."""
+    for index, name in enumerate(map(str, cells.columns)):
+        column = cells.iloc[:, index].astype(object)
+        first = next((cell for cell in column if not _is_missing(cell)), None)
+        rows, where = list[Any](), f"{place}: column {name!r}, run"
+        if isinstance(first, Mapping) or (isinstance(first, str) and _DICTIONARY.fullmatch(first)):
+            rows = [_read_dictionary(cell, f"{where} {number}") for number, cell in enumerate(column, start=1)]
+        if not rows or not all(isinstance(row, Mapping) for row in rows):
+            yield name, column
+            continue
+        flat = [dict(_flatten(row, name)) for row in rows]
+        keys = dict.fromkeys(key for row in flat for key in row)
+        refuse_too_many(Path(place), len(flat), len(keys))
+        for key in keys:  # a text in a dictionary may be one itself
+            yield from _open_dictionaries(pd.DataFrame({key: [row.get(key) for row in flat]}, dtype=object), place)
+
+
+def _flatten(row: Mapping[Any, Any], name: str) -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        inner = f"{name}.{key}" if name else str(key)
+        yield from _flatten(value, inner) if isinstance(value, Mapping) and value else [(inner, value)]
+
+
+def _read_dictionary(cell: Any, where: str) -> Any:
+    # an empty one for a missing cell; a cell that is no dictionary as it is
+    if isinstance(cell, Mapping) or _is_missing(cell):
+        return cell if isinstance(cell, Mapping) else {}
+    if not isinstance(cell, str) or not _DICTIONARY.fullmatch(cell):
+        return cell
+    with suppress(ValueError):
+        return json.loads(cell)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a backslash in a text
+            return ast.literal_eval(_Literals().visit(ast.parse(cell.strip(), mode="eval")))
+    except (ValueError, SyntaxError, TypeError):
+        raise InputError(
+            f"{where}: the text of a dictionary that cannot be read: {shorten_text(cell)}; write it as JSON, or leave "
+            "the column out."
+        ) from None
+
+
+@final
+class _Literals(ast.NodeTransformer):
+    """The values that Python and NumPy 2 print as no literals: ``nan``, ``inf``, ``np.float64(0.5)``, ``np.True_``."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(float(node.id)) if node.id in {"nan", "inf"} else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return ast.Constant(node.attr == "True_") if node.attr in {"True_", "False_"} else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        is_scalar = re.fullmatch(r"(np|numpy)\.(float\d+|u?int\d+|str_|bool_?)", ast.unparse(node.func))
+        inner: ast.expr = self.visit(node.args[0]) if is_scalar and len(node.args) == 1 else node
+        return inner
+
+
+def _is_missing(cell: Any) -> bool:
+    return not pd.api.types.is_list_like(cell) and _simplify_cell(cell) is None
+
+
 def _tabulate(source: _Read, program: str, place: str, digest: str) -> ForeignTable:
     cells = source.cells if isinstance(source.cells.index, pd.RangeIndex) else source.cells.reset_index()
     if not len(cells):
         raise InputError(f"{place}: it holds no run.")
     refuse_too_many(Path(place), *cells.shape)
-    names = [str(name) for name in cells.columns]
-    if twice := {name for name in names if names.count(name) > 1}:
+    try:
+        opened = list(_open_dictionaries(cells, place))
+    except (RecursionError, MemoryError):
+        raise InputError(f"{place}: its values are nested too deep.") from None
+    names = [name for name, _ in opened]
+    if twice := {name for name, count in Counter(names).items() if count > 1}:
         raise InputError(f"{place}: column {min(twice)!r} occurs twice; rename one of them.")
+    refuse_too_many(Path(place), len(cells), len(names))
     refuse_too_many(Path(place), len(source.curves), len(_CURVE_COLUMNS))
-    columns = {name: cells.iloc[:, index].astype(object) for index, name in enumerate(names)}
+    columns = dict(opened)
     nested = [name for name, column in columns.items() if column.map(pd.api.types.is_list_like).any()]
     read = {name: [_simplify_cell(cell) for cell in columns[name]] for name in columns if name not in nested}
     if sum(len(cell) for column in read.values() for cell in column if isinstance(cell, str)) > MAX_FILE_BYTES:

@@ -130,9 +130,14 @@ def inspect_image(name: str, content: bytes) -> tuple[int, int, str, tuple[str, 
         image.load()
         if mode == "F" or (mode == "I" and not (np.asarray(image).min() >= 0 and np.asarray(image).max() < 2**16)):
             raise InputError(f"{name} has pixels of 32 bits, whose range is unknown; save it with 8 bits.")
+        try:
+            rotation = image.getexif().get(_ORIENTATION, 1)
+        except Exception:  # of the text beside whole pixels
+            rotation = None
         lost = {
             "of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark": mode.startswith("I"),
-            "with an EXIF rotation, which is not applied": image.getexif().get(_ORIENTATION, 1) != 1,
+            "with an EXIF rotation, which is not applied": rotation not in {None, 1},
+            "with EXIF data that cannot be read; no rotation is applied": rotation is None,
             "of several frames, of which the first is used": getattr(image, "is_animated", False),
         }
         return image.width, image.height, mode, tuple(text for text, is_so in lost.items() if is_so)
@@ -275,7 +280,7 @@ def _reason_to_ignore(name: str, status: os.stat_result) -> str:
 OnProgress = Callable[[int, int], None]  # images inspected so far, and all of them
 _SPAN = 128  # images of one task: a task per image costs more than decoding a small one
 _SMALL_BYTES = 2**13  # of a file; threads that decode smaller ones wait for the interpreter more than they gain
-_FORMAT = "3.images.json"  # of the cached files
+_FORMAT = "4.images.json"  # of the cached files
 
 
 class ImageFacts(NamedTuple):
@@ -300,7 +305,7 @@ def inspect_files(
 ) -> dict[str, ImageFacts]:
     """The facts of ``files`` below ``root`` by path. Those that were not written since they were inspected last are
     taken from the cache; the others are read and decoded."""
-    root_digest = hashlib.blake2b(str(root.absolute()).encode(), digest_size=16).hexdigest()
+    root_digest = hashlib.blake2b(os.fsencode(root.absolute()), digest_size=16).hexdigest()
     cached_file = find_cache_folder() / f"{root_digest}.{_FORMAT}"
     cached = {name: ImageFacts(*facts) for name, facts in (_read_document(cached_file) or {}).items()}
     fresh = {file.path: facts for file in files if (facts := cached.get(file.path)) and facts.is_of(file)}

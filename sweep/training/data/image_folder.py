@@ -14,7 +14,7 @@ import psutil
 
 from sweep.config.errors import InputError, show_name
 from sweep.config.metrics import format_count
-from sweep.config.sections import DataSection
+from sweep.config.sections import DataSection, escape_bytes
 from sweep.config.tables import DataFacts, ImageShape
 from sweep.records.inputs import DataSummary
 from sweep.training.data.folders import (
@@ -50,7 +50,7 @@ class _ImageFolder(NamedTuple):
 
 def _open_folder(section: DataSection, on_progress: OnProgress | None = None) -> _ImageFolder:
     """The folder ``data.root``, each of its images decoded once, now or by an earlier process."""
-    root = Path(section.root)
+    root = section.folder
     layout = arrange_folder(scan_folder(root))
     files = [file for listing in layout.splits.values() for file in listing.files]
     facts = inspect_files(root, files, on_progress)
@@ -86,12 +86,12 @@ def load_imagefolder(section: DataSection) -> Source:
     """
     folder = _open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())
     resize = section.resize if section.image_size is not None else None
-    load = partial(_load, Path(section.root), side=folder.side, resize=resize, in_memory=section.placement == "device")
+    load = partial(_load, section.folder, side=folder.side, resize=resize, in_memory=section.placement == "device")
     splits = folder.layout.splits
     return Source(
         train=load(splits["train"]),
         num_classes=len(folder.layout.classes),
-        class_names=folder.layout.classes,
+        class_names=tuple(map(escape_bytes, folder.layout.classes)),
         validation=load(splits["val"]) if "val" in splits else None,
         read_test=partial(load, splits["test"]) if "test" in splits else None,
         find_digest=partial(_digest, folder),
@@ -124,10 +124,12 @@ def summarize_folder(
     digests = {
         split: [folder.facts[file.path].digest for file in listing.files] for split, listing in layout.splits.items()
     }
-    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())] + note_copies(digests)
+    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())]
+    labels = {split: listing.labels for split, listing in layout.splits.items()}
+    notes += note_copies(digests, labels)
     return summarize_splits(
         section,
-        {split: listing.labels for split, listing in layout.splits.items()},
+        labels,
         layout.classes,
         {split: f"{listing.folder}/" for split, listing in layout.splits.items()},
         ignored=layout.ignored,

@@ -40,9 +40,9 @@ def _load_published(dataset: str, num_classes: int, section: DataSection) -> Sou
     read: Callable[..., Any] = getattr(datasets, dataset)
     try:
         with _download_timeout():
-            train = _to_images(read(section.root, train=True, download=not _is_unpacked(section)))
+            train = _to_images(read(str(section.folder), train=True, download=not _is_unpacked(section)))
     except (OSError, RuntimeError) as error:
-        published, root = _get_published(section), Path(section.root).absolute()
+        published, root = _get_published(section), section.folder.absolute()
         raise InputError(
             f"data {section.name} is not under data.root = {section.root!r} and could not be downloaded. "
             f"Put {', '.join(published.files)} into {root / published.folder}, or {', '.join(published.archives)} into "
@@ -51,7 +51,7 @@ def _load_published(dataset: str, num_classes: int, section: DataSection) -> Sou
         ) from error
 
     def read_test() -> ArrayImages:
-        return _to_images(read(section.root, train=False, download=False))
+        return _to_images(read(str(section.folder), train=False, download=False))
 
     return Source(train=train, num_classes=num_classes, read_test=read_test)
 
@@ -123,7 +123,7 @@ def _is_unpacked(section: DataSection) -> bool:
 
 def _list_files(section: DataSection) -> list[Path]:
     published = _get_published(section)
-    return [Path(section.root) / published.folder / name for name in published.files]
+    return [section.folder / published.folder / name for name in published.files]
 
 
 def _get_published(section: DataSection) -> Published:

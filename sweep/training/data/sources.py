@@ -6,6 +6,7 @@ set that requires it to load.
 
 import hashlib
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -126,7 +127,9 @@ def _inspect(
         shape = find_facts(section).shape
     else:
         summary, shape = summarize_source(section)
-    return replace(summary, notes=(*_find_absent_classes(summary), *summary.notes)), shape
+    return replace(
+        summary, notes=(*_find_absent_classes(summary), *_find_similar_classes(summary), *summary.notes)
+    ), shape
 
 
 def expect_data(spec: "StudySpec", data: DataSummary) -> Callable[[TrialConfig], ExpectedData | None]:
@@ -175,7 +178,8 @@ def summarize_source(section: DataSection) -> tuple[DataSummary, ImageShape]:
     source = _load_source(section)
     parts = _read_parts(source, section.name)
     in_memory = {split: images.pixels for split, images in parts.items() if isinstance(images, ArrayImages)}
-    notes = note_copies({split: [_digest_array(pixels) for pixels in all_of] for split, all_of in in_memory.items()})
+    digests = {split: [_digest_array(pixels) for pixels in all_of] for split, all_of in in_memory.items()}
+    notes = note_copies(digests, {split: images.labels for split, images in parts.items()})
     digest = _digest_entry(section) or _digest_pixels(parts)
     if not digest:
         notes.append(
@@ -255,10 +259,15 @@ def _describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
     return "; ".join(texts)
 
 
-def note_copies(digests: Mapping[str, Sequence[object]]) -> list[str]:
-    """Notes on images that are in two of a set's splits or, where a split is held out, can be; ``digests`` has one for
-    each image of each split that the set has."""
-    notes = []
+def note_copies(digests: Mapping[str, Sequence[object]], labels: Mapping[str, Indices]) -> list[str]:
+    """Notes on images that are in two of a set's splits or, where a split is held out, can be, or in two classes;
+    ``digests`` has one for each image of each split that the set has, ``labels`` its class."""
+    notes, classes = list[str](), dict[object, set[int]]()
+    for split, of_split in digests.items():
+        for digest, label in zip(of_split, labels[split].tolist(), strict=True):
+            classes.setdefault(digest, set()).add(label)
+    if num_twice := sum(len(of_image) > 1 for of_image in classes.values()):
+        notes.append(f"{format_count(num_twice, 'image')} in two classes or more, of which at most one is right")
     for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
         in_other, of_split = set(digests.get(other, ())), digests.get(split, ())
         if num_twice := sum(digest in in_other for digest in of_split):
@@ -283,6 +292,14 @@ def _find_absent_classes(summary: DataSummary) -> list[str]:
             some = ", ".join(absent[:_MAX_ABSENT]) + (" ..." if len(absent) > _MAX_ABSENT else "")
             notes.append(f"{format_count(len(absent), 'class', 'classes')} without {effect}: {some}")
     return notes
+
+
+def _find_similar_classes(summary: DataSummary) -> list[str]:
+    alike: dict[str, list[str]] = {}
+    for name in summary.classes:
+        alike.setdefault(unicodedata.normalize("NFKC", name).strip().casefold(), []).append(name)
+    groups = [" and ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
+    return [f"classes whose names differ in case or space alone count as several: {', '.join(groups)}"] * bool(groups)
 
 
 def _check_image_size(section: DataSection) -> None:

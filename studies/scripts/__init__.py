@@ -1,0 +1,1 @@
+"""Training scripts of the shipped studies, which also run alone."""

@@ -50,8 +50,6 @@ class Transformer(nn.Module):
         self.tokens, self.positions = nn.Embedding(NUM_BYTES, WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.ModuleList(Block(is_causal) for _ in range(LAYERS))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, num_outputs, bias=False)
-        for weights in (self.tokens.weight, self.positions.weight, self.head.weight):
-            nn.init.normal_(weights, std=0.02)
 
     def forward(self, tokens: Tensor, keep: Tensor | None = None) -> Tensor:
         x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]

@@ -373,9 +373,9 @@ _OF_SCRIPTS = (
     *(row for row in _PITFALLS if row.name in ("only_large_batches", "much_accumulation", "one_seed")),
     _Pitfall("beta2_does_not_follow", "optimizer.beta2", _find_fixed_beta2,
         "The effective batch size varies from {smallest} to {largest} at one beta2, {beta2}.",
-        "The second moment then averages over {largest} samples a step at one end and {smallest} at the other. Marek et "
-        "al. 2025 (arXiv:2507.07101) keep its half-life in tokens, with which small batches train well; at one beta2 "
-        "they lose.",
+        "The second moment then averages over {largest} samples a step at one end and {smallest} at the other. Marek "
+        "et al. 2025 (arXiv:2507.07101) keep its half-life in tokens, with which small batches train well; at one "
+        "beta2 they lose.",
         "let the script compute beta2 = 0.5 ** (tokens of a step / half-life), or sweep {key}"),
     _Pitfall("law_of_steps_does_not_hold", "script.schedule", _leaves_law,
         "The learning rate follows the schedule {schedule!r}.",

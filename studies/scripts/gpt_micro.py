@@ -39,7 +39,8 @@ class Block(nn.Module):
         query, key, value = self.mix(self.norms[0](x)).unflatten(-1, (3, HEADS, -1)).transpose(1, 3).unbind(2)
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=keep, is_causal=self.is_causal)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
-        return x + self.perceptron(self.norms[1](x))
+        out: Tensor = x + self.perceptron(self.norms[1](x))
+        return out
 
 
 class Transformer(nn.Module):
@@ -109,7 +110,7 @@ def main() -> None:
         optimizer.zero_grad()
         if step * NUM_EVALUATIONS // num_steps > (step - 1) * NUM_EVALUATIONS // num_steps:
             with trial.paused(), torch.no_grad():
-                losses = torch.cat([measure_losses(model, rows) for rows in val.split(250)])
+                losses = torch.cat([measure_losses(model, rows) for rows in torch.split(val, 250)])
             print(f"step {step} of {num_steps}: {losses.mean():.4f} nats a byte on {len(val)} sequences")
             trial.report(val_loss=losses.mean().item(), scores=losses)
 

@@ -28,6 +28,7 @@ STUDIES = {
     "claims_truth": "how often the findings are right on made-up truths",
     "critical_batch": "two ways to the critical batch where it is known",
     "memory_forecast": "the forecast of memory beside what trials record",
+    "text_memory": "memory of a step of GPT-2 and BERT without running it, beside the allocator",
 }
 
 

@@ -298,6 +298,10 @@ def _explain_expected(point: TunedBatch, quality: Quality) -> str:
 
 
 def _describe_costs(point: TunedBatch, quality: Quality) -> tuple[Cell, ...]:
+    def count_tokens(cell: Cell, samples: Interval, unit: str) -> Cell:
+        tokens = samples.median * point.tokens_per_sample
+        return (cell[0], "; ".join(filter(None, (cell[1], f"{tokens:,.0f} {unit}")))) if math.isfinite(tokens) else cell
+
     def describe(name: str, value: Interval) -> Cell:
         unit = "count" if name == "num_samples" else METRICS[name].unit
         is_count = not find_unit(unit).measures
@@ -313,9 +317,9 @@ def _describe_costs(point: TunedBatch, quality: Quality) -> tuple[Cell, ...]:
         (str(point.batch), f"trial {point.number}"),
         describe("num_steps", point.num_steps),
         describe("num_samples", point.num_samples),
-        describe("images_per_second", point.images_per_second),
+        count_tokens(describe("images_per_second", point.images_per_second), point.images_per_second, "tokens/s"),
         describe("steps_to_target", point.steps_to_target),
-        describe("num_samples", point.samples_to_target),
+        count_tokens(describe("num_samples", point.samples_to_target), point.samples_to_target, "tokens"),
         describe("seconds_to_target", point.seconds_to_target),
     )
 

@@ -189,6 +189,26 @@ def test_shipped_studies_walk_into_nothing_but_fixed_epochs(name: str) -> None:
     assert {item.name for item in find_pitfalls(spec)} <= {"only_fixed_epochs"}
 
 
+_LIKE_TOKENS: dict[str, Any] = {"script.beta2": 0.95}
+
+
+@pytest.mark.parametrize(("expected", "base", "largest"), [
+    ("", {}, 7), ("beta2_does_not_follow", _LIKE_TOKENS, 7), ("", _LIKE_TOKENS, 6),
+    ("beta2_does_not_follow", {"optimizer.beta2": 0.99}, 7), ("", _LIKE_TOKENS | {"script.beta2_halflife": 1e5}, 7),
+    ("beta2_does_not_follow", _LIKE_TOKENS | {"script.beta2_halflife": 0}, 7),
+    ("law_of_steps_does_not_hold", {"script.schedule": "wsd"}, 7), ("", {"script.schedule": "constant"}, 7),
+])  # fmt: skip
+def test_pitfalls_of_a_script(expected: str, base: dict[str, Any], largest: int) -> None:
+    # what the model and the data of a script are is not known: nothing is said on norms, warm-up and epochs
+    table = {"name": "own", "script": {"command": "train"}, "base": base}
+    table["space"] = {"batch.micro": {"log2": [4, largest]}, "optimizer.lr": {"log": [1e-4, 1e-2]}}
+    found = find_pitfalls(build_study(table, "test"))
+    assert [item.name for item in found] == expected.split()
+    deliberate = table | {"deliberate": [item.key for item in found]}
+    assert find_pitfalls(build_study(deliberate, "test")) == []
+    assert all("16 to 128" in item.statement for item in found if item.name == "beta2_does_not_follow")
+
+
 def test_the_command_counts_the_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('name = "mine"\n[base]\ndata.subset = 60\nbudget.steps = 9\nschedule.warmup = 0.1\n')

@@ -141,6 +141,18 @@ def test_a_model_of_ones_own_is_swept(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.timeout(900)
+def test_a_script_on_text_is_swept_and_answered_for_in_tokens(tmp_path: Path) -> None:
+    small = "--trials 4 --set script.tokens=8000 --set confirm.max_configurations=1 --set confirm.seeds=3"
+    output = run_guide("scripts.md", tmp_path, {"sweep run gpt_micro": f"sweep run gpt_micro --on cpu {small}"})
+    assert re.search(r"step 293 of 293: [\d.]+ nats a byte on 1000 sequences", output)  # the script alone
+    trials = load_frames(tmp_path / "runs/gpt_micro").trials
+    assert trials["outcome"].tolist() == ["complete"] * 7
+    assert (trials["tokens_per_second"] / trials["images_per_second"]).tolist() == pytest.approx([64] * 7)
+    assert re.search(r"[\d,]+ tokens/s", (tmp_path / "runs/gpt_micro/report.html").read_text(encoding="utf-8"))
+
+
+@pytest.mark.wide
 def test_records_of_ones_own_loop_have_an_answer(tmp_path: Path) -> None:
     output = run_guide("own-loop.md", tmp_path)
     trials = load_frames(tmp_path / "runs/own_loop").trials

@@ -136,7 +136,9 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         assert sorted(names) == list_files(*PACKAGES)
-        assert archive.read(f"{DATA}.csv.gz") == (ROOT / f"{DATA}.csv.gz").read_bytes()
+        for name in (f"{DATA}.csv.gz", "studies/scripts/shakespeare.txt.xz"):
+            assert archive.read(name) == (ROOT / name).read_bytes()
+        assert any(name.endswith("licenses/studies/scripts/shakespeare.NOTICE.md") for name in archive.namelist())
         (notice,) = [name for name in archive.namelist() if name.endswith(f"licenses/{DATA}.NOTICE.md")]
         assert "10.24432/C50P49" in archive.read(notice).decode()
         (about,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]

@@ -148,6 +148,7 @@ class TunedBatch:
     best_measured: float
     is_time_doubtful: bool
     price: TrainingPrice | None = None  # where the study has a price of an hour
+    tokens_per_sample: float = math.nan  # where a script counts its tokens
 
 
 @dataclass(frozen=True, kw_only=True)

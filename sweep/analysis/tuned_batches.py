@@ -273,6 +273,8 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
     pace = (num_samples / seconds.median, num_samples / seconds.high, num_samples / seconds.low)
     within = draws.find_within(candidates.tolerance)[:, index]
     remarks = [*_list_remarks(candidates, candidate, num_configurations, num_learned), *filter(None, [costs.remark])]
+    own = done.iloc[candidates.basis_of(candidate)]
+    tokens = read_numbers(own, "tokens_per_second") / read_numbers(own, "images_per_second")
     return TunedBatch(
         model=draws.model,
         batch=batch,
@@ -291,6 +293,7 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
         steps_to_target=costs.steps_to_target,
         samples_to_target=costs.samples_to_target,
         seconds_to_target=combine_ratio(seconds, costs.share_to_target),
+        tokens_per_sample=float(np.median(tokens)),
         p_without_loss=float(within.mean()),
         remarks=tuple(remarks),
     )

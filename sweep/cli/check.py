@@ -197,6 +197,7 @@ def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
     data, advice = None, _advise_on_machine(spec)
     if spec.script:
         spec.script.check()
+        advice = [*find_pitfalls(spec), *advice]
     else:
         with show_inspection() as show:
             data = check_inputs(spec.corners.of("data", "model"), on_progress=show)  # of any device

@@ -83,7 +83,8 @@ def find_pitfalls(spec: StudySpec, num_train: int | None = None) -> list[Advice]
     """Every known pitfall of the study with ``num_train`` training images (None: not counted), in a fixed order. A key
     that is ``deliberate`` draws no advice, nor does one where the study also tries a value without the pitfall."""
     case = _Case(spec, _list_corners(spec), num_train)
-    advised = [(pitfall, advice) for pitfall in _PITFALLS if (advice := pitfall.advise(case))]
+    rows = _OF_SCRIPTS if spec.script else _PITFALLS
+    advised = [(pitfall, advice) for pitfall in rows if (advice := pitfall.advise(case))]
     return [
         advice
         for pitfall, advice in advised
@@ -121,6 +122,7 @@ def _list_corners(spec: StudySpec) -> list[TrialConfig]:
 
 _WARMUP_FROM = 8  # times the reference batch, Goyal et al. 2017
 _FEW_EPOCHS = 20
+_WIDE_BETA2 = 8  # times the smallest batch: the half-life of beta2 in samples is then as many times longer
 
 
 def _accumulates_much(case: _Case) -> _Facts:
@@ -214,6 +216,21 @@ def _repeats_too_little(case: _Case) -> _Facts:
     if case.is_swept("seed") or confirm.least_trials >= FEWEST_SEEDS:
         return None
     return {"seeds": format_count(confirm.least_trials, "fresh seed"), "fewest": FEWEST_SEEDS}
+
+
+def _find_fixed_beta2(case: _Case) -> _Facts:
+    spec, widely = case.spec, case.sizes[-1] >= _WIDE_BETA2 * case.sizes[0]
+    given = [key for key in ("optimizer.beta2", "script.beta2") if key in spec.base]
+    follows = spec.base.get("script.beta2_halflife") or case.is_swept("script.beta2_halflife")
+    if not given or not widely or follows:
+        return None
+    return {"key": given[0], "beta2": spec.base[given[0]], "smallest": case.sizes[0], "largest": case.sizes[-1]}
+
+
+def _leaves_law(case: _Case) -> _Facts:
+    key, known = "script.schedule", "constant"
+    value = case.spec.base.get(key, known)
+    return None if case.is_swept(key) or value == known or len(case.sizes) < 2 else {"schedule": value}
 
 
 def _exceeds_data(case: _Case) -> _Facts:
@@ -348,4 +365,21 @@ _PITFALLS = (
         'set batch.schedule = "constant", lengthen the budget, or compare both: "batch.schedule" = {{ choice = '
         '["constant", "{schedule}"] }}',
         "batch_warmup"),
+)  # fmt: skip
+
+# Of a study whose trials are a script: what the model, the data and the schedule of this project would meet does not
+# concern it.
+_OF_SCRIPTS = (
+    *(row for row in _PITFALLS if row.name in ("only_large_batches", "much_accumulation", "one_seed")),
+    _Pitfall("beta2_does_not_follow", "optimizer.beta2", _find_fixed_beta2,
+        "The effective batch size varies from {smallest} to {largest} at one beta2, {beta2}.",
+        "The second moment then averages over {largest} samples a step at one end and {smallest} at the other. Marek "
+        "et al. 2025 (arXiv:2507.07101) keep its half-life in tokens, with which small batches train well; at one "
+        "beta2 they lose.",
+        "let the script compute beta2 = 0.5 ** (tokens of a step / half-life), or sweep {key}"),
+    _Pitfall("law_of_steps_does_not_hold", "script.schedule", _leaves_law,
+        "The learning rate follows the schedule {schedule!r}.",
+        "The critical batch by the steps to a target is a law for constant rates (McCandlish et al. 2018): a rate that "
+        "falls with the end of the training makes the steps to a target depend on the length.",
+        'set script.schedule = "constant" for a statement about the critical batch; other statements hold'),
 )  # fmt: skip

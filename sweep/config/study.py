@@ -229,7 +229,7 @@ class StudySpec(Section):
     def _known_deliberate(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
         known = {*cls.model_fields, *list_fields(cls), *config_keys()}
         for key in keys:
-            if key not in known:
+            if key not in known and not key.startswith(PREFIX):
                 raise ValueError(describe_unknown("key", key, known))
         return keys
 

@@ -425,7 +425,7 @@ def _trace_step(
         # The moving average of the weights changes nothing else, so it is not traced.
         has_average = bool(config.regularization.ema_decay)
         average_bytes = _bytes([*model.parameters(), *model.buffers()]) if has_average else 0
-    held = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
+    held = find_worst(tracker.worst, has_scratch=device_type == "cpu")
     passing = max(0, held.optimizer_bytes - state_bytes)
     return replace(
         held,
@@ -435,7 +435,7 @@ def _trace_step(
     )
 
 
-def _find_worst(worst: Mapping[Operation | None, MemoryEstimate], *, has_scratch: bool) -> MemoryEstimate:
+def find_worst(worst: Mapping[Operation | None, MemoryEstimate], *, has_scratch: bool) -> MemoryEstimate:
     """What is held when most is, with the scratch memory of that moment."""
     best = MemoryEstimate()
     for operation, held in sorted(worst.items(), key=lambda item: -item[1].peak_memory_bytes):

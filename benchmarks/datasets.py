@@ -18,7 +18,7 @@ from PIL import Image
 from sweep.config.errors import InputError
 from sweep.config.sections import DataSection
 from sweep.config.tables import DATASETS, DatasetEntry
-from sweep.training.data.folders import load_document, load_or_decode
+from sweep.training.data.cache import find_cache_folder, load_document
 from sweep.training.data.images import ArrayImages, Source
 from sweep.training.data.published import load_digits, read_digits
 
@@ -73,7 +73,12 @@ def _make_source(train: ArrayImages, validation: ArrayImages, num_classes: int) 
 def _read(archive: Path, part: str) -> ArrayImages:
     key = f"{archive.name.partition('.')[0]}-{archive.stat().st_size}-{part}"
     document = load_document(f"{key}.json", lambda: {"labels": _decode(archive, part)[1]})
-    pixels = load_or_decode(key, lambda: np.stack(_decode(archive, part)[0]))
+    path = find_cache_folder() / f"{key}.npy"
+    if not path.exists():
+        temporary = path.with_suffix(f".{os.getpid()}.npy")
+        np.save(temporary, np.stack(_decode(archive, part)[0]))
+        temporary.replace(path)
+    pixels = np.load(path, mmap_mode="r")
     return ArrayImages(pixels, np.asarray(document["labels"], dtype=np.int64))
 
 

@@ -254,3 +254,11 @@ def list_unused(data: DataSummary) -> list[str]:
 def list_notes(data: DataSummary) -> list[str]:
     """What a reader must know to trust results on this data."""
     return [show_name(note, shorten=False) for note in data.notes]
+
+
+def describe_decoding(data: DataSummary) -> list[str]:
+    """What decoding the images took and takes, where they are kept decoded."""
+    if data.stored_side is None:
+        return []
+    seconds, size = format_value("seconds", data.decode_seconds), format_value("bytes", data.stored_bytes)
+    return [f"decoded once in {seconds}: {size} at {data.stored_side} x {data.stored_side} pixels, for all trials"]

@@ -18,11 +18,12 @@ from sweep.config.trial import build_config
 from sweep.training import vision
 from sweep.training.data.augment import (
     OPERATIONS,
+    MirroredCrops,
     SampleMixer,
     apply_operations,
     crop_flip,
+    crop_flip_on_cpu,
     draw_boxes,
-    make_crops,
     mix_images,
     pad_images,
     resize_boxes,
@@ -193,7 +194,7 @@ def test_pixels_are_torchvisions(side: int, channels: int) -> None:
     stock, boxes = make_images(60, side, channels), draw_boxes(np.random.default_rng(1), 60, side)
     boxes[0] = 0, 0, side, side
     boxes[1] = side - 1, side - 1, 1, 1
-    ours = resize_boxes(torch.from_numpy(stock.pixels), torch.from_numpy(boxes))
+    ours = resize_boxes(torch.from_numpy(stock.pixels), torch.from_numpy(boxes), side)
     assert (ours.shape, ours.dtype) == (stock.pixels.shape, torch.uint8)
     assert (ours.int() - resize_by_torchvision(stock.pixels, boxes).int()).abs().max() <= 1  # of 255
     assert np.array_equal(ours[0].numpy(), stock.pixels[0])  # the whole image stays as it is
@@ -305,14 +306,15 @@ def test_crop_is_drawn_per_sample_from_every_offset() -> None:
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize(("channels", "pad"), [(3, 2), (1, 1), (3, 0)])
-@pytest.mark.parametrize("limit", [2**30, 0])
-def test_crops_equal_the_gather(monkeypatch, limit: int, channels: int, pad: int, channels_last: bool) -> None:
-    monkeypatch.setattr("sweep.training.data.augment._MIRRORED_BYTES", limit)  # 0: mirrored batch by batch
+def test_crops_equal_the_gather(channels: int, pad: int, channels_last: bool) -> None:
     pixels = make_images(40, num_classes=40).pixels[..., :channels]
     plan = plan_epoch(make_config(data__augment="crop_flip"), 40, pad, 0)
     draws = plan.order, plan.top, plan.left, plan.flip
     expected = crop_flip(pad_images(torch.from_numpy(pixels), pad), *map(torch.from_numpy, draws), 8)
-    assert torch.equal(make_crops(pixels, pad, channels_last=channels_last)(*draws), expected)
+    assert torch.equal(MirroredCrops(pixels, pad, channels_last=channels_last).take(*draws), expected)
+    rows, *offsets = draws
+    padded = pad_images(torch.from_numpy(pixels[rows]), pad).numpy()
+    assert torch.equal(torch.from_numpy(crop_flip_on_cpu(padded, np.arange(40), *offsets, 8)), expected)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

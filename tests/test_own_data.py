@@ -27,7 +27,8 @@ from sweep.config.trial import TrialConfig, build_config
 from sweep.records.inputs import DataSummary
 from sweep.records.store import open_store
 from sweep.training.checkpoints import load_model
-from sweep.training.data import folders as inspection
+from sweep.training.data import image_maps
+from sweep.training.data.folders import read_image
 from sweep.training.data.sources import find_facts, load_splits, look_at_data
 from sweep.training.processes import load_plugin
 
@@ -202,8 +203,8 @@ def test_too_few_images_for_an_answer_are_stated_first(tmp_path: Path, files: di
 def test_images_are_decoded_once_until_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_files(tmp_path / "images", FLAT)
     decoded: list[str] = []
-    inspect = inspection.inspect_image
-    monkeypatch.setattr(inspection, "inspect_image", lambda name, data: (decoded.append(name), inspect(name, data))[1])
+    decode = image_maps.decode_image
+    monkeypatch.setattr(image_maps, "decode_image", lambda name, *by: (decoded.append(name), decode(name, *by))[1])
     first = look(root)
     assert sorted(decoded) == sorted(FLAT)
     decoded.clear()
@@ -217,15 +218,25 @@ def test_images_are_decoded_once_until_they_change(tmp_path: Path, monkeypatch: 
     assert decoded == ["a/3.png"]
 
 
-def test_a_damaged_or_forbidden_cache_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("suffix", [".folder.json", ".jsonl", ".npy"])
+def test_a_damaged_cache_changes_nothing(suffix: str, tmp_path: Path) -> None:
     root = write_files(tmp_path / "images", FLAT)
-    first = look(root)
-    (cached,) = (tmp_path / "cache").glob("*.images.json")
+    first, pixels = look(root), load_splits(config(root).data).train.read(np.arange(28))
+    (cached,) = (tmp_path / "cache").glob(f"*{suffix}")
     cached.write_bytes(cached.read_bytes()[:99])
-    assert look(root) == first
+    if suffix == ".jsonl":  # is looked at when something has changed
+        write_files(root, {"README.md": "text"})
+    found = look(root)
+    assert (found.digest, found.sizes, found.notes) == (first.digest, first.sizes, first.notes)
+    assert np.array_equal(load_splits(config(root).data).train.read(np.arange(28)), pixels)
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_files(tmp_path / "images", FLAT)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "file"))
-    assert look(root) == first
+    with pytest.raises(InputError, match="8 x 8 pixels, .* cannot be written: File exists; give SWEEP_CACHE another"):
+        look(root)
 
 
 def test_sixteen_bits_keep_their_shades(tmp_path: Path) -> None:
@@ -303,7 +314,7 @@ def test_whole_pixels_beside_a_damaged_text_are_used(tmp_path: Path) -> None:
         before = np.asarray(image)
         image.save(root / "a/0.png", pnginfo=about)
     assert look(root).notes == ("1 image with EXIF data that cannot be read; no rotation is applied",)
-    assert np.array_equal(inspection.decode_image(str(root / "a/0.png"), 8, None), before)
+    assert np.array_equal(read_image(str(root / "a/0.png"), 8, None, 8), before)
 
 
 def test_folders_whose_names_are_no_utf_8_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,9 +151,8 @@ def test_a_picture_that_is_none_or_too_large_is_refused(case: int, tmp_path: Pat
     build, message = PICTURES[case]
     path = tmp_path / "picture.png"
     build(path)
-    images = folder.FolderImages((str(path),), np.zeros(1, dtype=np.int64), side=8, resize="crop")
     with pytest.raises(InputError, match=message):
-        images.read(np.zeros(1, dtype=np.int64))
+        decoding.read_image(str(path), 8, "crop", 8)
 
 
 def test_formats_that_start_programs_are_not_read() -> None:

@@ -29,7 +29,7 @@ from sweep.executors.process import ProcessExecutor
 from sweep.measurement.monitor import Monitor
 from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.data.folders import find_cache_folder
+from sweep.training.data.cache import find_cache_folder
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _RESULT = re.compile(r"^(?:\S+/)?(\S+\.py::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")

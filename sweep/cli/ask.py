@@ -351,14 +351,14 @@ def _find_free_path(stem: str, root: Path) -> Path:
 
 
 def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str, Any]]:
-    from reports.labels import list_notes
+    from reports.labels import describe_decoding, list_notes
     from sweep.cli.check import show_inspection
     from sweep.search.guided_study import look_at_images, make_study
 
     with show_inspection() as show:
         facts, data = look_at_images(task, show)
         if task.budget_seconds is not None:  # before a part of it is spent
-            print_lines([f"note: {note}" for note in list_notes(data)], err=True)
+            print_lines([*(f"note: {note}" for note in list_notes(data)), *describe_decoding(data)], err=True)
         if (batch := task.answers.batch or 0) > facts.num_train:
             raise InputError(f"--batch {batch}: the training split has {facts.num_train:,} images; give a smaller one.")
         made = make_study(task, facts)

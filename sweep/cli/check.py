@@ -291,6 +291,7 @@ def format_data(data: DataSummary) -> list[str]:
     if data.sizes:
         sizes, modes = labels.describe_kinds(data.sizes, "sizes"), labels.describe_kinds(data.modes, "modes")
         lines.append(f"  sizes: {sizes}; modes: {modes}")
+    lines += [f"  {line}" for line in labels.describe_decoding(data)]
     lines += [f"  not used: {line}" for line in labels.list_unused(data)]
     lines += [f"  note: {note}" for note in labels.list_notes(data)]
     return [*lines, f"  digest {data.digest[:12]}"] if data.digest else lines
@@ -314,20 +315,23 @@ def _warn_of_few_images(data: DataSummary) -> Iterator[str]:
 
 
 @contextmanager
-def show_inspection() -> Iterator[Callable[[int, int], None]]:
-    """A callback that shows the progress of decoding images on standard error; nothing where all is known already."""
+def show_inspection() -> Iterator[Callable[[int, int, str], None]]:
+    """A callback that shows on standard error what images are decoded into, and the progress; nothing where all is
+    known already."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("decoding every image once"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    rate = TextColumn("{task.fields[rate]:,.0f} images/s")
+    columns = (TextColumn("decoding"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     bars: list[TaskID] = []
 
-    def show(num_done: int, num_images: int) -> None:
+    def show(num_done: int, num_images: int, stored: str) -> None:
         if not bars:
+            print_lines([f"decoding {format_count(num_images, 'image')} once: {stored}"], err=True)
             progress.start()
-            bars.append(progress.add_task("", total=num_images))
-        progress.update(bars[0], completed=num_done)
+            bars.append(progress.add_task("", total=num_images, completed=num_done, rate=0.0))
+        progress.update(bars[0], completed=num_done, rate=progress.tasks[0].speed or 0.0)
         if num_done == num_images:
             progress.stop()  # the study draws on the terminal from here on
 
@@ -355,8 +359,16 @@ def check_machine() -> Iterator[Check]:
         yield _try(name, test, "FAIL", "install: make setup")
     yield _try("NVIDIA driver", _find_driver, "note", "none is needed on a CPU; on a GPU machine install the driver")
     yield _try("optuna-dashboard", partial(version, "optuna-dashboard"), "note", "optional: the extra [dashboard]")
+    yield _try("cache", _find_cache, "FAIL", "set SWEEP_CACHE_BYTES to a number of bytes, or leave it out")
     free = shutil.disk_usage(Path.cwd()).free
     yield Check("disk", "ok" if free >= _MIN_FREE_BYTES else "note", f"{free / 2**30:.1f} GiB free")
+
+
+def _find_cache() -> str:
+    from sweep.training.data.cache import find_cache_folder, measure_cache
+
+    taken, limit = (labels.format_value("bytes", count) for count in measure_cache())
+    return f"{taken} of decoded images and facts, at most {limit}, in {find_cache_folder()}"
 
 
 def _try(name: str, test: Callable[[], str], failure: Literal["note", "FAIL"], remedy: str) -> Check:

@@ -85,6 +85,10 @@ class DataSummary:
     ignored: tuple[Ignored, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader must know to trust results on it
     digest: str = ""  # equal digests, equal images, labels and splits; "" where that is not known
+    # where images of files are kept decoded: their side in pixels, the bytes of all, and the seconds that decoding took
+    stored_side: int | None = None
+    stored_bytes: int | None = None
+    decode_seconds: float | None = field(default=None, compare=False)
 
     def counts(self) -> str:
         """The images of each split in words, such as ``"1,300 training, 228 validation and 269 test images"``."""

@@ -4,9 +4,11 @@ import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from sweep.config.errors import InputError
+from sweep.config.sections import DataSection
 from sweep.config.study import StudySpec
 from sweep.config.study_file import apply_changes, build_study
 from sweep.executors.table import check_ranks, device_type
@@ -31,10 +33,12 @@ from sweep.search.ask import (
 )
 from sweep.search.session import Options, open_session
 from sweep.search.study_forecast import Forecast, Forecaster
-from sweep.training.data.folders import OnProgress
+from sweep.training.data.image_folder import guess_side
+from sweep.training.data.image_maps import OnProgress
 from sweep.training.data.sources import find_facts, look_at_data
 
 _USUAL_SIDE = 32  # pixels that images of several sizes are brought to
+_RATE_SECONDS = 5.0  # of decoding, after which its rate is known
 # A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
 # is assumed.
 _OPENINGS = 2
@@ -72,13 +76,17 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
     check_ranks(task.options.executor, task.answers.num_devices)
     changes = {key: value for key, value in task.changes.items() if key.startswith("data.")}
     facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
+    watch = partial(_watch, task, on_progress, [])
+    sizes = [facts]
     if task.answers.data == "imagefolder" and "data.image_size" not in changes:
-        facts = replace(facts, image_size=_USUAL_SIDE)
-    facts, data = _look(task, facts, changes, on_progress)
-    if len(data.sizes) == 1 and facts.image_size is not None:
-        width, _, height = next(iter(data.sizes)).partition(" x ")
-        if width == height and int(width) <= 2 * _USUAL_SIDE:
-            facts = replace(facts, image_size=None, side=int(width))
+        is_usual = 1 < guess_side(_find_section(task, facts, changes)) <= 2 * _USUAL_SIDE
+        sizes = [*sizes[:is_usual], replace(facts, image_size=_USUAL_SIDE)]
+    try:
+        facts, data = _look(task, sizes[0], changes, watch)
+    except InputError:  # maybe because not all have the size of the first one
+        if len(sizes) == 1:
+            raise
+        facts, data = _look(task, sizes[1], changes, watch)
     if not is_small(facts) or "data.validation_share" in changes:
         return facts, data
     try:
@@ -87,12 +95,32 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
         return facts, data
 
 
+def _watch(
+    task: GuideTask,
+    on_progress: OnProgress | None,
+    seen: list[tuple[float, int]],
+    *progress: Any,
+) -> None:
+    """Refuses a budget that decoding alone exceeds, as soon as its rate is known; what was decoded is kept."""
+    if on_progress:
+        on_progress(*progress)
+    num_done, num_images, _ = progress
+    now = time.monotonic()
+    seen.append((now, num_done))
+    seconds, num_new = now - seen[0][0], num_done - seen[0][1]
+    if task.budget_seconds is not None and seconds > _RATE_SECONDS and num_new:
+        check_time_left(task.budget_seconds, now - task.began + seconds / num_new * (num_images - num_done))
+
+
+def _find_section(task: GuideTask, facts: Facts, changes: Mapping[str, Any]) -> DataSection:
+    base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(changes)
+    return build_study({"name": task.name, "base": base}, "the data set").config({}).data
+
+
 def _look(
     task: GuideTask, facts: Facts, changes: Mapping[str, Any], on_progress: OnProgress | None
 ) -> tuple[Facts, DataSummary]:
-    base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(changes)
-    spec = build_study({"name": task.name, "base": base}, "the data set")
-    section = spec.config({}).data
+    section = _find_section(task, facts, changes)
     data, declared = look_at_data(section, on_progress), find_facts(section)
     num_train = declared.num_train if data.num_train is None else data.num_train
     num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, if it is not there yet

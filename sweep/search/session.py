@@ -52,7 +52,7 @@ from sweep.search.sharing import check_device_sharing, share_devices
 from sweep.search.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.study_forecast import Forecast, Forecaster, TimeLeft, list_remaining, predict_left
 from sweep.search.tuner import Event, KeyMaker, TrialEnded, TrialReused, Tuner
-from sweep.training.data.folders import OnProgress
+from sweep.training.data.image_maps import OnProgress
 from sweep.training.data.sources import check_device, check_inputs, expect_data
 
 

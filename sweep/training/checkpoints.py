@@ -29,7 +29,7 @@ from sweep.config.tables import MODELS, ImageShape, find_entry
 from sweep.measurement.device import name_device_class
 from sweep.records.inputs import digest_code
 from sweep.records.messages import TrialTask
-from sweep.training.data.folders import decode_image
+from sweep.training.data.folders import read_image
 from sweep.training.models.build import build_model, read_weights
 from sweep.training.processes import SUPERVISOR_LINK
 from sweep.training.world import SOLO, World
@@ -234,6 +234,7 @@ class ModelFacts(Section):
     mean: list[float]  # of each channel over the training images, of pixels from 0 to 255
     inverse_deviation: list[float]  # as mean
     resize: Literal["crop", "stretch", "pad"] | None  # data.resize, where data.image_size was given
+    stored_side: int | None = None  # to which images of files are brought before their center is taken
 
 
 def save_model(model: nn.Module, facts: ModelFacts, path: str) -> None:
@@ -287,7 +288,8 @@ class _SavedModel(nn.Module):
             raise InputError(
                 f"the model takes images of {shape.channels} channel(s), files are read as RGB: call it with a tensor."
             )
-        return torch.from_numpy(np.stack([decode_image(str(path), shape.side, self.facts.resize) for path in paths]))
+        by = shape.side, self.facts.resize, self.facts.stored_side or shape.side
+        return torch.from_numpy(np.stack([read_image(str(path), *by) for path in paths]))
 
 
 def load_model(path: str | Path) -> _SavedModel:

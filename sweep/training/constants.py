@@ -13,6 +13,7 @@ BOTTLENECK_SECONDS = 1.0
 BOTTLENECK_SHARE = 0.1  # of the steps of the training
 
 RESIDENT_SHARE = 0.25  # of the free memory of a GPU; a larger set stays on the host
+CPU_RESIDENT_BYTES = 2**28  # of a set that a CPU keeps ready in three copies; a larger one is read batch by batch
 READY_PIXELS = 2**22  # of a set that is kept normalized on the device, at most
 
 # Timed windows of several optimizer steps.

@@ -116,6 +116,7 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
                     mean=normalize.mean.flatten().tolist(),
                     inverse_deviation=normalize.inverse_deviation.flatten().tolist(),
                     resize=data.resize if data.image_size is not None else None,
+                    stored_side=getattr(setup.splits.train, "stored_side", None),
                 )
                 save_model(model, facts, task.weights_path)
     if setup.budget.target_accuracy is not None and "steps_to_target" not in state.facts:

@@ -108,7 +108,7 @@ def test_operations_are_those_of_the_cpu(name: str) -> None:
 def test_resized_crops_are_those_of_the_cpu_to_the_last_bit(side: int) -> None:
     images = torch.randint(0, 256, (64, side, side, 3), dtype=torch.uint8)
     boxes = torch.from_numpy(draw_boxes(np.random.default_rng(0), 64, side))
-    assert torch.equal(resize_boxes(images.cuda(), boxes.cuda()).cpu(), resize_boxes(images, boxes))
+    assert torch.equal(resize_boxes(images.cuda(), boxes.cuda(), side).cpu(), resize_boxes(images, boxes, side))
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "tf32", "bf16", "fp16", "fp64"])

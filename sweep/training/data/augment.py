@@ -19,9 +19,6 @@ from sweep.config.trial import TrialConfig
 from sweep.training.data.images import Indices, Pixels
 
 _Operation = Callable[[Tensor, Tensor, float], Tensor]  # uint8 (b, s, s, c), sign (b,), strength in [0, 1] -> uint8
-# rows, top, left and flip, each (b,) -> uint8 (b, s, s, c)
-_CropFunction = Callable[[Indices, Indices, Indices, NDArray[np.bool_]], Tensor]
-_MIRRORED_BYTES = 2**30  # of a set with its mirror images; a larger one is mirrored batch by batch
 # Streams of an epoch's random numbers, after (seed, epoch). Its plan has the first one, the alternating flip number 3.
 _RANDAUGMENT_STREAM, _MIX_STREAM, _RESIZED_CROP_STREAM = 1, 2, 4
 
@@ -59,24 +56,14 @@ def crop_flip_on_cpu(
     return images
 
 
-def make_crops(pixels: Pixels, pad: int, *, channels_last: bool) -> _CropFunction:
-    """The fastest function on a CPU that computes :func:`crop_flip` of ``pixels`` (n, s, s, c).
-
-    ``channels_last`` is the memory format that the step requires; it changes the strides and no value.
-    """
-    count, side, _, channels = pixels.shape
-    if 2 * count * (side + 2 * pad) ** 2 * channels <= _MIRRORED_BYTES:
-        return _MirroredCrops(pixels, pad, channels_last=channels_last).take
-    padded = pad_images(torch.tensor(pixels), pad).numpy()
-    return lambda rows, top, left, flip: torch.from_numpy(crop_flip_on_cpu(padded, rows, top, left, flip, side))
-
-
 @final
-class _MirroredCrops:
-    """All images with a black border, and all of them mirrored, in one array.
+class MirroredCrops:
+    """The fastest way to :func:`crop_flip` on a CPU: all images with a black border, and all of them mirrored, in one
+    array.
 
     A window is copied as one piece, from its first byte to its last, including the bytes between its rows. The batch is
-    a view of these pieces; the step's conversion to floating point drops the bytes between.
+    a view of these pieces; the step's conversion to floating point drops the bytes between. ``channels_last`` is the
+    memory format that the step requires; it changes the strides and no value.
     """
 
     def __init__(self, pixels: Pixels, pad: int, *, channels_last: bool) -> None:
@@ -332,20 +319,20 @@ _HALF = 1 << (_BITS - 1)
 
 @final
 class ResizedCrop:
-    """A part of each image at a random position, size and aspect ratio, brought back to the whole side (Szegedy et al.
-    2014, arXiv:1409.4842); drawn for each sample of an epoch by its position."""
+    """A part of each image at a random position, size and aspect ratio, brought to one ``side`` (Szegedy et al. 2014,
+    arXiv:1409.4842); drawn for each sample of an epoch by its position, in images of ``stored_side``."""
 
-    def __init__(self, config: TrialConfig, num_samples: int, side: int) -> None:
+    def __init__(self, config: TrialConfig, num_samples: int, stored_side: int, side: int) -> None:
         self._seed = config.seed
         self._num_samples = num_samples
-        self._side = side
+        self._stored_side, self._side = stored_side, side
 
     def begin_epoch(self, epoch: int) -> None:
         generator = np.random.default_rng((self._seed, epoch, _RESIZED_CROP_STREAM))
-        self._boxes = draw_boxes(generator, self._num_samples, self._side)
+        self._boxes = draw_boxes(generator, self._num_samples, self._stored_side)
 
     def __call__(self, images: Tensor, where: slice | Indices) -> Tensor:
-        return resize_boxes(images, send_array(self._boxes[where], images.device))
+        return resize_boxes(images, send_array(self._boxes[where], images.device), self._side)
 
 
 def draw_boxes(generator: np.random.Generator, count: int, side: int) -> Indices:
@@ -365,27 +352,27 @@ def draw_boxes(generator: np.random.Generator, count: int, side: int) -> Indices
     return boxes
 
 
-def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
+def resize_boxes(images: Tensor, boxes: Tensor, side: int) -> Tensor:
     """The part of each of ``images`` (b, s, s, c) uint8 in its box (top, left, height, width), ``boxes`` (b, 4) int64,
-    at the whole side, by bilinear interpolation: (b, s, s, c) uint8.
+    by bilinear interpolation: (b, side, side, c) uint8.
     """
     top, left, height, width = boxes.unbind(1)
-    lines = _resize_lines(images, top, height)
-    return _resize_lines(lines.transpose(1, 2), left, width).transpose(1, 2).contiguous()
+    lines = _resize_lines(images, top, height, side)
+    return _resize_lines(lines.transpose(1, 2), left, width, side).transpose(1, 2).contiguous()
 
 
-def _resize_lines(images: Tensor, start: Tensor, length: Tensor) -> Tensor:
-    """The lines from ``start``, ``length`` of them, both (b,), of ``images`` (b, s, n, c), brought to s lines."""
-    count, side = images.shape[:2]
+def _resize_lines(images: Tensor, start: Tensor, length: Tensor, side: int) -> Tensor:
+    """The ``length`` lines from ``start``, both (b,), of ``images`` (b, s, n, c), brought to ``side`` lines."""
+    count, num_lines = images.shape[:2]
     steps = 2 * torch.arange(side, device=images.device) + 1
     # the middle of each new line, counted from the middle of the first old one, in units of 2^-11 lines
     middle = torch.div(((length[:, None] * steps) << _BITS) + side, 2 * side, rounding_mode="floor") - _HALF
     last = length[:, None] - 1
     middle = torch.minimum(middle.clamp_(min=0), last << _BITS)
     above, weight = middle >> _BITS, (middle & ((1 << _BITS) - 1)).to(torch.int32).view(-1, 1)
-    first = start[:, None] + side * torch.arange(count, device=images.device)[:, None]
+    first = start[:, None] + num_lines * torch.arange(count, device=images.device)[:, None]
     flat = images.flatten(2).flatten(0, 1)  # whole lines are copied in one piece
     upper = flat.index_select(0, (first + above).flatten()).to(torch.int32)
     lower = flat.index_select(0, (first + torch.minimum(above + 1, last)).flatten()).to(torch.int32)
     lower.sub_(upper).mul_(weight).add_(_HALF).bitwise_right_shift_(_BITS).add_(upper)
-    return lower.to(torch.uint8).view(images.shape)
+    return lower.to(torch.uint8).view(count, side, *images.shape[2:])

@@ -4,7 +4,8 @@ which are resident on the device as one tensor or streamed from the host."""
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, Protocol, final
 
@@ -14,13 +15,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sweep.config.trial import TrialConfig
-from sweep.training.constants import READY_PIXELS, RESIDENT_SHARE
+from sweep.training.constants import CPU_RESIDENT_BYTES, READY_PIXELS, RESIDENT_SHARE
 from sweep.training.data.augment import (
+    MirroredCrops,
     RandAugment,
     ResizedCrop,
     SampleMixer,
     crop_flip,
-    make_crops,
+    crop_flip_on_cpu,
     pad_images,
     send_array,
 )
@@ -28,6 +30,8 @@ from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.windows import SizeAt, Window, choose_crop_pad, cut_windows, plan_epoch
 from sweep.training.processes import die_with_parent
 from sweep.training.world import World
+
+_COPIED_IMAGES = 2**13  # at a time to the device
 
 # images uint8 (b, s, s, c), or float (b, c, s, s) where already normalized, and labels int64 (b,), or for mixed images
 # class weights (b, classes); both on the device
@@ -56,7 +60,7 @@ def make_feeder(
     ``num_classes`` is required for mixup and cutmix. With ``normalize``, a feeder of images that are not augmented may
     return them normalized.
     """
-    if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
+    if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(_stored(config, images), device):
         is_mixed = config.regularization.mixup or config.regularization.cutmix
         is_small = len(images) * images.side**2 <= READY_PIXELS
         if normalize and is_small and config.data.augment == "none" and not is_mixed:
@@ -67,9 +71,21 @@ def make_feeder(
 
 def _fits(images: ArrayImages, device: torch.device) -> bool:
     if device.type != "cuda":
-        return True
+        return images.num_bytes <= CPU_RESIDENT_BYTES
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    return images.pixels.nbytes <= RESIDENT_SHARE * free_bytes
+    return images.num_bytes <= RESIDENT_SHARE * free_bytes
+
+
+def _stored(config: TrialConfig, images: ArrayImages) -> ArrayImages:
+    """The images that are augmented: a resized crop is cut out of all that is stored."""
+    return images.uncropped() if config.data.augment == "random_resized_crop" else images
+
+
+def _copy_to(device: torch.device, images: ArrayImages) -> Tensor:
+    pixels = torch.empty((len(images), images.side, images.side, images.channels), dtype=torch.uint8, device=device)
+    for part in _even_parts(len(images), _COPIED_IMAGES, 0):  # the host never holds all of them
+        pixels[part] = torch.from_numpy(np.ascontiguousarray(images.read(np.arange(part.start, part.stop))))
+    return pixels
 
 
 @final
@@ -83,7 +99,7 @@ class ReadyFeeder:
         self, config: TrialConfig, images: ArrayImages, device: torch.device, normalize: Callable[[Tensor], Tensor]
     ) -> None:
         self._config = config
-        self._all_images = normalize(torch.tensor(images.pixels, device=device))
+        self._all_images = normalize(_copy_to(device, images))
         self._all_labels = torch.tensor(images.labels, device=device)
 
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
@@ -104,15 +120,15 @@ class ResidentFeeder:
 
     def __init__(self, config: TrialConfig, images: ArrayImages, device: torch.device, num_classes: int = 0) -> None:
         self._transforms = _SampleTransforms(config, images, num_classes)
+        images = _stored(config, images)
         self._config = config
         self._side = images.side
         self._pad = choose_crop_pad(config, images.side)
         self._labels = torch.tensor(images.labels, device=device)
         if device.type == "cpu" and config.data.augment != "none":
-            self._crops = make_crops(images.pixels, self._pad, channels_last=config.precision.channels_last)
+            self._crops = MirroredCrops(images.pixels, self._pad, channels_last=config.precision.channels_last)
         else:
-            # a copy, because a decoded folder may be a read-only memory map
-            self._images = pad_images(torch.tensor(images.pixels, device=device), self._pad)
+            self._images = pad_images(_copy_to(device, images), self._pad)
 
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
         del windows  # all are available
@@ -138,15 +154,17 @@ class ResidentFeeder:
             top, left, flip = (draw[on_device] for draw in self._draws)
             return crop_flip(self._images, rows, top, left, flip, self._side)
         plan = self._plan
-        return self._crops(plan.order[where], plan.top[where], plan.left[where], plan.flip[where])
+        return self._crops.take(plan.order[where], plan.top[where], plan.left[where], plan.flip[where])
 
 
 @final
 class StreamFeeder:
-    """Images on the host or in files, read by data loader workers; augmented on the device."""
+    """Images on the host or in files, read by data loader workers or a thread; augmented on the device."""
 
     def __init__(self, config: TrialConfig, images: Images, device: torch.device, num_classes: int = 0) -> None:
         self._transforms = _SampleTransforms(config, images, num_classes)
+        if isinstance(images, ArrayImages):
+            images = _stored(config, images)
         self._config = config
         self._side = images.side
         self._pad = choose_crop_pad(config, images.side)
@@ -171,10 +189,12 @@ class StreamFeeder:
     def _augment(self, images: Tensor, where: slice | Indices) -> Tensor:
         if self._config.data.augment == "none":
             return images
-        draws = (self._plan.top, self._plan.left, self._plan.flip)
-        top, left, flip = (send_array(draw[where], self._device) for draw in draws)
-        rows = torch.arange(len(images), device=self._device)
-        return crop_flip(pad_images(images, self._pad), rows, top, left, flip, self._side)
+        draws = self._plan.top[where], self._plan.left[where], self._plan.flip[where]
+        padded, rows = pad_images(images, self._pad), np.arange(len(images))
+        if self._device.type == "cpu":
+            return torch.from_numpy(crop_flip_on_cpu(padded.numpy(), rows, *draws, side=self._side))
+        on_device = (send_array(values, self._device) for values in (rows, *draws))
+        return crop_flip(padded, *on_device, side=self._side)
 
 
 @final
@@ -187,7 +207,8 @@ class _SampleTransforms:
         if config.data.augment == "randaugment":
             self._operations = RandAugment(config, len(images))
         elif config.data.augment == "random_resized_crop":
-            self._operations = ResizedCrop(config, len(images), images.side)
+            stored_side = images.stored_side if isinstance(images, ArrayImages) else images.side
+            self._operations = ResizedCrop(config, len(images), stored_side, images.side)
         self._mixing = SampleMixer(config, len(images), images.side, num_classes) if is_mixed else None
 
     def begin_epoch(self, epoch: int) -> None:
@@ -215,8 +236,7 @@ def make_plain_batches(
     rank with ``most_images`` have equally many batches.
     """
     if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
-        # a copy, because a decoded folder may be a read-only memory map
-        pixels, labels = torch.tensor(images.pixels, device=device), torch.tensor(images.labels, device=device)
+        pixels, labels = _copy_to(device, images), torch.tensor(images.labels, device=device)
         return lambda size: [(pixels[micro], labels[micro]) for micro in _even_parts(len(images), size, most_images)]
 
     def read_batches(size: int) -> Iterator[Batch]:
@@ -245,10 +265,41 @@ class _BatchDataset(Dataset[Batch]):
         return torch.from_numpy(pixels), torch.from_numpy(self.images.labels[indices])
 
 
+@final
+class _ReadAhead:
+    """Batches of images in memory, which a thread copies into pinned memory while a GPU works."""
+
+    def __init__(self, images: ArrayImages, order: Sequence[Indices], num_ahead: int) -> None:
+        self._images, self._order, self._num_ahead = images, order, num_ahead
+
+    def __iter__(self) -> Iterator[Batch]:
+        ahead: deque[Future[Batch]] = deque()
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                for indices in self._order:
+                    ahead.append(thread.submit(self._read, indices))
+                    if len(ahead) > self._num_ahead:
+                        yield ahead.popleft().result()
+                while ahead:
+                    yield ahead.popleft().result()
+            finally:
+                thread.shutdown(cancel_futures=True)
+
+    def _read(self, indices: Indices) -> Batch:
+        images = self._images
+        pixels = torch.empty(
+            (len(indices), images.side, images.side, images.channels), dtype=torch.uint8, pin_memory=True
+        )
+        images.read(indices, out=pixels.numpy())
+        return pixels, torch.from_numpy(images.labels[indices]).pin_memory()
+
+
 def _loader(
     config: TrialConfig, images: Images, order: list[Indices], device: torch.device, *, keep_workers: bool
-) -> DataLoader[Batch]:
+) -> Iterable[Batch]:
     workers = config.data.workers
+    if device.type == "cuda" and not workers and isinstance(images, ArrayImages):
+        return _ReadAhead(images, order, config.data.prefetch)
     return DataLoader(
         _BatchDataset(images),
         sampler=order,
@@ -263,7 +314,7 @@ def _loader(
     )
 
 
-def _receive_batches(loader: DataLoader[Batch]) -> Iterator[Batch]:
+def _receive_batches(loader: Iterable[Batch]) -> Iterator[Batch]:
     """The batches that the workers read. A worker that dies while it transfers one breaks a connection first."""
     try:
         yield from loader

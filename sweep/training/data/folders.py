@@ -1,137 +1,73 @@
-"""Folders of images: the files below a root, what each holds, to which split and class it belongs, and its pixels.
+"""Folders of images: the files below a root, to which split and class each belongs, and the pixels of one file.
 
-What was found by reading images is kept in a cache on disk. Imports no torch.
+Imports no torch.
 """
 
 import contextlib
 import hashlib
 import io
-import json
 import os
 import stat
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sweep.config.errors import InputError
-from sweep.training.data.images import Indices, Pixels
-
-_MIN_CACHED_BYTES, _MAX_CACHED_BYTES = 8 * 2**20, 2 * 2**30  # of pixels; smaller folders are decoded fast enough
-_NUM_KEPT = 12  # files of each kind
-
-
-def find_cache_folder() -> Path:
-    """``$SWEEP_CACHE``, or ``batch-sweep`` in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("SWEEP_CACHE") or Path(base) / "batch-sweep")
-
-
-def load_or_decode(key: str, decode: Callable[[], Pixels]) -> Pixels:
-    """The images (n, s, s, c) of ``decode``, from the cache if they have been decoded under the same ``key`` before.
-
-    Where the cache cannot be read or written, they are decoded again.
-    """
-    path = find_cache_folder() / f"{key}.npy"
-    try:
-        pixels: Pixels = np.load(path, mmap_mode="c", allow_pickle=False)
-        os.utime(path)
-        return pixels
-    except (OSError, ValueError):
-        pixels = decode()
-    if _MIN_CACHED_BYTES <= pixels.nbytes <= _MAX_CACHED_BYTES:
-        _write_cached(path, lambda file: np.save(file, pixels, allow_pickle=False))
-    return pixels
-
-
-def load_document(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The JSON document of the file ``name`` of the cache, or what ``make`` returns, which is then kept under that
-    name."""
-    path = find_cache_folder() / name
-    document = _read_document(path)
-    if document is None:
-        document = make()
-        _write_document(path, document)
-    return document
-
-
-def _read_document(path: Path) -> dict[str, Any] | None:
-    try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        os.utime(path)
-    except (OSError, ValueError):
-        return None  # there is none yet, or it was cut short
-    return document
-
-
-def _write_document(path: Path, document: dict[str, Any]) -> None:
-    content = json.dumps(document, separators=(",", ":")).encode()
-    _write_cached(path, lambda file: file.write(content))
-
-
-def _write_cached(path: Path, write: Callable[[Any], Any]) -> None:
-    """Writes a file of the cache at once, and deletes the oldest of its kind. Does nothing where the cache cannot be
-    written."""
-    temporary = path.with_name(f"{uuid.uuid4().hex}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            write(file)
-        temporary.replace(path)
-        of_a_kind = path.parent.glob(f"*{''.join(path.suffixes)}")
-        for old in sorted(of_a_kind, key=_modified, reverse=True)[_NUM_KEPT:]:
-            old.unlink(missing_ok=True)
-    except OSError:
-        with contextlib.suppress(OSError):  # there is none where the cache is no folder
-            temporary.unlink()
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0  # removed by another process
-
+from sweep.training.data.images import Indices, Pixels, crop_center
 
 Resize = Literal["crop", "stretch", "pad"]
 # Whatever a file is called, no other reader is tried: some that Pillow has start programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF")
-_MAX_PIXELS = 2**27  # of one image; decoded it takes 400 MB, in each of eight threads
+_MAX_PIXELS = 2**27  # of one image; decoded it takes 400 MB, in each process
 _ORIENTATION = 0x0112  # the EXIF tag
 _BILINEAR = Image.Resampling.BILINEAR
 
 
-def decode_image(path: str, side: int, resize: Resize | None) -> Pixels:
-    """The image as RGB, (side, side, 3).
+class DecodedImage(NamedTuple):
+    """An image file: its own size and mode, and its pixels at the side that was asked for."""
+
+    width: int
+    height: int
+    mode: str  # of Pillow
+    lost: tuple[str, ...]  # what of the content no trial uses, in words
+    pixels: Pixels | None  # RGB (side, side, 3); None where it has another size and none may be changed
+
+
+def read_image(path: str, side: int, resize: Resize | None, stored_side: int) -> Pixels:
+    """The image as RGB, (side, side, 3): the center of the one that :func:`decode_image` brings to ``stored_side``.
+
+    Raises ``InputError``: the file cannot be decoded, or has another size where none may be changed."""
+    image = decode_image(path, Path(path), stored_side, resize)
+    if image.pixels is None:
+        raise InputError(
+            f"{path} is {image.width} x {image.height} pixels, the first image {side} x {side}; "
+            "set data.image_size to bring all to one size."
+        )
+    return crop_center(image.pixels, side)
+
+
+def decode_image(name: str, source: Path | io.BytesIO, side: int, resize: Resize | None) -> DecodedImage:
+    """The image file ``name`` after all of its content was decoded.
 
     ``resize``: crop (short side to ``side``, center square, as torchvision's Resize and CenterCrop), stretch (both
-    sides to ``side``) or pad (long side to ``side``, black borders); None: it must have that size already. Raises
-    ``InputError``: the file cannot be decoded, or has another size where none may be changed."""
-    with _open(path, Path(path)) as image:
-        if image.size != (side, side) and resize is None:
-            raise InputError(
-                f"{path} is {image.width} x {image.height} pixels, the first image {side} x {side}; "
-                "set data.image_size to bring all to one size."
-            )
-        rgb = _convert_to_rgb(image)
-        return np.asarray(rgb if rgb.size == (side, side) else _bring_to_size(rgb, side, resize or "crop"))
-
-
-def inspect_image(name: str, content: bytes) -> tuple[int, int, str, tuple[str, ...]]:
-    """Width, height, mode and what is lost of the image file ``name``, as in :class:`ImageFacts`, after decoding all of
-    its ``content``. Raises ``InputError``: it cannot be decoded."""
-    with _open(name, io.BytesIO(content)) as image:
-        mode = image.mode
+    sides to ``side``) or pad (long side to ``side``, black borders); None: it must have that size already. A JPEG of
+    four times the side or more is decoded at a half, a quarter or an eighth of its size, but at least at twice the
+    side. Raises ``InputError``: it cannot be decoded."""
+    with _open(name, source) as image:
+        (width, height), mode = image.size, image.mode
+        if resize is not None:
+            image.draft(None, (2 * side, 2 * side))
         image.load()
         if mode == "F" or (mode == "I" and not (np.asarray(image).min() >= 0 and np.asarray(image).max() < 2**16)):
             raise InputError(f"{name} has pixels of 32 bits, whose range is unknown; save it with 8 bits.")
         try:
-            rotation = image.getexif().get(_ORIENTATION, 1)
+            # a JPEG has the tag in these bytes alone, and looking for it takes as long as decoding a small one
+            has_tag = image.format != "JPEG" or "exif" in image.info
+            rotation = image.getexif().get(_ORIENTATION, 1) if has_tag else 1
         except Exception:  # of the text beside whole pixels
             rotation = None
         lost = {
@@ -140,7 +76,11 @@ def inspect_image(name: str, content: bytes) -> tuple[int, int, str, tuple[str, 
             "with EXIF data that cannot be read; no rotation is applied": rotation is None,
             "of several frames, of which the first is used": getattr(image, "is_animated", False),
         }
-        return image.width, image.height, mode, tuple(text for text, is_so in lost.items() if is_so)
+        pixels = None
+        if resize is not None or (width, height) == (side, side):
+            rgb = _convert_to_rgb(image)
+            pixels = np.asarray(rgb if rgb.size == (side, side) else _bring_to_size(rgb, side, resize or "crop"))
+        return DecodedImage(width, height, mode, tuple(text for text, is_so in lost.items() if is_so), pixels)
 
 
 @contextlib.contextmanager
@@ -190,7 +130,7 @@ _LEFT_BEHIND = frozenset(
 )
 
 
-class _ScannedFile(NamedTuple):
+class ScannedFile(NamedTuple):
     """A file with an image's suffix; ``path`` is relative to the root, with slashes."""
 
     path: str
@@ -208,20 +148,49 @@ class _FolderScan:
     """What lies below ``root``. Each file is either in ``images`` or, under one reason, in ``ignored``."""
 
     root: Path
-    images: tuple[_ScannedFile, ...]  # sorted by path
+    images: tuple[ScannedFile, ...]  # sorted by path
     folders: frozenset[str]  # relative paths of those that may be a split or a class
     ignored: dict[str, list[str]] = field(default_factory=dict)  # reason -> relative paths
 
 
-def scan_folder(root: Path) -> _FolderScan:
-    """All files below ``root``; links to folders are followed, except to a folder that holds the link. Raises
-    ``InputError``: ``root`` is no folder, or something below it cannot be read."""
+def digest_folder(root: Path) -> str:
+    """32 hexadecimal digits of the names, sizes and times of change of everything below ``root``, by which a change is
+    noticed without a look at the files. Raises ``InputError`` as :func:`scan_folder`."""
+    _check_root(root)
+    digest = hashlib.blake2b(os.fsencode(root.absolute()), digest_size=16)
+    pending = [(root, frozenset[tuple[int, int]]())]
+    while pending:
+        folder, above = pending.pop()
+        lines, status = [], folder.stat()
+        above |= {(status.st_dev, status.st_ino)}
+        for entry in _read_entries(folder):
+            try:
+                status = entry.stat()
+            except OSError:  # a link to nothing
+                status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
+                if (status.st_dev, status.st_ino) not in above:
+                    pending.append((Path(entry.path), above))
+                lines.append(entry.name)
+            else:
+                lines.append(f"{entry.name}\0{status.st_size}\0{status.st_ctime_ns}")
+        digest.update("\n".join([str(folder), *sorted(lines)]).encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _check_root(root: Path) -> None:
     if not root.is_dir():
         raise InputError(
             f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders: give it by --set "
             "data.root=FOLDER, or in the study file."
         )
-    images: list[_ScannedFile] = []
+
+
+def scan_folder(root: Path) -> _FolderScan:
+    """All files below ``root``; links to folders are followed, except to a folder that holds the link. Raises
+    ``InputError``: ``root`` is no folder, or something below it cannot be read."""
+    _check_root(root)
+    images: list[ScannedFile] = []
     folders: set[str] = set()
     ignored: dict[str, list[str]] = {}
     for path, status, reason in _walk(root):
@@ -230,7 +199,7 @@ def scan_folder(root: Path) -> _FolderScan:
         elif reason:
             ignored.setdefault(reason, []).append(path)
         else:
-            images.append(_ScannedFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+            images.append(ScannedFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return _FolderScan(root=root, images=tuple(sorted(images)), folders=frozenset(folders), ignored=ignored)
 
 
@@ -277,67 +246,6 @@ def _reason_to_ignore(name: str, status: os.stat_result) -> str:
     return "" if stat.S_ISREG(status.st_mode) else "no file"
 
 
-OnProgress = Callable[[int, int], None]  # images inspected so far, and all of them
-_SPAN = 128  # images of one task: a task per image costs more than decoding a small one
-_SMALL_BYTES = 2**13  # of a file; threads that decode smaller ones wait for the interpreter more than they gain
-_FORMAT = "4.images.json"  # of the cached files
-
-
-class ImageFacts(NamedTuple):
-    """What is known of one image file. ``error`` is empty where it can be decoded."""
-
-    num_bytes: int
-    modified_ns: int
-    changed_ns: int
-    digest: str  # of its content, 32 hexadecimal digits
-    width: int
-    height: int
-    mode: str  # of Pillow
-    lost: Sequence[str]  # what of the content no trial uses, in words
-    error: str
-
-    def is_of(self, file: _ScannedFile) -> bool:
-        return (self.num_bytes, self.modified_ns, self.changed_ns) == file[1:]
-
-
-def inspect_files(
-    root: Path, files: Sequence[_ScannedFile], on_progress: OnProgress | None = None
-) -> dict[str, ImageFacts]:
-    """The facts of ``files`` below ``root`` by path. Those that were not written since they were inspected last are
-    taken from the cache; the others are read and decoded."""
-    root_digest = hashlib.blake2b(os.fsencode(root.absolute()), digest_size=16).hexdigest()
-    cached_file = find_cache_folder() / f"{root_digest}.{_FORMAT}"
-    cached = {name: ImageFacts(*facts) for name, facts in (_read_document(cached_file) or {}).items()}
-    fresh = {file.path: facts for file in files if (facts := cached.get(file.path)) and facts.is_of(file)}
-    missing = [file for file in files if file.path not in fresh]
-    spans = [missing[start : start + _SPAN] for start in range(0, len(missing), _SPAN)]
-    is_small = sum(file.num_bytes for file in missing) < _SMALL_BYTES * len(missing)
-    with ThreadPoolExecutor(1 if is_small else min(8, os.cpu_count() or 1)) as pool:
-        for found in pool.map(lambda span: {file.path: _inspect(root, file) for file in span}, spans):
-            fresh |= found
-            if on_progress:
-                on_progress(len(fresh), len(files))
-    if missing or len(cached) != len(fresh):
-        _write_document(cached_file, fresh)
-    return fresh
-
-
-def _inspect(root: Path, file: _ScannedFile) -> ImageFacts:
-    digest, error = "", ""
-    header: tuple[int, int, str, tuple[str, ...]] = (0, 0, "", ())
-    try:
-        content = (root / file.path).read_bytes()
-        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-        if not content:
-            raise InputError("is empty.")
-        header = inspect_image(file.path, content)
-    except InputError as problem:
-        error = str(problem).removeprefix(file.path).strip()
-    except OSError as problem:
-        error = f"cannot be read: {problem.strerror}."
-    return ImageFacts(file.num_bytes, file.modified_ns, file.changed_ns, digest, *header, error)
-
-
 _SPLIT_NAMES = dict.fromkeys(("train", "training"), "train")  # in any case of letters
 _SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 _SPLIT_NAMES |= dict.fromkeys(("test", "testing"), "test")
@@ -352,7 +260,7 @@ class Listing(NamedTuple):
     """The images of one split in the order of their paths, class by class."""
 
     folder: str  # relative to the root; "" for the root itself
-    files: tuple[_ScannedFile, ...]
+    files: tuple[ScannedFile, ...]
     labels: Indices
 
     def pick(self, indices: Indices) -> "Listing":
@@ -401,7 +309,7 @@ def _arrange_splits(scan: _FolderScan, folders: Mapping[str, str]) -> FolderLayo
     classes = _find_classes(scan, train)
     ignored = {reason: list(paths) for reason, paths in scan.ignored.items()}
     by_folder = {folder: split for split, folder in folders.items()}
-    labeled: dict[str, list[tuple[str, _ScannedFile]]] = {split: [] for split in folders}
+    labeled: dict[str, list[tuple[str, ScannedFile]]] = {split: [] for split in folders}
     for file in scan.images:
         top, *below = ("", *file.parts) if train == "" else file.parts
         if top in by_folder and len(below) > 1:
@@ -430,7 +338,7 @@ def _find_classes(scan: _FolderScan, train: str) -> tuple[str, ...]:
 
 
 def _label(
-    scan: _FolderScan, folder: str, labeled: Sequence[tuple[str, _ScannedFile]], classes: Sequence[str]
+    scan: _FolderScan, folder: str, labeled: Sequence[tuple[str, ScannedFile]], classes: Sequence[str]
 ) -> Listing:
     labels = {name: label for label, name in enumerate(classes)}
     if strange := sorted({name for name, _ in labeled} - labels.keys()):

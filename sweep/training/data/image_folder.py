@@ -1,66 +1,157 @@
 """The data set ``imagefolder``: any folder of images with class folders. Imports no torch."""
 
 import hashlib
-import os
+import time
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from sweep.config.errors import InputError, show_name
 from sweep.config.metrics import format_count
 from sweep.config.sections import DataSection, escape_bytes
 from sweep.config.tables import DataFacts, ImageShape
 from sweep.records.inputs import DataSummary
+from sweep.training.data.cache import find_cache_folder, load_document
 from sweep.training.data.folders import (
     FolderLayout,
-    ImageFacts,
-    Listing,
-    OnProgress,
-    Resize,
+    ScannedFile,
     arrange_folder,
     decode_image,
-    inspect_files,
-    load_or_decode,
+    digest_folder,
     scan_folder,
 )
-from sweep.training.data.images import ArrayImages, Images, Indices, Pixels, Source, hold_out
+from sweep.training.data.image_maps import Decoding, ImageFacts, OnProgress, decode_files, open_map
+from sweep.training.data.images import ArrayImages, Indices, Pixels, Source, hold_out
 from sweep.training.data.sources import note_copies, summarize_splits
 from sweep.training.processes import SUPERVISOR_LINK
 
-_DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
 _MAX_NAMED = 1000  # bad files in one message
 _MAX_SIZES = 100  # on record
 _BAD = "cannot be decoded (data.on_bad_image = 'skip')"
 
 
 class _ImageFolder(NamedTuple):
-    """A folder whose images were all decoded once: those that trials use, and the facts of each file by path."""
+    """A folder whose images were all decoded once. It is kept as a document in the cache, so that a process that finds
+    the folder unchanged looks at no image."""
 
-    layout: FolderLayout
-    facts: dict[str, ImageFacts]
-    used: list[ImageFacts]  # of those that trials use
+    map_name: str
     side: int  # at which trials read them
+    stored_side: int  # of the map, of which trials read the center
+    num_mapped: int
+    decode_seconds: float
+    digest: str  # of paths, splits, classes and contents
+    classes: tuple[str, ...]
+    splits: dict[str, dict[str, Any]]  # folder, and rows of the map and labels as lists
+    ignored: dict[str, list[str]]  # reason -> paths
+    sizes: dict[str, int]
+    modes: dict[str, int]
+    notes: list[str]
+
+    @property
+    def labels(self) -> dict[str, Indices]:
+        return {split: np.asarray(each["labels"], dtype=np.int64) for split, each in self.splits.items()}
 
 
-def _open_folder(section: DataSection, on_progress: OnProgress | None = None) -> _ImageFolder:
-    """The folder ``data.root``, each of its images decoded once, now or by an earlier process."""
-    root = section.folder
+def _open_folder(section: DataSection, on_progress: OnProgress | None = None) -> tuple[_ImageFolder, Pixels]:
+    """The folder ``data.root`` and the map of its images, each decoded once, now or by an earlier process."""
+    about = (
+        digest_folder(section.folder),
+        section.image_size,
+        section.resize,
+        section.on_bad_image,
+        _is_cropped(section),
+    )
+    name = f"{hashlib.blake2b(repr(about).encode(), digest_size=10).hexdigest()}.folder.json"
+
+    def make() -> dict[str, Any]:
+        return _read_folder(section, on_progress)._asdict()
+
+    for _ in range(2):
+        folder = _ImageFolder(**load_document(name, make))
+        try:
+            return folder, open_map(folder.map_name)
+        except (OSError, ValueError):  # another study needed the room
+            (find_cache_folder() / name).unlink(missing_ok=True)
+    raise InputError(
+        f"data.root = {section.root!r}: its decoded images were deleted from {find_cache_folder()} at once, because "
+        "other data needs the room too; set SWEEP_CACHE_BYTES to more bytes."
+    )
+
+
+def _is_cropped(section: DataSection) -> bool:
+    return section.augment == "random_resized_crop" and section.image_size is not None
+
+
+def _read_folder(section: DataSection, on_progress: OnProgress | None) -> _ImageFolder:
+    root, began = section.folder, time.monotonic()
     layout = arrange_folder(scan_folder(root))
-    files = [file for listing in layout.splits.values() for file in listing.files]
-    facts = inspect_files(root, files, on_progress)
+    files = tuple(file for listing in layout.splits.values() for file in listing.files)
+    resize = section.resize if section.image_size is not None else None
+    side = section.image_size or _guess_side(root, files)
+    while True:
+        # as for ImageNet, where models of 224 pixels are evaluated on the center of 256
+        stored_side = -(-side * 8 // 7) if _is_cropped(section) else side
+        decoding = Decoding(root, files, stored_side, resize)
+        facts = dict(zip((file.path for file in files), decode_files(decoding, on_progress), strict=True))
+        layout = _drop_bad(section, layout, facts)
+        used = [facts[file.path] for listing in layout.splits.values() for file in listing.files]
+        if (found := _find_side(used, section)) == side:
+            break
+        side = found  # the file that was looked at first cannot be decoded, and had another size
+    row_of = {file.path: row for row, file in enumerate(files)}
+    digests = {split: [facts[file.path].digest for file in each.files] for split, each in layout.splits.items()}
+    lost = Counter(text for image in used for text in image.lost)
+    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())]
+    return _ImageFolder(
+        map_name=decoding.name,
+        side=side,
+        stored_side=stored_side,
+        num_mapped=len(files),
+        decode_seconds=time.monotonic() - began,
+        digest=_digest(layout, digests),
+        classes=layout.classes,
+        splits={
+            split: {
+                "folder": each.folder,
+                "rows": [row_of[file.path] for file in each.files],
+                "labels": each.labels.tolist(),
+            }
+            for split, each in layout.splits.items()
+        },
+        ignored=layout.ignored,
+        sizes=_count_sizes(used),
+        modes=dict(Counter(image.mode for image in used).most_common()),
+        notes=[*notes, *note_copies(digests, {split: each.labels for split, each in layout.splits.items()})],
+    )
+
+
+def guess_side(section: DataSection) -> int:
+    """The side of the images, if they are squares of one size as the first one is; 1 where that is no square."""
+    return _guess_side(section.folder, scan_folder(section.folder).images)
+
+
+def _guess_side(root: Path, files: Sequence[ScannedFile]) -> int:
+    # where all images are squares of one size, the first one tells; otherwise they are refused after a look at all
+    for file in files:
+        with suppress(InputError):
+            image = decode_image(file.path, root / file.path, 1, None)
+            return image.width if image.width == image.height else 1
+    return 1
+
+
+def _drop_bad(section: DataSection, layout: FolderLayout, facts: Mapping[str, ImageFacts]) -> FolderLayout:
     bad = {path: image.error for path, image in facts.items() if image.error}
     if bad and section.on_bad_image == "refuse":
         lines = [f"  {show_name(path)} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
         lines += [f"  and {len(bad) - _MAX_NAMED} more"] if len(bad) > _MAX_NAMED else []
         raise InputError(
             "\n".join([
-                f"data.root = {section.root!r}: {len(bad)} of {len(files)} images cannot be used:", *lines,
+                f"data.root = {section.root!r}: {len(bad)} of {len(facts)} images cannot be used:", *lines,
                 "Repair or remove them, or set data.on_bad_image = 'skip' to train without them.",
             ])
         )  # fmt: skip
@@ -71,11 +162,11 @@ def _open_folder(section: DataSection, on_progress: OnProgress | None = None) ->
     counts = np.bincount(layout.splits["train"].labels, minlength=len(layout.classes))
     if empty := [f"{name}/" for name, count in zip(layout.classes, counts, strict=True) if not count]:
         raise InputError(
-            f"{root / layout.splits['train'].folder}: {', '.join(empty)} {'has' if len(empty) == 1 else 'have'} no "
+            f"{section.folder / layout.splits['train'].folder}: {', '.join(empty)} "
+            f"{'has' if len(empty) == 1 else 'have'} no "
             "images that can be used and would count as a class; add images, or move it out of data.root."
         )
-    used = [facts[file.path] for listing in layout.splits.values() for file in listing.files]
-    return _ImageFolder(layout, facts, used, _find_side(used, section))
+    return layout
 
 
 def load_imagefolder(section: DataSection) -> Source:
@@ -84,32 +175,36 @@ def load_imagefolder(section: DataSection) -> Source:
     ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, from which validation and test
     are held out. Without ``data.image_size`` all images must be squares of one size.
     """
-    folder = _open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())
-    resize = section.resize if section.image_size is not None else None
-    load = partial(_load, section.folder, side=folder.side, resize=resize, in_memory=section.placement == "device")
-    splits = folder.layout.splits
+    folder, pixels = _open_folder(section, lambda *_: SUPERVISOR_LINK.send_heartbeat())
+
+    def load(split: str) -> ArrayImages:
+        rows = np.asarray(folder.splits[split]["rows"], dtype=np.int64)
+        return ArrayImages(pixels, folder.labels[split], rows=rows, side=folder.side)
+
     return Source(
-        train=load(splits["train"]),
-        num_classes=len(folder.layout.classes),
-        class_names=tuple(map(escape_bytes, folder.layout.classes)),
-        validation=load(splits["val"]) if "val" in splits else None,
-        read_test=partial(load, splits["test"]) if "test" in splits else None,
-        find_digest=partial(_digest, folder),
+        train=load("train"),
+        num_classes=len(folder.classes),
+        class_names=tuple(map(escape_bytes, folder.classes)),
+        validation=load("val") if "val" in folder.splits else None,
+        read_test=partial(load, "test") if "test" in folder.splits else None,
+        find_digest=lambda: folder.digest,
     )
 
 
 def find_folder_facts(section: DataSection) -> DataFacts:
-    folder = _open_folder(section)
-    splits = folder.layout.splits
-    held_out = hold_out(splits["train"].labels, section, has_validation="val" in splits, has_test="test" in splits)
-    return DataFacts(ImageShape(3, folder.side, len(folder.layout.classes)), len(held_out.train))
+    """Shape and number of the training images."""
+    folder, _ = _open_folder(section)
+    held_out = hold_out(
+        folder.labels["train"], section, has_validation="val" in folder.splits, has_test="test" in folder.splits
+    )
+    return DataFacts(ImageShape(3, folder.side, len(folder.classes)), len(held_out.train))
 
 
-def _digest(folder: _ImageFolder) -> str:
+def _digest(layout: FolderLayout, digests: Mapping[str, Sequence[str]]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for split, listing in sorted(folder.layout.splits.items()):
-        for file, label in zip(listing.files, listing.labels, strict=True):
-            line = f"{split}\0{label}\0{file.path}\0{folder.facts[file.path].digest}\0"
+    for split, listing in sorted(layout.splits.items()):
+        for file, label, of_content in zip(listing.files, listing.labels, digests[split], strict=True):
+            line = f"{split}\0{label}\0{file.path}\0{of_content}\0"
             digest.update(line.encode(errors="surrogateescape"))  # names of files need not be text
     return digest.hexdigest()
 
@@ -117,26 +212,21 @@ def _digest(folder: _ImageFolder) -> str:
 def summarize_folder(
     section: DataSection, on_progress: OnProgress | None = None, _may_download: bool = False
 ) -> DataSummary:
-    """The images by split, class, size and mode, and every file that is not used."""
-    folder = _open_folder(section, on_progress)
-    layout = folder.layout
-    lost = Counter(text for facts in folder.used for text in facts.lost)
-    digests = {
-        split: [folder.facts[file.path].digest for file in listing.files] for split, listing in layout.splits.items()
-    }
-    notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())]
-    labels = {split: listing.labels for split, listing in layout.splits.items()}
-    notes += note_copies(digests, labels)
+    """The images by split, class, size and mode, every file that is not used, and what decoding them took."""
+    folder, pixels = _open_folder(section, on_progress)
     return summarize_splits(
         section,
-        labels,
-        layout.classes,
-        {split: f"{listing.folder}/" for split, listing in layout.splits.items()},
-        ignored=layout.ignored,
-        sizes=_count_sizes(folder.used),
-        modes=dict(Counter(image.mode for image in folder.used).most_common()),
-        notes=tuple(notes),
-        digest=_digest(folder),
+        folder.labels,
+        folder.classes,
+        {split: f"{each['folder']}/" for split, each in folder.splits.items()},
+        ignored=folder.ignored,
+        sizes=folder.sizes,
+        modes=folder.modes,
+        notes=tuple(folder.notes),
+        digest=folder.digest,
+        stored_side=folder.stored_side,
+        stored_bytes=pixels.nbytes,
+        decode_seconds=folder.decode_seconds,
     )
 
 
@@ -162,56 +252,3 @@ def _find_side(images: Sequence[ImageFacts], section: DataSection) -> int:
         f"data.root = {section.root!r}: the images are {some} pixels, and models require squares of one size; set "
         f"data.image_size, for example {short}, and data.resize = 'crop', 'stretch' or 'pad'."
     )
-
-
-@final
-class FolderImages:
-    """Images that are decoded whenever they are read, in threads."""
-
-    channels = 3
-
-    def __init__(self, paths: tuple[str, ...], labels: Indices, side: int, resize: Resize | None) -> None:
-        self.paths = paths
-        self.labels = labels
-        self.side = side
-        self._resize = resize
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def read(self, indices: Indices) -> Pixels:
-        paths = [self.paths[index] for index in indices]
-        pixels = np.empty((len(paths), self.side, self.side, 3), dtype=np.uint8)
-
-        def fill(span: range) -> None:
-            for index in span:
-                pixels[index] = decode_image(paths[index], self.side, self._resize)
-
-        # in spans, because a task per image costs more than decoding a small one
-        spans = [range(start, min(start + 256, len(paths))) for start in range(0, len(paths), 256)]
-        if len(spans) == 1:
-            fill(spans[0])
-            return pixels
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            for _ in pool.map(fill, spans):
-                SUPERVISOR_LINK.send_heartbeat()  # a large folder takes many minutes
-        return pixels
-
-    def pick(self, indices: Indices) -> "FolderImages":
-        paths = tuple(self.paths[index] for index in indices)
-        return FolderImages(paths, self.labels[indices], self.side, self._resize)
-
-
-def _load(root: Path, listing: Listing, *, side: int, resize: Resize | None, in_memory: bool) -> Images:
-    paths = tuple(str(root / file.path) for file in listing.files)
-    images = FolderImages(paths, listing.labels, side, resize)
-    decoded_bytes = len(images) * side * side * 3
-    if not in_memory or decoded_bytes > _DECODED_SHARE * psutil.virtual_memory().available:
-        return images
-    key = hashlib.sha256(f"{side} {resize}".encode())
-    for path, file in zip(paths, listing.files, strict=True):
-        line = f"{Path(path).absolute()}\0{file.num_bytes}\0{file.modified_ns}\0{file.changed_ns}\0"
-        key.update(line.encode(errors="surrogateescape"))
-    everything = np.arange(len(images), dtype=np.int64)
-    pixels = load_or_decode(key.hexdigest(), lambda: images.read(everything))
-    return ArrayImages(pixels, listing.labels)

@@ -41,33 +41,67 @@ class Images(Protocol):
         ...
 
 
+def crop_center(pixels: Pixels, side: int) -> Pixels:
+    """The center (..., side, side, c) of ``pixels`` (..., s, s, c); a view."""
+    start = (pixels.shape[-2] - side) // 2
+    return pixels[..., start : start + side, start : start + side, :]
+
+
 @final
 class ArrayImages:
-    """Images in memory: ``pixels`` (n, side, side, channels) uint8 and ``labels`` (n,) of integers.
+    """Images in memory, or in a file that is mapped into it: ``pixels`` (n, s, s, channels) uint8 and ``labels`` (n,)
+    of integers. Both are NumPy arrays, or anything that ``numpy.asarray`` converts, such as torch tensors on the CPU.
 
-    Both are NumPy arrays, or anything that ``numpy.asarray`` converts, such as torch tensors on the CPU. Raises
-    ``InputError``: another type or shape."""
+    With ``rows`` (m,) the images are these rows of ``pixels``, in that order, with ``labels`` (m,); no pixel is copied.
+    With a ``side`` below s they are the centers of what is stored. Raises ``InputError``: another type or shape."""
 
-    def __init__(self, pixels: Any, labels: Any) -> None:
-        self.pixels: Pixels = _check_pixels(np.asarray(pixels))
-        self.labels: Indices = _check_labels(np.asarray(labels), len(self.pixels))
+    def __init__(self, pixels: Any, labels: Any, *, rows: Indices | None = None, side: int | None = None) -> None:
+        self._stored: Pixels = _check_pixels(np.asarray(pixels))
+        self._rows = rows
+        self.labels: Indices = _check_labels(np.asarray(labels), len(self._stored if rows is None else rows))
+        self._centers = crop_center(self._stored, side or self.stored_side)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def side(self) -> int:
-        return int(self.pixels.shape[1])
+        return int(self._centers.shape[1])
+
+    @property
+    def stored_side(self) -> int:
+        return int(self._stored.shape[1])
 
     @property
     def channels(self) -> int:
-        return int(self.pixels.shape[3])
+        return int(self._stored.shape[3])
 
-    def read(self, indices: Indices) -> Pixels:
-        return self.pixels[indices]
+    @property
+    def num_bytes(self) -> int:
+        return len(self) * self.side**2 * self.channels
+
+    @property
+    def pixels(self) -> Pixels:
+        """All of the images: (n, side, side, channels), a copy where they are rows of others."""
+        return self._centers if self._rows is None else self._centers[self._rows]
+
+    def read(self, indices: Indices, out: Pixels | None = None) -> Pixels:
+        """The images at ``indices``, in ``out`` (len(indices), side, side, channels) where it is given."""
+        rows = indices if self._rows is None else self._rows[indices]
+        if out is None:
+            return self._centers[rows]
+        if self._centers.flags.c_contiguous:  # of others NumPy would copy all images first
+            return np.take(self._centers, rows, axis=0, out=out, mode="clip")
+        out[:] = self._centers[rows]
+        return out
 
     def pick(self, indices: Indices) -> "ArrayImages":
-        return ArrayImages(self.pixels[indices], self.labels[indices])
+        rows = indices if self._rows is None else self._rows[indices]
+        return ArrayImages(self._stored, self.labels[indices], rows=rows, side=self.side)
+
+    def uncropped(self) -> "ArrayImages":
+        """The same images at the side at which they are stored."""
+        return ArrayImages(self._stored, self.labels, rows=self._rows)
 
 
 def _check_pixels(pixels: NDArray[Any]) -> Pixels:

@@ -19,7 +19,7 @@ from sweep.config.errors import InputError
 from sweep.config.sections import DataSection
 from sweep.config.tables import DATASETS, DataFacts, ImageShape, Published
 from sweep.records.inputs import DataSummary, read_document
-from sweep.training.data.folders import load_document
+from sweep.training.data.cache import load_document
 from sweep.training.data.images import (
     HELD_OUT_BESIDE_TEST,
     ArrayImages,

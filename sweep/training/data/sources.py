@@ -24,7 +24,7 @@ from sweep.config.tables import DATASETS, DataFacts, ImageShape, find_entry, res
 from sweep.config.trial import TrialConfig
 from sweep.records.inputs import DataSummary, Ignored
 from sweep.records.messages import ExpectedData
-from sweep.training.data.folders import OnProgress
+from sweep.training.data.image_maps import OnProgress
 from sweep.training.data.images import (
     HELD_OUT,
     ArrayImages,
@@ -110,7 +110,7 @@ def check_inputs(
 def look_at_data(section: DataSection, on_progress: OnProgress | None = None) -> DataSummary:
     """Counts the images of the set that ``section`` names and checks that trials can use them.
 
-    ``on_progress`` is called with the images inspected so far and all of them, where each file is decoded. Raises
+    ``on_progress`` is called with the images decoded so far, all of them, and what they are decoded into. Raises
     ``InputError``: a set that is missing, unreadable, or has images or labels that no trial can use."""
     return _inspect(section, on_progress, may_download=False)[0]
 

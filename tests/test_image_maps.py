@@ -1,0 +1,299 @@
+"""Folders that are decoded once into a mapped file: by one process of several, after kills, within a disk's room."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from image_folder_factory import list_images, make_image, write_files
+from PIL import Image
+
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError
+from sweep.config.trial import TrialConfig, build_config
+from sweep.search.single import train_trial
+from sweep.training.checkpoints import load_model
+from sweep.training.data import cache, image_folder, image_maps
+from sweep.training.data.feeders import StreamFeeder, make_feeder
+from sweep.training.data.folders import decode_image
+from sweep.training.data.images import ArrayImages, crop_center
+from sweep.training.data.sources import load_splits, look_at_data
+from sweep.training.data.windows import cut_epoch
+
+CPU = torch.device("cpu")
+CHILD = """
+import sys, time
+from pathlib import Path
+from sweep.config.trial import build_config
+from sweep.training.data import image_maps
+from sweep.training.data.sources import look_at_data
+
+root, log, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+image_maps._PARALLEL_BYTES, image_maps._SPAN = 0, 4
+decode_image = image_maps.decode_image
+def decode_slowly(name, *by):
+    with open(log, "a") as file:
+        file.write(name + "\\n")
+    time.sleep(seconds)
+    return decode_image(name, *by)
+image_maps.decode_image = decode_slowly
+print(look_at_data(build_config({"data.name": "imagefolder", "data.root": root}, "t").data).digest)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of 200 images, and a cache of its own."""
+    monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "cache"))
+    return write_files(tmp_path / "images", list_images({"a": 100, "b": 100}))
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are decoded in this process, in order."""
+    names: list[str] = []
+    decode = image_maps.decode_image
+    monkeypatch.setattr(image_maps, "decode_image", lambda name, *by: (names.append(name), decode(name, *by))[1])
+    return names
+
+
+def config(root: Path, **values: Any) -> TrialConfig:
+    data = {f"data.{key}": value for key, value in ({"name": "imagefolder", "root": str(root)} | values).items()}
+    return build_config(data | {"model.name": "resnet8", "batch.micro": 16, "budget.epochs": 1}, "t")
+
+
+def pixels_of(root: Path, **values: Any) -> np.ndarray:
+    train = load_splits(config(root, **values).data).train
+    return train.read(np.arange(len(train)))
+
+
+def start(root: Path, log: Path, seconds: float = 0.01) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, str(root), str(log), str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def cache_files(suffix: str) -> list[Path]:
+    return sorted(path for path in cache.find_cache_folder().iterdir() if path.name.endswith(suffix))
+
+
+def test_five_kills_leave_nothing_torn_and_decode_no_finished_span_again(folder: Path, tmp_path: Path) -> None:
+    expected, moments = look_at_data(config(folder).data).digest, random.Random(0)
+    whole = pixels_of(folder)
+    for path in cache_files(""):
+        path.unlink()
+    log, kept = tmp_path / "log", 0
+    for _ in range(5):
+        process = start(folder, log)
+        target = kept + moments.randrange(4, 40)
+        while len(log.read_text().splitlines() if log.exists() else []) < target:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert cache_files(".npy") == cache_files(".folder.json") == []  # whole or not there
+        kept = len(log.read_text().splitlines())
+        time.sleep(0.1)
+        assert len(log.read_text().splitlines()) - kept <= 2  # its workers die with it
+    assert start(folder, log).communicate()[0].strip() == expected
+    names = log.read_text().splitlines()
+    assert set(names) == set(list_images({"a": 100, "b": 100}))
+    spans_in_progress = 5 * len(os.sched_getaffinity(0)) * 4
+    assert len(names) <= 200 + spans_in_progress
+    assert np.array_equal(pixels_of(folder), whole)
+    assert cache_files(".part") == []
+
+
+def test_a_span_whose_pixels_are_torn_is_decoded_again(folder: Path, tmp_path: Path, decoded: list[str]) -> None:
+    whole, log = pixels_of(folder), tmp_path / "log"
+    for path in cache_files(""):
+        path.unlink()
+    process = start(folder, log)
+    while len(log.read_text().splitlines() if log.exists() else []) < 80:
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    (pixels,), (journal,) = cache_files(".npy.part"), cache_files(".jsonl.part")
+    rows, _, _ = next(span for span in map(json.loads, journal.read_text().split()) if span[0])
+    with pixels.open("r+b") as file:  # as after a power failure, in which the disk keeps what it likes
+        file.seek(pixels.stat().st_size - (200 - rows[0]) * 8 * 8 * 3)
+        file.write(b"\0" * 64)
+    journal.write_bytes(journal.read_bytes()[:-7])
+    decoded.clear()
+    assert np.array_equal(pixels_of(folder), whole)
+    assert len(rows) <= len(decoded) < 200
+
+
+def test_two_at_once_decode_every_image_once(folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    processes = [start(folder, log, 0.002) for _ in range(2)]
+    digests = {process.communicate()[0] for process in processes}
+    assert len(digests) == 1
+    assert sorted(log.read_text().splitlines()) == sorted(list_images({"a": 100, "b": 100}))
+
+
+@pytest.mark.parametrize(("change", "anew"), [
+    (lambda root: (root / "a/new.png").write_bytes(make_image("rgb", 999)), ["a/new.png"]),
+    (lambda root: (root / "a/7.png").write_bytes(make_image("rgb", 999)), ["a/7.png"]),
+    (lambda root: (root / "b/7.png").rename(root / "b/8.bak"), []),
+    (lambda root: (root / "b/7.png").rename(root / "b/x.png"), ["b/x.png"]),
+    (lambda root: (root / "notes.txt").write_text("x"), []),
+], ids=["added", "changed", "removed", "renamed", "a text"])  # fmt: skip
+def test_only_what_changed_is_decoded_anew(
+    change: Callable[[Path], object], anew: list[str], folder: Path, decoded: list[str]
+) -> None:
+    held = load_splits(config(folder).data).train
+    before = held.read(np.arange(len(held)))
+    decoded.clear()
+    change(folder)
+    after = pixels_of(folder)
+    assert [name for name in decoded if (folder / name).exists()][-len(anew) :] == anew
+    assert len(set(decoded) - {*anew, "a/0.png"}) == 0  # the first one tells the side
+    assert len(cache_files(".npy")) == 1
+    assert np.array_equal(held.read(np.arange(len(held))), before)  # who has the earlier state mapped keeps it
+    for path in cache_files(""):
+        path.unlink()
+    assert np.array_equal(pixels_of(folder), after)
+
+
+@pytest.mark.parametrize("limit", ["0", "12800", "38399"])
+def test_a_cache_too_small_is_refused_with_the_size_that_fits(
+    limit: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWEEP_CACHE_BYTES", limit)
+    with pytest.raises(InputError, match=r"200 images decode to 8 x 8 pixels, 3.84e-05 GB") as refused:
+        look_at_data(config(folder).data)
+    side = {"0": 0, "12800": 4, "38399": 7}[limit]
+    assert f"Sizes up to {side} fit: set data.image_size to at most {side}" in str(refused.value)
+    if side:
+        assert pixels_of(folder, image_size=side).shape == (140, side, side, 3)
+    given = ["--set", "data.name=imagefolder", "--set", f"data.root={folder}"]
+    assert run_app(["train", *given]) == 2
+    assert "Sizes up to" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_refused_before_a_page_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(InputError, match="cannot be written: No space left on device; give SWEEP_CACHE another"):
+        look_at_data(config(folder).data)
+    monkeypatch.undo()
+    assert cache_files(".npy") == []
+
+
+def test_what_was_not_used_for_longest_goes_first(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    roots = [write_files(tmp_path / name, list_images({"a": 100, "b": 100})) for name in ("one", "two", "three")]
+    monkeypatch.setenv("SWEEP_CACHE_BYTES", "200000")  # of two maps with what is known of the files
+    for age, root in enumerate(roots[:2]):
+        look_at_data(config(root).data)
+        for path in cache_files(""):
+            os.utime(path, (1000 + age, 1000 + age))
+    look_at_data(config(roots[0]).data)  # is used again
+    names = {path.name for path in cache_files(".npy")}
+    look_at_data(config(roots[2]).data)
+    taken, limit = cache.measure_cache()
+    assert taken <= limit == 200_000
+    left = {path.name for path in cache_files(".npy")}
+    first = image_folder._open_folder(config(roots[0]).data)[0].map_name
+    assert first in names & left
+    assert len(left) == 2
+
+
+def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, capsys, folder: Path) -> None:
+    monkeypatch.setenv("SWEEP_CACHE_BYTES", "5 GB")
+    with pytest.raises(InputError, match="SWEEP_CACHE_BYTES = '5 GB' is no number of bytes; give one such as 50000"):
+        look_at_data(config(folder).data)
+    run_app(["check", "--json"])
+    found = {item["name"]: item for item in json.loads(capsys.readouterr().out)}
+    assert found["cache"]["status"] == "FAIL"
+
+
+def test_check_says_what_the_cache_takes_and_what_decoding_took(folder: Path, capsys) -> None:
+    given = ["--set", f"data.root={folder}", "--set", "data.image_size=8"]
+    assert run_app(["check", "imagefolder", *given]) == 0
+    printed = capsys.readouterr()
+    assert "decoding 200 images once: 8 x 8 pixels, 3.84e-05 GB in " in printed.err
+    assert "  decoded once in " in printed.out
+    assert ": 37.5 KiB at 8 x 8 pixels, for all trials" in printed.out
+    assert run_app(["check", "imagefolder", *given, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "decoding" not in printed.err
+    data = json.loads(printed.out)["data"]
+    assert (data["stored_side"], data["stored_bytes"]) == (8, 200 * 8 * 8 * 3)
+    assert data["decode_seconds"] > 0
+
+
+def test_splits_and_subsets_share_the_pixels_of_one_file(folder: Path) -> None:
+    splits = load_splits(config(folder, subset=50).data)
+    parts = [splits.train, splits.validation, splits.read_test()]
+    assert [len(part) for part in parts] == [50, 26, 30]
+    stored = [part._stored for part in parts]
+    assert all(np.shares_memory(stored[0], other) for other in stored[1:])
+    assert not stored[0].flags.writeable
+
+
+@pytest.mark.parametrize("augment", ["none", "crop_flip", "random_resized_crop", "randaugment"])
+def test_streamed_from_the_map_a_training_is_the_same_to_the_last_bit(
+    augment: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(folder, augment=augment, image_size=8)
+    resident = train_trial(settings, device="cpu")
+    monkeypatch.setattr("sweep.training.data.feeders.CPU_RESIDENT_BYTES", 0)
+    images = load_splits(settings.data).train
+    assert isinstance(make_feeder(settings, images, CPU), StreamFeeder)
+    streamed = train_trial(settings, device="cpu")
+    assert resident.outcome == streamed.outcome == "complete"
+    assert resident.measurements["val_loss"] == streamed.measurements["val_loss"]
+    assert resident.correct_images == streamed.correct_images
+
+
+def test_a_resized_crop_is_cut_out_of_more_than_the_crop(tmp_path: Path) -> None:
+    root = write_files(tmp_path / "large", list_images({"a": 20, "b": 20}, "rgb@70x60"))
+    settings = config(root, image_size=28, augment="random_resized_crop")
+    data, splits = look_at_data(settings.data), load_splits(settings.data)
+    assert (data.stored_side, splits.shape.side, splits.train.side) == (32, 28, 28)
+    assert isinstance(splits.train, ArrayImages)
+    whole, rows = splits.train.uncropped(), np.arange(28)
+    assert whole.read(rows).shape == (28, 32, 32, 3)
+    assert np.array_equal(splits.train.read(rows), crop_center(whole.read(rows), 28))
+    feeder, windows = make_feeder(settings, splits.train, CPU), cut_epoch(28, 28, 28)
+    feeder.begin_epoch(0, windows)
+    ((images, _),) = feeder.micro_batches(windows[0])
+    assert images.shape == (28, 28, 28, 3)
+    weights = tmp_path / "w.safetensors"
+    given = {"data.augment": "random_resized_crop", "data.image_size": "28", "budget.steps": "1", "batch.micro": "8"}
+    given |= {"data.name": "imagefolder", "data.root": str(root), "model.name": "resnet8"}
+    sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
+    assert run_app(["train", *sets, "--on", "cpu", "--save", str(weights), "--json"]) == 0
+    seen = load_model(weights).read_images([root / "a/0.png"])[0].numpy()
+    assert np.array_equal(seen, crop_center(decode_image("", root / "a/0.png", 32, "crop").pixels, 28))
+
+
+@pytest.mark.parametrize(("size", "shrunk_to"), [((64, 64), 64), ((128, 128), 64), ((260, 200), 65), ((20, 400), 20)])
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(size, shrunk_to, tmp_path, monkeypatch) -> None:
+    path, widths = tmp_path / "x.jpg", []
+    steps = np.linspace(0, 255, size[0] * size[1] * 3).astype(np.uint8).reshape(size[1], size[0], 3)
+    Image.fromarray(steps).save(path, quality=95)
+    load = Image.Image.convert
+    monkeypatch.setattr(
+        "sweep.training.data.folders._convert_to_rgb", lambda image: (widths.append(image.width), image)[1]
+    )
+    found = decode_image("x", path, 32, "crop")
+    assert load
+    assert (found.width, found.height) == size
+    assert min(widths[0], size[0]) == widths[0] == (shrunk_to if size[0] != 260 else 130)
+    assert found.pixels is not None
+    with Image.open(path) as image:
+        edge = min(size)
+        left, top = (size[0] - edge) // 2, (size[1] - edge) // 2
+        full = np.asarray(image.crop((left, top, left + edge, top + edge)).resize((32, 32), Image.Resampling.BILINEAR))
+    assert np.abs(found.pixels.astype(int) - full).mean() < 6

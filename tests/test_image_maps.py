@@ -3,11 +3,11 @@
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,13 @@ from sweep.config.trial import build_config
 from sweep.training.data import image_maps
 from sweep.training.data.sources import look_at_data
 
-root, log, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+root, log = sys.argv[1:]
 image_maps._PARALLEL_BYTES, image_maps._SPAN = 0, 4
 decode_image = image_maps.decode_image
 def decode_slowly(name, *by):
     with open(log, "a") as file:
         file.write(name + "\\n")
-    time.sleep(seconds)
+    time.sleep(0.01)
     return decode_image(name, *by)
 image_maps.decode_image = decode_slowly
 print(look_at_data(build_config({"data.name": "imagefolder", "data.root": root}, "t").data).digest)
@@ -76,9 +76,31 @@ def pixels_of(root: Path, **values: Any) -> np.ndarray:
     return train.read(np.arange(len(train)))
 
 
-def start(root: Path, log: Path, seconds: float = 0.01) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CHILD, str(root), str(log), str(seconds)]
+def start(root: Path, log: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, str(root), str(log)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def kill_after(num_decoded: int, root: Path, log: Path) -> list[str]:
+    """The files that were decoded when the process was killed, at least so many."""
+    with start(root, log) as process:
+        while len(read_log(log)) < num_decoded:
+            time.sleep(0.005)
+        process.kill()
+    names = read_log(log)
+    time.sleep(0.1)
+    assert len(read_log(log)) - len(names) <= 2  # its workers die with it
+    return read_log(log)
+
+
+def finish(root: Path, log: Path) -> str:
+    """The digest that a process prints."""
+    with start(root, log) as process:
+        return process.communicate()[0].strip()
+
+
+def read_log(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
 
 
 def cache_files(suffix: str) -> list[Path]:
@@ -92,18 +114,10 @@ def test_five_kills_leave_nothing_torn_and_decode_no_finished_span_again(folder:
         path.unlink()
     log, kept = tmp_path / "log", 0
     for _ in range(5):
-        process = start(folder, log)
-        target = kept + moments.randrange(4, 40)
-        while len(log.read_text().splitlines() if log.exists() else []) < target:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kept = len(kill_after(kept + moments.randrange(4, 40), folder, log))
         assert cache_files(".npy") == cache_files(".folder.json") == []  # whole or not there
-        kept = len(log.read_text().splitlines())
-        time.sleep(0.1)
-        assert len(log.read_text().splitlines()) - kept <= 2  # its workers die with it
-    assert start(folder, log).communicate()[0].strip() == expected
-    names = log.read_text().splitlines()
+    assert finish(folder, log) == expected
+    names = read_log(log)
     assert set(names) == set(list_images({"a": 100, "b": 100}))
     spans_in_progress = 5 * len(os.sched_getaffinity(0)) * 4
     assert len(names) <= 200 + spans_in_progress
@@ -115,11 +129,7 @@ def test_a_span_whose_pixels_are_torn_is_decoded_again(folder: Path, tmp_path: P
     whole, log = pixels_of(folder), tmp_path / "log"
     for path in cache_files(""):
         path.unlink()
-    process = start(folder, log)
-    while len(log.read_text().splitlines() if log.exists() else []) < 80:
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
+    kill_after(80, folder, log)
     (pixels,), (journal,) = cache_files(".npy.part"), cache_files(".jsonl.part")
     rows, _, _ = next(span for span in map(json.loads, journal.read_text().split()) if span[0])
     with pixels.open("r+b") as file:  # as after a power failure, in which the disk keeps what it likes
@@ -133,10 +143,9 @@ def test_a_span_whose_pixels_are_torn_is_decoded_again(folder: Path, tmp_path: P
 
 def test_two_at_once_decode_every_image_once(folder: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    processes = [start(folder, log, 0.002) for _ in range(2)]
-    digests = {process.communicate()[0] for process in processes}
-    assert len(digests) == 1
-    assert sorted(log.read_text().splitlines()) == sorted(list_images({"a": 100, "b": 100}))
+    with ThreadPoolExecutor(2) as pool:
+        assert len(set(pool.map(finish, [folder] * 2, [log] * 2))) == 1
+    assert sorted(read_log(log)) == sorted(list_images({"a": 100, "b": 100}))
 
 
 @pytest.mark.parametrize(("change", "anew"), [
@@ -173,7 +182,7 @@ def test_a_cache_too_small_is_refused_with_the_size_that_fits(
     side = {"0": 0, "12800": 4, "38399": 7}[limit]
     assert f"Sizes up to {side} fit: set data.image_size to at most {side}" in str(refused.value)
     if side:
-        assert pixels_of(folder, image_size=side).shape == (140, side, side, 3)
+        assert pixels_of(folder, image_size=side).shape == (144, side, side, 3)
     given = ["--set", "data.name=imagefolder", "--set", f"data.root={folder}"]
     assert run_app(["train", *given]) == 2
     assert "Sizes up to" in capsys.readouterr().err
@@ -186,26 +195,25 @@ def test_a_full_disk_is_refused_before_a_page_is_written(folder: Path, monkeypat
     monkeypatch.setattr(os, "posix_fallocate", fail)
     with pytest.raises(InputError, match="cannot be written: No space left on device; give SWEEP_CACHE another"):
         look_at_data(config(folder).data)
-    monkeypatch.undo()
     assert cache_files(".npy") == []
 
 
-def test_what_was_not_used_for_longest_goes_first(folder: Path, tmp_path: Path, monkeypatch) -> None:
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roots = [write_files(tmp_path / name, list_images({"a": 100, "b": 100})) for name in ("one", "two", "three")]
-    monkeypatch.setenv("SWEEP_CACHE_BYTES", "200000")  # of two maps with what is known of the files
     for age, root in enumerate(roots[:2]):
         look_at_data(config(root).data)
         for path in cache_files(""):
             os.utime(path, (1000 + age, 1000 + age))
     look_at_data(config(roots[0]).data)  # is used again
-    names = {path.name for path in cache_files(".npy")}
+    full, _ = cache.measure_cache()
+    kept = image_folder._open_folder(config(roots[0]).data)[0].map_name
+    monkeypatch.setenv("SWEEP_CACHE_BYTES", str(full))
     look_at_data(config(roots[2]).data)
     taken, limit = cache.measure_cache()
-    assert taken <= limit == 200_000
+    assert taken <= limit == full
     left = {path.name for path in cache_files(".npy")}
-    first = image_folder._open_folder(config(roots[0]).data)[0].map_name
-    assert first in names & left
     assert len(left) == 2
+    assert kept in left
 
 
 def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, capsys, folder: Path) -> None:

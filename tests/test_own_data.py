@@ -235,7 +235,7 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: 
     root = write_files(tmp_path / "images", FLAT)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "file"))
-    with pytest.raises(InputError, match="8 x 8 pixels, .* cannot be written: File exists; give SWEEP_CACHE another"):
+    with pytest.raises(InputError, match=r"8 x 8 pixels, .* cannot be written: File exists; give SWEEP_CACHE another"):
         look(root)
 
 

@@ -25,7 +25,6 @@ from sweep.records.files import export_frames
 from sweep.records.loading import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
 from sweep.training.data import folders as decoding
-from sweep.training.data import image_folder as folder
 
 
 @pytest.fixture(scope="module")

@@ -36,19 +36,20 @@ _ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
 _LEAST_TOLERANCE = 0.005
 _DISAGREEMENT = 0.02  # share of the validation images about which two good configurations differ
 CONFIGURATIONS = 3  # with so many a batch size counts as tuned
-_NUM_NAMED = 4  # configurations that get fresh seeds: for the batch size and the usual uses, which often agree
+# Trainings with fresh seeds of four configurations: for the batch size and the usual uses, which often agree.
+NUM_SEEDED = 4 * FEWEST_SEEDS
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # time for fresh seeds, as a share of the search's
 _SEEN_IMAGES = 512_000  # in a training: 4,000 steps of 128 images
 _LEAST_EPOCHS, _MOST_EPOCHS = 3, 30
 _FEW_BATCHES, _FEWEST_BATCHES = 3, 2
-_ROOM = 1.5  # planned trainings over those that are expected to fit, so that the search ends by its time
+ROOM = 1.5  # planned trainings over those that are expected to fit, so that the search ends by its time
 _MOST_TRIALS = 1000
 _MOST_OVER = 1.25  # expected time of the smallest study over the budget: its time limits end it
 _LEAST_LEFT = 0.25  # share of the budget for the study itself
 _MOST_OVERHEAD = 1.25  # the next command may take so much longer for what comes before the study
 PROBING_SECONDS = 10.0  # at least, for the first probe and the estimates of memory, if none is on record
 _WIDTH = 120
-_USED = 0.8  # the part of its time that is planned for the confirming: more than it usually takes
+USED = 0.8  # the part of its time that is planned for the confirming: more than it usually takes
 _DECAY = "optimizer.weight_decay"
 
 
@@ -280,8 +281,14 @@ class Size:
 
     @property
     def confirm_share(self) -> float:
-        """Seconds for fresh seeds, as a share of the search's: the fewest seeds of the configurations to be named."""
-        return min(max(round(_NUM_NAMED * FEWEST_SEEDS / self.num_trials, 1), _LEAST_SHARE), _MOST_SHARE)
+        """Seconds for fresh seeds, as a share of the search's."""
+        return choose_confirm_share(self.num_trials)
+
+
+def choose_confirm_share(num_trials: int) -> float:
+    """Seconds for fresh seeds, as a share of those of a search of ``num_trials``: for the fewest seeds of the
+    configurations to be named."""
+    return min(max(round(NUM_SEEDED / num_trials, 1), _LEAST_SHARE), _MOST_SHARE)
 
 
 def find_full_size(decisions: Decisions, num_train: int) -> Size:
@@ -357,7 +364,7 @@ def choose_size(
     ratio = budget_seconds / seconds if seconds else 1.0
     epochs = min(max(int(size.epochs * ratio), size.epochs), full.epochs)
     left = max(ratio * size.epochs / epochs, 1.0)
-    num_trials = min(ceil(_ROOM * left * size.num_trials), _MOST_TRIALS)
+    num_trials = min(ceil(ROOM * left * size.num_trials), _MOST_TRIALS)
     return replace(size, epochs=epochs, num_trials=max(num_trials, size.num_trials))
 
 
@@ -434,7 +441,7 @@ def _study(draft: StudyDraft) -> Iterator[Setting]:
         reason = "search trials at most: usually search_timeout ends the search before"
     yield Setting("trials", size.num_trials, reason)
     if seconds is not None:
-        search_seconds = seconds / (1.0 + _USED * size.confirm_share)
+        search_seconds = seconds / (1.0 + USED * size.confirm_share)
         yield Setting("timeout", f"{seconds:.0f}s", "of a run")
         yield Setting("search_timeout", f"{search_seconds:.0f}s", "of it; the rest is for fresh seeds")
     named = f"{FEWEST_SEEDS} fresh seeds of each configuration that the answer names"

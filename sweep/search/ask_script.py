@@ -24,7 +24,7 @@ from sweep.probing.cost_model import interpolate
 from sweep.records.messages import ScriptCommand, TrialTask
 from sweep.script.check import ScriptCheck, check_script
 from sweep.script.runner import probe_script
-from sweep.search.ask import CONFIGURATIONS, Setting, write_tables
+from sweep.search.ask import CONFIGURATIONS, NUM_SEEDED, ROOM, USED, Setting, choose_confirm_share, write_tables
 from sweep.search.session import Options
 
 # Names of flags and of overrides, in lower case with "_", for the keys of a study; the usual ones of argparse scripts
@@ -51,8 +51,6 @@ _FEWEST_BATCHES = 2
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the script's own batch size
 _RATES = 8.0  # the learning rate is searched from its own over this to its own times this
 _LEAST_STEPS = 4  # of a pass over the data
-_SEED_SHARE = 0.5  # seconds for fresh seeds over those of the search
-_ROOM = 1.5  # planned trials over those that are expected to fit, so that the search ends by its time
 _MOST_TRIALS, _USUAL_TRIALS = 1000, 5  # of a batch size without a budget
 
 
@@ -97,6 +95,7 @@ class _Plan(NamedTuple):
 
     batches: tuple[int, ...]
     num_trials: int
+    confirm_share: float
     seconds: float | None = None
     epochs: int | None = None
 
@@ -117,7 +116,7 @@ def place_values(script: ScriptSection) -> dict[str, tuple[str, ...]]:
     that answers it."""
     words: dict[str, tuple[str, ...]] = {}
     for name in _list_names(script):
-        key = _KEY_OF.get(re.sub(r"[-.]", "_", name.rpartition(".")[2] if "=" in name else name).lower().rstrip("="))
+        key = _KEY_OF.get(name.rpartition(".")[2].lower().replace("-", "_").rstrip("="))
         if key and key not in words and key not in script.placeholders:
             words[key] = (f"{name}{{{key}}}",) if name.endswith("=") else (f"--{name}", f"{{{key}}}")
     return words
@@ -223,7 +222,7 @@ def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
     """Checks what the script follows, prices its trainings, and makes the study. Raises ``InputError``: the script does
     something else, or the budget is too short."""
     name, batches = task.script.name, _choose_batches(task, facts)
-    check = check_script(_build(task, facts, _Plan(batches, 1)), device_type(task.options.executor))
+    check = check_script(_build(task, facts, _Plan(batches, 1, 1.0)), device_type(task.options.executor))
     notes = []
     for row in check.rows:
         if row.status == "FAIL" and row.setting != "seed":
@@ -257,30 +256,34 @@ def _choose_plan(
 ) -> tuple[_Plan, list[str]]:
     # with what is left out for lack of time
     if task.budget_seconds is None:
-        return _Plan(batches, _USUAL_TRIALS * len(batches)), []
+        num_trials = _USUAL_TRIALS * len(batches)
+        return _Plan(batches, num_trials, choose_confirm_share(num_trials)), []
     steps = {size: cost["step_seconds_median"] for size, cost in check.costs.items() if "step_seconds_median" in cost}
     left, kept = task.budget_seconds - (time.monotonic() - task.began) - _REPORT_SECONDS, batches
     while True:
         mean = sum(_price(facts, size, steps) for size in kept) / len(kept)
-        num_searched = left / (1.0 + _SEED_SHARE) / mean
-        if num_searched >= CONFIGURATIONS * len(kept) or len(kept) <= _FEWEST_BATCHES:
+        share = choose_confirm_share(max(int(left / mean) - NUM_SEEDED, 1))
+        num_searched, least = left / (1.0 + USED * share) / mean, CONFIGURATIONS * len(kept)
+        if num_searched >= least or len(kept) <= _FEWEST_BATCHES:
             break
         kept = _thin_out(kept, task.batch or facts.batch)
     absent, epochs = ", ".join(str(size) for size in batches if size not in kept), None
     left_out = [f"left out for lack of time: the batch sizes {absent}"] if absent else []
-    least = CONFIGURATIONS * len(kept)
     if num_searched < least or not facts.is_whole:
         can_shorten = "budget.epochs" in facts.keys
         epochs = math.floor(facts.num_epochs * min(num_searched / least, 1.0)) if can_shorten else 0
         if epochs < 1:
-            needed = least * (1.0 + _SEED_SHARE) * mean + task.budget_seconds - left
+            needed = least * (1.0 + USED * share) * mean + task.budget_seconds - left
             raise InputError(
                 f"--budget: a training takes about {mean:,.0f} s, and the smallest question takes {least} trainings "
                 f"and fresh seeds. Give --budget {round_up_duration(needed)} or more, or make a training shorter."
             )
         left_out.append(f"left out for lack of time: {facts.num_epochs - epochs:.0f} of {facts.num_epochs:.0f} epochs")
         num_searched = max(num_searched, least)
-    return _Plan(kept, min(math.ceil(_ROOM * num_searched), _MOST_TRIALS), left, epochs), left_out
+    num_trials = min(math.ceil(ROOM * num_searched), _MOST_TRIALS)
+    each = f"a training takes about {mean if epochs is None else left / (1.0 + USED * share) / num_searched:.2g} s"
+    expected = f"{each}: about {num_searched:.0f} fit, and {USED * share * num_searched:.0f} with fresh seeds"
+    return _Plan(kept, num_trials, share, left, epochs), [*left_out, expected]
 
 
 def _price(facts: ScriptFacts, size: int, step_seconds: Mapping[int, float]) -> float:
@@ -325,12 +328,14 @@ def _list_settings(task: ScriptTask, facts: ScriptFacts, plan: _Plan) -> dict[st
     if plan.seconds is None:
         study.append(Setting("trials", plan.num_trials, f"{_USUAL_TRIALS} for each batch size"))
     else:
+        search_seconds = plan.seconds / (1.0 + USED * plan.confirm_share)
         study += [
             Setting("trials", plan.num_trials, "at most: usually search_timeout ends the search before"),
             Setting("timeout", f"{plan.seconds:.0f}s", "of a run"),
-            Setting("search_timeout", f"{plan.seconds / (1.0 + _SEED_SHARE):.0f}s", "the rest is for fresh seeds"),
+            Setting("search_timeout", f"{search_seconds:.0f}s", "the rest is for fresh seeds"),
         ]
-    study.append(Setting("confirm.share", _SEED_SHARE, f"of the search's seconds, for {FEWEST_SEEDS} seeds or more"))
+    share = f"of the search's seconds, for {FEWEST_SEEDS} seeds or more of what is named"
+    study.append(Setting("confirm.share", plan.confirm_share, share))
     study.append(Setting("first", [first], "its own values are tried in any case"))
     folder = os.path.relpath(script.folder, task.file.parent)
     table = [Setting("command", list(facts.command), "")]

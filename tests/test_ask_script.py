@@ -143,4 +143,4 @@ def test_a_script_is_answered_within_a_budget(tmp_path: Path) -> None:
     first = frames.trials.set_index("number").loc[0]
     assert (first["config.batch.micro"], first["config.optimizer.lr"]) == (32, pytest.approx(0.1))
     assert {"search", "confirm"} == set(frames.trials["phase"])
-    assert document["answer"]["batch_size"]["named"]["effective_batch_size"] in study.space["batch.micro"].grid_values
+    assert document["answer"]["batch_size"]["named"]["config"]["batch.micro"] in study.space["batch.micro"].grid_values

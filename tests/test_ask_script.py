@@ -28,6 +28,12 @@ FLAGS = {
 }
 PLACES = ["--batch-size", "{batch.micro}", "--lr", "{optimizer.lr}", "--wd", "{optimizer.weight_decay}", "--seed",
           "{seed}", "--epochs", "{budget.epochs}"]  # fmt: skip
+# One that takes a number of steps, whatever the number of passes.
+STEPS = FLAGS | {
+    "trial": FLAGS["trial"].replace("'--epochs', type=int, default=6", "'--max-steps', type=int, default=40"),
+    "begin": "from itertools import islice\nsteps = 0\nwhile steps < args.max_steps:\n"
+    "    for i, (a, b) in enumerate(islice(loader, args.max_steps - steps)):\n        steps += 1",
+}
 
 
 def ask(folder: Path, *options: str, command: str = "python train.py", metric: str = "val_accuracy") -> Any:
@@ -77,10 +83,13 @@ class Written(NamedTuple):
     (FLAGS, "python train.py --batch-size 64 --epochs 3",
      Written([*PLACES[:2], *PLACES[-2:], *PLACES[2:-2]], {"optimizer.weight_decay": 0.01, "budget.epochs": 3},
              (16, 32, 64, 128), 64)),
+    # steps become samples, so that all batch sizes see the same data
+    (STEPS, "python train.py", Written([*PLACES[:-2], "--max-steps", "{budget.steps}"],
+     {"optimizer.weight_decay": 0.01, "budget.samples": 40 * 32}, (8, 16, 32, 64, 128), 32)),
     # a script that reads its values has no place in its command
     ({}, "python train.py",
      Written([], {"batch.accumulation": 1, "optimizer.weight_decay": 0.0}, (4, 8, 16, 32, 64), 16)),
-], ids=["flags", "own_flags", "reads"])  # fmt: skip
+], ids=["flags", "own_flags", "steps", "reads"])  # fmt: skip
 def test_a_study_is_written_from_what_a_script_takes_and_did(
     tmp_path: Path, changes: dict[str, str], command: str, expected: Written
 ) -> None:
@@ -93,6 +102,8 @@ def test_a_study_is_written_from_what_a_script_takes_and_did(
     assert written.base == expected.base
     assert written.space["batch.micro"].grid_values == expected.batches
     assert written.space["optimizer.lr"].extremes() == (0.013, 0.8)
+    trial = written.command(written.config({"batch.micro": expected.batches[0], "optimizer.lr": 0.1}), "")
+    assert trial["values"]["budget.steps"] == (160 if "budget.samples" in expected.base else None)
     assert written.first == ({"batch.micro": expected.own, "optimizer.lr": pytest.approx(0.1)},)
 
 

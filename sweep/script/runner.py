@@ -397,5 +397,6 @@ def _judge(task: TrialTask, seen: _Seen, exit_code: int, tail: str) -> tuple[Out
 
 
 def _is_taken(key: str, read: Collection[str]) -> bool:
-    # the batch size may be read by its parts
-    return key in read or (key.startswith("batch.") and any(other.startswith("batch.") for other in read))
+    # the batch size may be read by its parts, and samples as steps
+    is_size = key.startswith("batch.") and any(other.startswith("batch.") for other in read)
+    return key in read or is_size or (key == "budget.samples" and "budget.steps" in read)

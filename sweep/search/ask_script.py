@@ -91,13 +91,13 @@ class ScriptFacts(NamedTuple):
 
 class _Plan(NamedTuple):
     """The size of the study: its batch sizes, the number of search trials, its seconds where there is a budget, and the
-    number of epochs where the time does not allow the script's own."""
+    share of the data of the script's own training that a training takes."""
 
     batches: tuple[int, ...]
     num_trials: int
     confirm_share: float
     seconds: float | None = None
-    epochs: int | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +213,11 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
             f'"python {script.name} --my-batch {{batch.micro}}", or read the value in the script:\n'
             f"    trial = sweep.trial(batch_size={measured['observed_batch_size']:.0f})  # then trial.batch_size"
         )
-    words = {key: each for key, each in words.items() if key not in probe.read}
+    # a place is left out if the value to put there is not known, and steps where epochs decide
+    has_passes, has_rate = measured.get("num_epochs", 0.0) > 0, measured.get("observed_lr", 0.0) > 0
+    keys -= {"budget.steps" if has_passes and "budget.epochs" in keys else "budget.epochs"}
+    keys -= set() if has_rate else {"optimizer.lr"}
+    words = {key: each for key, each in words.items() if key in keys - probe.read.keys()}
     command_words = _put_places(script.command, words)
     return ScriptFacts(command_words, keys, measured, is_whole, float(measured.get("num_epochs", 0.0)))
 
@@ -262,28 +266,44 @@ def _choose_plan(
     left, kept = task.budget_seconds - (time.monotonic() - task.began) - _REPORT_SECONDS, batches
     while True:
         mean = sum(_price(facts, size, steps) for size in kept) / len(kept)
-        share = choose_confirm_share(max(int(left / mean) - NUM_SEEDED, 1))
-        num_searched, least = left / (1.0 + USED * share) / mean, CONFIGURATIONS * len(kept)
+        confirm_share = choose_confirm_share(max(int(left / mean) - NUM_SEEDED, 1))
+        num_searched, least = left / (1.0 + USED * confirm_share) / mean, CONFIGURATIONS * len(kept)
         if num_searched >= least or len(kept) <= _FEWEST_BATCHES:
             break
         kept = _thin_out(kept, task.batch or facts.batch)
-    absent, epochs = ", ".join(str(size) for size in batches if size not in kept), None
+    absent = ", ".join(str(size) for size in batches if size not in kept)
     left_out = [f"left out for lack of time: the batch sizes {absent}"] if absent else []
-    if num_searched < least or not facts.is_whole:
-        can_shorten = "budget.epochs" in facts.keys
-        epochs = math.floor(facts.num_epochs * min(num_searched / least, 1.0)) if can_shorten else 0
-        if epochs < 1:
-            needed = least * (1.0 + USED * share) * mean + task.budget_seconds - left
+    share = min(num_searched / least, 1.0)
+    if share < 1.0 or not facts.is_whole:
+        length = _choose_length(facts, share)
+        if length is None:
+            needed = least * (1.0 + USED * confirm_share) * mean + task.budget_seconds - left
+            seconds = f"about {mean:,.0f} s" if facts.is_whole else f"more than {mean:,.0f} s"
             raise InputError(
-                f"--budget: a training takes about {mean:,.0f} s, and the smallest question takes {least} trainings "
-                f"and fresh seeds. Give --budget {round_up_duration(needed)} or more, or make a training shorter."
+                f"--budget: a training takes {seconds}, and the smallest "
+                f"question takes {least} trainings and fresh seeds. Give --budget {round_up_duration(needed)} or more, "
+                "or make a training shorter."
             )
-        left_out.append(f"left out for lack of time: {facts.num_epochs - epochs:.0f} of {facts.num_epochs:.0f} epochs")
-        num_searched = max(num_searched, least)
+        left_out.append(f"left out for lack of time: a training has {length.key} = {length.value}, not its own")
+        mean, num_searched = mean * share, max(num_searched, least)
+    seconds = f"about {num_searched:.0f} fit, and {USED * confirm_share * num_searched:.0f} with fresh seeds"
     num_trials = min(math.ceil(ROOM * num_searched), _MOST_TRIALS)
-    each = f"a training takes about {mean if epochs is None else left / (1.0 + USED * share) / num_searched:.2g} s"
-    expected = f"{each}: about {num_searched:.0f} fit, and {USED * share * num_searched:.0f} with fresh seeds"
-    return _Plan(kept, num_trials, share, left, epochs), [*left_out, expected]
+    notes = [*left_out, f"a training takes about {mean:.2g} s: {seconds}"]
+    return _Plan(kept, num_trials, confirm_share, left, share), notes
+
+
+def _choose_length(facts: ScriptFacts, share: float) -> Setting | None:
+    """So much of the script's own training, in epochs where it takes these, otherwise in samples where it takes the
+    number of steps, so that all batch sizes see the same data. None: it takes neither, or less than an epoch."""
+    reason = "its own" if share == 1.0 and facts.is_whole else "the time allows so many"
+    if "budget.epochs" in facts.keys:
+        epochs = math.floor(share * facts.num_epochs + 0.01)
+        return Setting("budget.epochs", epochs, reason) if epochs else None
+    if "budget.steps" in facts.keys:
+        return Setting(
+            "budget.samples", math.ceil(share * facts.samples), f"{reason}; steps are these over a batch size"
+        )
+    return None
 
 
 def _price(facts: ScriptFacts, size: int, step_seconds: Mapping[int, float]) -> float:
@@ -312,7 +332,7 @@ def _list_settings(task: ScriptTask, facts: ScriptFacts, plan: _Plan) -> dict[st
     rate, decay = measured.get("observed_lr", 0.0), measured.get("observed_weight_decay", 0.0)
     first: dict[str, Any] = {"batch.micro": min(plan.batches, key=lambda size: abs(size - facts.batch))}
     base, space = [], [Setting("batch.micro", {"choice": list(plan.batches)}, f"its own is {facts.batch}")]
-    if "optimizer.lr" in keys and rate > 0:
+    if "optimizer.lr" in keys:
         bounds = [float(f"{rate / _RATES:.2g}"), float(f"{rate * _RATES:.2g}")]
         space.append(Setting("optimizer.lr", {"log": bounds}, f"its own is {rate:.3g}"))
         first["optimizer.lr"] = rate
@@ -320,9 +340,8 @@ def _list_settings(task: ScriptTask, facts: ScriptFacts, plan: _Plan) -> dict[st
         base.append(Setting("optimizer.weight_decay", decay, "its own"))
     if "batch.accumulation" in keys:
         base.append(Setting("batch.accumulation", 1, "a step is one micro batch"))
-    if "budget.epochs" in keys and facts.num_epochs:
-        reason = "its own" if plan.epochs is None else f"the time allows so many of its {facts.num_epochs:.0f}"
-        base.append(Setting("budget.epochs", plan.epochs or round(facts.num_epochs), reason))
+    if length := _choose_length(facts, plan.share):
+        base.append(length)
     question = f"Which batch size for {script.name}, and what does it cost in {script.metric}, time and memory?"
     study = [Setting("name", task.name, "the folder of the records"), Setting("question", question, "")]
     if plan.seconds is None:

@@ -143,6 +143,7 @@ def test_several_devices_share_the_effective_batch() -> None:
     (Answers(), {"num_validation": 100}, "answer.tolerance.accuracy", 0.03),
     (Answers(), {"num_validation": 504}, "answer.tolerance.accuracy", 0.015),
     (Answers(), {"num_validation": 5000}, "answer.tolerance.accuracy", 0.005),
+    (Answers(), {"num_validation": 1000, "disagreement": 0.3}, "answer.tolerance.accuracy", 0.035),
     (Answers(), {**FEW, "validation_share": 0.33}, "data.validation_share", 0.33),
     (Answers(), FEW, "data.validation_share", None),
     (Answers(), {"subset": 2000}, "data.subset", 2000),
@@ -477,6 +478,10 @@ def test_a_question_that_does_not_fit_is_answered_for_a_part(
     assert frames.data is not None
     assert (frames.data.num_train, frames.data.num_val) == (1000, 840)
     assert set(frames.trials["config.model.name"]) == {"resnet8"}
+    assert "disagree about (assumed)" in " ".join(text.replace("#", "").split())
+    assert ask("again.toml", "--yes", *given, "--dry-run")[0] == 0
+    again = " ".join((tmp_path / "again.toml").read_text().replace("#", "").split())
+    assert "disagree about (measured in an earlier study)" in again
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

@@ -34,7 +34,7 @@ _RATES, _TUNING_RATES = [0.001, 0.1], [0.00001, 0.003]
 _REFERENCE = 256  # effective batch size at which these rates are usual
 _ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
 _LEAST_TOLERANCE = 0.005
-_DISAGREEMENT = 0.02  # share of the validation images about which two good configurations differ
+_DISAGREEMENT = 0.02  # of two good configurations, where no earlier study of the images tells it
 CONFIGURATIONS = 3  # with so many a batch size counts as tuned
 _NUM_NAMED = 4  # configurations that get fresh seeds: for the batch size and the usual uses, which often agree
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # time for fresh seeds, as a share of the search's
@@ -80,6 +80,7 @@ class Facts:
     device_type: str = "cpu"
     image_size: int | None = None  # that images of several sizes are brought to
     largest_micro: int | None = None  # that fits, on one device; None: whatever is tried
+    disagreement: float | None = None  # share of validation images that one of two good configurations alone gets right
     has_own_validation: bool = True  # a split that data.validation_share does not change
     validation_share: float | None = None  # to hold out; None: as usual
 
@@ -154,12 +155,14 @@ def decide(answers: Answers, facts: Facts) -> Decisions:
             f"{facts.num_train:,} training images at an effective batch size of {max(batches)} are "
             f"{format_count(num_steps, 'optimizer step')} an epoch: a lower accuracy there may come from few steps."
         )
-    error = sqrt(_DISAGREEMENT / max(facts.num_validation, 1))
+    share = _DISAGREEMENT if facts.disagreement is None else facts.disagreement
+    source = "assumed" if facts.disagreement is None else "measured in an earlier study"
+    error = sqrt(share / max(facts.num_validation, 1))
     tolerance = Setting(
         "answer.tolerance.accuracy",
         round(max(_LEAST_TOLERANCE, round(2 * error / _LEAST_TOLERANCE) * _LEAST_TOLERANCE), 3),
-        f"on {facts.num_validation:,} validation images a difference of two accuracies has a standard error of about "
-        f"{100 * error:.1f} points",
+        f"on {facts.num_validation:,} validation images, {100 * share:.0f} % of which two good configurations disagree "
+        f"about ({source}), a difference of two accuracies has a standard error of about {100 * error:.1f} points",
     )
     tuned = f"at an effective batch size of {_REFERENCE}; every batch size is tuned"
     rates = Setting("optimizer.lr", {"log": _RATES}, tuned)

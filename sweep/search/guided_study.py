@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import combinations
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from sweep.config.errors import InputError
@@ -15,6 +17,7 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import apply_changes, build_study
 from sweep.executors.table import check_ranks, device_type
 from sweep.records.inputs import DataSummary
+from sweep.records.records import decode_correct
 from sweep.search.ask import (
     Answers,
     Facts,
@@ -34,7 +37,7 @@ from sweep.search.ask import (
     resize,
     write_study,
 )
-from sweep.search.session import Options, open_session
+from sweep.search.session import Options, Session, open_session
 from sweep.search.study_forecast import Forecast, Forecaster
 from sweep.training.data.folders import OnProgress
 from sweep.training.data.sources import find_facts, look_at_data
@@ -43,6 +46,7 @@ _USUAL_SIDE = 32  # pixels that images of several sizes are brought to
 # A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
 # is assumed.
 _OPENINGS = 2
+_NUM_GOOD = 4  # most accurate configurations of a study, which are compared
 _LEAST_SECONDS = 10.0  # of a study
 _TIMES_AS_LONG = 3.5  # training a model, until it is probed, as the smaller one of its family
 
@@ -123,7 +127,7 @@ def make_study(task: GuideTask, facts: Facts) -> GuidedStudy:
     options, size, seconds = replace(task.options, timeout_seconds=budget), resize(full, num_models=1), None
     head = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."]
     with open_session(_build(task, _draft(alone, facts, full)), options, preview=True) as session:
-        forecaster = session.forecaster
+        facts, forecaster = replace(facts, disagreement=measure_disagreement(session)), session.forecaster
         if budget is None:
             session.forecast()
         else:
@@ -149,6 +153,24 @@ def make_study(task: GuideTask, facts: Facts) -> GuidedStudy:
             notes=draft.decisions.notes,
             left_out=tuple(describe_left_out(size, full, draft.decisions, (whole, facts), task.changes)),
         )
+
+
+def measure_disagreement(session: Session) -> float | None:
+    """The share of the validation images that one of two good configurations gets right and the other does not, in
+    earlier studies of the same images under the root; None where there are no two."""
+    shares: list[float] = []
+    for store in session.reused:
+        for study in store.study_names():
+            data = store.load_inputs(study).data
+            if data is None or session.data is None or not data.digest or data.digest != session.data.digest:
+                continue
+            complete = [each for each in store.trial_records(study) if "val_accuracy" in each.measurements]
+            complete.sort(key=lambda each: each.measurements["val_accuracy"])
+            texts = store.correct_texts(study, [each.number for each in complete])
+            good = {str(each.values | {"seed": 0}): texts[each.number] for each in complete if each.number in texts}
+            pairs = combinations([decode_correct(text) for text in [*good.values()][-_NUM_GOOD:]], 2)
+            shares += [float((one != other).mean()) for one, other in pairs if len(one) == len(other)]
+    return median(shares) if shares else None
 
 
 @dataclass(frozen=True)

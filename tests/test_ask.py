@@ -439,7 +439,7 @@ def test_what_is_lost_of_images_is_said_before_the_budget_is_spent(ask: Ask, tmp
     assert "note: 1 image with an EXIF rotation, which is not applied" in errors
 
 
-def pretend_to_cost(_forecaster: object, spec: StudySpec) -> float:
+def pretend_to_cost(_forecaster: object, spec: StudySpec, *_images: int) -> float:
     """Seconds of a study on a machine that is slow for all images and for the usual model."""
     pace = 0.1 if spec.base.get("model.name") == "resnet8" else 1.0
     return (
@@ -468,7 +468,8 @@ def test_a_question_that_does_not_fit_is_answered_for_a_part(
     code, shown, errors = ask("part.toml", "--yes", *given, *quick)
     assert code == 0, errors
     part = "1,000 of your 1,710 training images and resnet8 instead of resnet20"
-    assert f"the answer is about {part}" in " ".join(errors.split())
+    assert f"the study is about {part}" in " ".join(errors.split())
+    assert f"This answer is about {part}." in " ".join(shown.split())
     assert "710 of 1,710 training images" in " ".join(errors.split())
     assert "Use an effective batch size of" in " ".join(shown.split())
     text, frames = (tmp_path / "part.toml").read_text(), load_frames(tmp_path / "mine/part")

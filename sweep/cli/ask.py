@@ -369,7 +369,7 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
     if made.left_out:
         reason = "because there is no --budget" if task.budget_seconds is None else "for lack of time"
         lines.append(f"left out {reason}: {'; '.join(made.left_out)}")
-    lines += [f"the answer is about {made.part}"] * bool(made.part)
+    lines += [f"the study is about {made.part}"] * bool(made.part)
     print_lines(lines, err=True)
     return made, {
         "study": made.spec.name,
@@ -405,7 +405,8 @@ def _run(
     if as_json:
         typer.echo(json.dumps(document | {"run": ended.document, "answer": as_document(answer)}))
         return ended.exit_code
-    print_lines(_describe_answer(answer, uses))
+    part = document.get("part")
+    print_lines([*([f"This answer is about {part}."] if part else []), *_describe_answer(answer, uses)])
     ended.display.close(ended.document)
     return ended.exit_code
 

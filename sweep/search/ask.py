@@ -434,15 +434,12 @@ def describe_left_out(
     missing = [batch for batch in whole[0].batches if batch not in kept]
     models = decisions.models[0 if size.is_smaller else size.num_models : full.num_models]
     has_budget, num_train = any(f"budget.{name}" in fixed for name in BUDGETS), whole[1].num_train
-    num_images = num_train - (size.subset or num_train)
+    num_images, num_epochs = num_train - (size.subset or num_train), size.most_epochs - size.epochs
     parts = [
         (bool(models), f"the model{_plural(models)} {', '.join(models)}"),
         (bool(missing), f"the effective batch size{_plural(missing)} {', '.join(map(str, missing))}"),
         (num_images > 0, f"{num_images:,} of {num_train:,} training images"),
-        (
-            size.epochs < size.most_epochs and not has_budget,
-            f"{size.most_epochs - size.epochs} of {size.most_epochs} epochs",
-        ),
+        (num_epochs > 0 and not has_budget, f"{num_epochs} of {size.most_epochs} epochs"),
         (not size.tunes_decay and "optimizer.weight_decay" not in fixed, "tuning of the weight decay"),
     ]
     return [text for is_left_out, text in parts if is_left_out]

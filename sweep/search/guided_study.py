@@ -131,7 +131,8 @@ def make_study(task: GuideTask, facts: Facts) -> GuidedStudy:
         if budget is None:
             session.forecast()
         else:
-            sizer = _Sizer(alone, facts, forecaster, _OPENINGS * (time.monotonic() - opened))
+            reserve = _OPENINGS * (time.monotonic() - opened)
+            sizer = _Sizer(task=alone, facts=facts, forecaster=forecaster, budget_seconds=budget, reserve=reserve)
             size = sizer.choose(list_sizes(full, task.answers, facts, task.changes))
         spec = _build(task, _draft(alone, facts, size))
         facts = replace(facts, largest_micro=_find_largest_micro(spec, forecaster))
@@ -173,19 +174,20 @@ def measure_disagreement(session: Session) -> float | None:
     return median(shares) if shares else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Sizer:
     """Probes and prices studies of several sizes. ``reserve`` are the seconds for the run's start and its report."""
 
     task: GuideTask
     facts: Facts
     forecaster: Forecaster
+    budget_seconds: float
     reserve: float
 
     @property
     def left(self) -> float:
         """Seconds of the budget for the study itself, a few in any case."""
-        return max(self._budget - self._count_overhead(), _LEAST_SECONDS)
+        return max(self.budget_seconds - self._count_overhead(), _LEAST_SECONDS)
 
     def choose(self, sizes: Sequence[Size]) -> Size:
         """The largest of the descending ``sizes`` that fits. The smallest one is probed first, so that a budget which
@@ -193,16 +195,11 @@ class _Sizer:
         smallest = sizes[-1]
         self._probe(smallest)
         seconds, text = self._price(smallest) or 0.0, describe_smallest(smallest, self.facts)
-        check_time_left(self._budget, self._count_overhead(), seconds, text)
+        check_time_left(self.budget_seconds, self._count_overhead(), seconds, text)
         fitting = (index for index, size in enumerate(sizes) if (self._guess(size, smallest) or 0.0) <= self.left)
         first = next(fitting, len(sizes) - 1)
         self._probe(sizes[first])
         return choose_size(sizes[first:], self.left, self._price)
-
-    @property
-    def _budget(self) -> float:
-        assert self.task.budget_seconds is not None
-        return self.task.budget_seconds
 
     def _count_overhead(self) -> float:
         return time.monotonic() - self.task.began + self.reserve
@@ -213,8 +210,7 @@ class _Sizer:
 
     def _price(self, size: Size) -> float | None:
         spec, cut = _build(self.task, _draft(self.task, self.facts, size)), cut_images(self.facts, size.subset)
-        self.forecaster.lend_probes(spec, cut.num_train, cut.num_validation)
-        return self.forecaster.estimate_seconds(spec)
+        return self.forecaster.estimate_seconds(spec, cut.num_train, cut.num_validation)
 
     def _guess(self, size: Size, smallest: Size) -> float | None:
         # as _price, but also where the model itself is not probed yet

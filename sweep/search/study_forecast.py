@@ -476,16 +476,14 @@ class Forecaster:
         probe = self.prober.probe if may_probe else None
         return make_forecast(work, self.cost_model, self.prober.find, probe, self.memory_gate)
 
-    def estimate_seconds(self, spec: StudySpec) -> float | None:
-        """The median seconds of a study that has no records, from the probes that are known; None without one."""
+    def estimate_seconds(self, spec: StudySpec, num_train: int, num_validation: int) -> float | None:
+        """The median seconds of a study that has no records and has so many images, from the probes that are known,
+        also with more or fewer of the same images; None without one."""
+        if isinstance(self.cost_model, CostModel):
+            self.cost_model.lend(spec.corners.first, num_train, num_validation)
         work = list_remaining(spec, self.slots)
         costs = predict_costs(work, self.cost_model, np.ones(len(work.sample), dtype=np.bool_))
         return None if costs is None else float(np.median(draw_study_seconds(work, costs)))
-
-    def lend_probes(self, spec: StudySpec, num_train: int, num_validation: int) -> None:
-        """Lets probes stand for the images of ``spec``, which are so many of those that were probed."""
-        if isinstance(self.cost_model, CostModel):
-            self.cost_model.lend(spec.corners.first, num_train, num_validation)
 
     def save_probes(self, store: Store) -> None:
         """Records the probes that were used, and the estimates, with the study."""

@@ -11,7 +11,7 @@ from script_factory import write_script
 from sweep.config.script import ScriptSection
 from sweep.config.study_file import load_study
 from sweep.records.loading import load_frames
-from sweep.search.ask_script import place_values
+from sweep.search.ask_script import find_places
 
 # A script that takes its values by flags and knows of the harness only where it reports.
 FLAGS = {
@@ -54,7 +54,11 @@ def ask(folder: Path, *options: str, command: str = "python train.py", metric: s
         "budget.epochs": ("--trainer.max_epochs", "{budget.epochs}")}),
     ("  --bs N\n  --seed N\n", "--size {batch.micro}", {"seed": ("--seed", "{seed}")}),
     ("  --batchnorm\n  --lr-min N\n  --no-seed\n", "", {}),
-    ("optim:\n  lr: 0.1\n  betas:\n  - 0.9\ndata:\n  batch_size: 32\nseed: 0\n", "", {
+    # those of the command itself
+    ("", "--lr 0.1 --bs=8 --other 2", {
+        "optimizer.lr": ("--lr", "{optimizer.lr}"), "batch.micro": ("--bs", "{batch.micro}")}),
+    ("", "train.batch_size=8", {"batch.micro": ("train.batch_size={batch.micro}",)}),
+    ("Powered by Hydra\n== Config ==\noptim:\n  lr: 0.1\n  betas:\n  - 0.9\ndata:\n  batch_size: 32\nseed: 0\n", "", {
         "optimizer.lr": ("optim.lr={optimizer.lr}",), "batch.micro": ("data.batch_size={batch.micro}",),
         "seed": ("seed={seed}",)}),
 ])  # fmt: skip
@@ -63,7 +67,7 @@ def test_the_flags_and_overrides_of_a_script_are_found_in_its_help(
 ) -> None:
     tmp_path.joinpath("train.py").write_text(f"import sys  # argparse hydra\nprint({printed!r})\n")
     script = ScriptSection(command=f"python train.py {command}", folder=str(tmp_path), metric="loss")
-    assert place_values(script) == words
+    assert find_places(script).words == words
 
 
 class Written(NamedTuple):

@@ -3,12 +3,12 @@
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ _KEY_OF = {name: key for key, names in _NAMES.items() for name in names}
 _HELPERS = re.compile(r"\b(argparse|click|typer|tyro|fire|absl|hydra|HfArgumentParser|simple_parsing|jsonargparse)\b")
 _FLAG = re.compile(r"(?<![\w-])--([A-Za-z][\w.-]*)")
 _OVERRIDE = re.compile(r"^( *)([A-Za-z_][\w]*):(?: +(\S.*))?$", re.MULTILINE)  # of the configuration that Hydra prints
+_ASSIGNED = re.compile(r"[A-Za-z_][\w.]*=")
 _HELP_SECONDS = 60.0
 _BASELINE_SHARE = 0.2  # of the budget, at most, for a training with the script's own values
 _REPORT_SECONDS = 15.0
@@ -110,40 +111,54 @@ class GuidedScript:
     notes: tuple[str, ...]
 
 
-def place_values(script: ScriptSection) -> dict[str, tuple[str, ...]]:
-    """The words to add to the command of ``script`` for each key that it takes by a flag or an override; those for
-    which the command has a place already are left out. Runs the script with ``--help`` if its file imports a library
-    that answers it."""
+class Places(NamedTuple):
+    """The words to add to a command for each key that the script takes by a flag or an override, and the last line of
+    its ``--help`` where that ``failure`` hid flags."""
+
+    words: dict[str, tuple[str, ...]]
+    failure: str = ""
+
+
+def find_places(script: ScriptSection) -> Places:
+    """What the command of ``script`` has no place for yet: by the flags and overrides in the command, and by those that
+    its ``--help`` prints, which is run if its file imports a library that answers it."""
+    printed, failure = _print_help(script)
+    given = [
+        word for word in _drop_places(script.command) if word.startswith("--") or re.match(r"[A-Za-z_][\w.]*=", word)
+    ]
+    names = [word.partition("=")[0].lstrip("-") + "=" * (not word.startswith("-")) for word in given]
+    names += [name.rstrip(".") for name in _FLAG.findall(printed)]
+    names += _list_overrides(printed)
     words: dict[str, tuple[str, ...]] = {}
-    for name in _list_names(script):
+    for name in names:
         key = _KEY_OF.get(name.rpartition(".")[2].lower().replace("-", "_").rstrip("="))
         if key and key not in words and key not in script.placeholders:
             words[key] = (f"{name}{{{key}}}",) if name.endswith("=") else (f"--{name}", f"{{{key}}}")
-    return words
+    return Places(words, failure)
 
 
-def _list_names(script: ScriptSection) -> Iterator[str]:
-    # flags without their dashes, and overrides with "=" at their ends
-    if script.file is None:
-        return
-    text = script.file.read_text(errors="replace")
-    if not _HELPERS.search(text):
-        return
+def _print_help(script: ScriptSection) -> tuple[str, str]:
+    # what it prints, and the last line if it fails
+    if script.file is None or not _HELPERS.search(script.file.read_text(errors="replace")):
+        return "", ""
     arguments = [sys.executable if word in ("python", "python3") else word for word in _drop_places(script.command)]
     environment = {**os.environ, **script.environment, "COLUMNS": "200"}
-    printed = ""
-    with suppress(subprocess.TimeoutExpired, OSError):
-        printed = subprocess.run(
+    try:
+        ended = subprocess.run(
             [*arguments, "--help"], cwd=script.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, errors="replace", timeout=_HELP_SECONDS, check=False,
-        ).stdout  # fmt: skip
-    yield from dict.fromkeys(name.rstrip(".") for name in _FLAG.findall(printed))
-    if "hydra" in text:
-        yield from _list_overrides(printed)
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "", f"it took longer than {_HELP_SECONDS:.0f} s"
+    except OSError as error:
+        return "", str(error.strerror)
+    return ended.stdout, (ended.stderr.strip() or "no output").splitlines()[-1][:200] if ended.returncode else ""
 
 
 def _list_overrides(printed: str) -> Iterator[str]:
     # the dotted names of the values in the YAML that Hydra prints
+    if "hydra" not in printed.lower():
+        return
     parents: list[tuple[int, str]] = []
     for indent, name, value in _OVERRIDE.findall(printed):
         parents = [(depth, parent) for depth, parent in parents if depth < len(indent)]
@@ -186,7 +201,7 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
     ``InputError``: it fails, reports nothing, or takes no batch size, with what to add to it."""
     script = task.script
     script.check()
-    words = place_values(script)
+    words, failure = find_places(script)
     limit = math.inf if task.budget_seconds is None else _BASELINE_SHARE * task.budget_seconds
     command = ScriptCommand(
         arguments=_drop_places(script.command), folder=script.folder, metric=script.metric,
@@ -208,9 +223,10 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
         )
     keys = frozenset({*words, *script.placeholders, *probe.read})
     if not keys & {"batch.micro", "batch.global"}:
+        hidden = f" Its --help failed: {failure}." if failure else ""
         raise InputError(
-            f"{script.name} takes no batch size that is known here. Name its flag, as in --script "
-            f'"python {script.name} --my-batch {{batch.micro}}", or read the value in the script:\n'
+            f"{script.name} takes no batch size that is known here.{hidden} Name its flag, as in --script "
+            f'"{shlex.join(script.command)} --my-batch {{batch.micro}}", or read the value in the script:\n'
             f"    trial = sweep.trial(batch_size={measured['observed_batch_size']:.0f})  # then trial.batch_size"
         )
     # a place is left out if the value to put there is not known, and steps where epochs decide

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from sweep.executors.table import device_type
 from sweep.probing.cost_model import interpolate
 from sweep.records.messages import ScriptCommand, TrialTask
 from sweep.script.check import ScriptCheck, check_script
-from sweep.script.runner import probe_script
+from sweep.script.runner import prepare_call, probe_script
 from sweep.search.ask import CONFIGURATIONS, NUM_SEEDED, ROOM, USED, Setting, choose_confirm_share, write_tables
 from sweep.search.session import Options
 
@@ -85,6 +84,11 @@ class ScriptFacts(NamedTuple):
         return int(self.measured["observed_batch_size"])
 
     @property
+    def other_seconds(self) -> float:
+        """Of a training, besides its steps."""
+        return max(self.measured["total_seconds"] - self.measured["train_seconds"], 0.0)
+
+    @property
     def samples(self) -> float:
         """Of the training, or of the part of it that was timed."""
         return self.measured["num_steps"] * self.batch
@@ -141,11 +145,15 @@ def _print_help(script: ScriptSection) -> tuple[str, str]:
     # what it prints, and the last line if it fails
     if script.file is None or not _HELPERS.search(script.file.read_text(errors="replace")):
         return "", ""
-    arguments = [sys.executable if word in ("python", "python3") else word for word in _drop_places(script.command)]
-    environment = {**os.environ, **script.environment, "COLUMNS": "200"}
+    arguments, environment = prepare_call(
+        ScriptCommand(
+            arguments=(*_drop_places(script.command), "--help"), folder=script.folder, metric=script.metric,
+            environment={"COLUMNS": "200", **script.environment},
+        )
+    )  # fmt: skip
     try:
         ended = subprocess.run(
-            [*arguments, "--help"], cwd=script.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+            arguments, cwd=script.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, errors="replace", timeout=_HELP_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -289,19 +297,22 @@ def _choose_plan(
         kept = _thin_out(kept, task.batch or facts.batch)
     absent = ", ".join(str(size) for size in batches if size not in kept)
     left_out = [f"left out for lack of time: the batch sizes {absent}"] if absent else []
-    share = min(num_searched / least, 1.0)
+    # what comes besides the steps, such as the start and the evaluation, is not shortened
+    affordable = left / (1.0 + USED * confirm_share) / least
+    share = min(max(affordable - facts.other_seconds, 0.0) / (mean - facts.other_seconds), 1.0)
     if share < 1.0 or not facts.is_whole:
         length = _choose_length(facts, share)
         if length is None:
             needed = least * (1.0 + USED * confirm_share) * mean + task.budget_seconds - left
-            seconds = f"about {mean:,.0f} s" if facts.is_whole else f"more than {mean:,.0f} s"
+            seconds = f"{'about' if facts.is_whole else 'more than'} {mean:,.0f} s"
+            seconds += f", {facts.other_seconds:,.0f} s of it for the start and the evaluation"
             raise InputError(
                 f"--budget: a training takes {seconds}, and the smallest "
                 f"question takes {least} trainings and fresh seeds. Give --budget {round_up_duration(needed)} or more, "
                 "or make a training shorter."
             )
         left_out.append(f"left out for lack of time: a training has {length.key} = {length.value}, not its own")
-        mean, num_searched = mean * share, max(num_searched, least)
+        mean, num_searched = min(mean, affordable), max(num_searched, least)
     seconds = f"about {num_searched:.0f} fit, and {USED * confirm_share * num_searched:.0f} with fresh seeds"
     num_trials = min(math.ceil(ROOM * num_searched), _MOST_TRIALS)
     notes = [*left_out, f"a training takes about {mean:.2g} s: {seconds}"]
@@ -310,7 +321,8 @@ def _choose_plan(
 
 def _choose_length(facts: ScriptFacts, share: float) -> Setting | None:
     """So much of the script's own training, in epochs where it takes these, otherwise in samples where it takes the
-    number of steps, so that all batch sizes see the same data. None: it takes neither, or less than an epoch."""
+    number of steps, so that all batch sizes see the same data. None: it takes neither, or too
+    little of it fits."""
     reason = "its own" if share == 1.0 and facts.is_whole else "the time allows so many"
     if "budget.epochs" in facts.keys:
         epochs = math.floor(share * facts.num_epochs + 0.01)
@@ -326,8 +338,7 @@ def _price(facts: ScriptFacts, size: int, step_seconds: Mapping[int, float]) -> 
     """The seconds of a training at a batch size: those with the script's own values, with steps as they were timed."""
     measured, per_step = facts.measured, dict(step_seconds)
     per_step.setdefault(facts.batch, measured["train_seconds"] / measured["num_steps"])
-    others = max(measured["total_seconds"] - measured["train_seconds"], 0.0)
-    return others + facts.samples / size * interpolate(per_step, size)
+    return facts.other_seconds + facts.samples / size * interpolate(per_step, size)
 
 
 def _thin_out(batches: tuple[int, ...], own: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from sweep.script.runner import ScriptProbe, probe_script
 
 _TIMED_SECONDS = 1.0
 _EQUAL = 1e-3  # of the norm: what rounding leaves between two sums of the same gradients
-_MIDDLE = 0.5  # of a range, for a value that is not compared
+_INSIDE = 0.4  # of a range, for what is not compared; the middle is often what the script does without being asked
 
 
 class Followed(NamedTuple):
@@ -64,8 +64,8 @@ def check_script(spec: StudySpec, device: str = "auto") -> ScriptCheck:
 
 
 def _choose_sizes(spec: StudySpec) -> tuple[TrialConfig, TrialConfig]:
-    # the two smallest batch sizes of the space, or the given one and its double; the rest in the middle
-    middle = {path: parameter.at(_MIDDLE) for path, parameter in spec.space.items()}
+    # the two smallest batch sizes of the space, or the given one and its double; the rest inside its range
+    middle = {path: parameter.at(_INSIDE) for path, parameter in spec.space.items()}
     key = "batch.global" if "batch.global" in spec.given_keys else "batch.micro"
     fixed = middle | ({"batch.accumulation": 1} if "batch.accumulation" in spec.space else {})
     if key not in spec.space:

@@ -71,7 +71,7 @@ class Trial:
             n: the number of validation samples; of an accuracy it gives the sampling error.
             scores: the metric of each validation sample, shape ``[n]``, always in the same order; the study then
                 compares sample by sample, which tells differences that are several times smaller.
-            metrics: the quality as a number; where ``scores`` are given it may be left out, and is their mean.
+            metrics: the quality as a number; with ``scores`` alone it is their mean.
 
         Raises:
             ValueError: the study's metric is not among them.
@@ -90,7 +90,7 @@ class Trial:
             are_hits = values.dtype == np.bool_ or bool(np.isin(values, (0, 1)).all())
             values = values.astype(np.bool_ if are_hits else np.float32)
             content = {"scores": base64.b64encode(values.tobytes()).decode(), "type": str(values.dtype)}
-            metrics.setdefault(name, float(values.mean(dtype=np.float64)))
+            metrics = metrics or {name: float(values.mean(dtype=np.float64))}
             n = len(values)
         if name not in metrics:
             raise ValueError(f"the study measures {name}; report it: trial.report({name}=...)")

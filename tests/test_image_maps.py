@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from sweep.config.trial import TrialConfig, build_config
 from sweep.search.single import train_trial
 from sweep.training.checkpoints import load_model
 from sweep.training.data import cache, image_folder, image_maps
-from sweep.training.data.feeders import StreamFeeder, make_feeder
+from sweep.training.data.feeders import StreamFeeder, _ReadAhead, make_feeder
 from sweep.training.data.folders import decode_image
 from sweep.training.data.images import ArrayImages, crop_center
 from sweep.training.data.sources import load_splits, look_at_data
@@ -69,6 +70,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def config(root: Path, **values: Any) -> TrialConfig:
     data = {f"data.{key}": value for key, value in ({"name": "imagefolder", "root": str(root)} | values).items()}
     return build_config(data | {"model.name": "resnet8", "batch.micro": 16, "budget.epochs": 1}, "t")
+
+
+def spy(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
+    return lambda *given, **named: (calls.append(given), function(*given, **named))[1]
 
 
 def pixels_of(root: Path, **values: Any) -> np.ndarray:
@@ -196,6 +201,36 @@ def test_a_full_disk_is_refused_before_a_page_is_written(folder: Path, monkeypat
     with pytest.raises(InputError, match="cannot be written: No space left on device; give SWEEP_CACHE another"):
         look_at_data(config(folder).data)
     assert cache_files(".npy") == []
+
+
+def test_a_process_that_dies_while_it_decodes_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_maps, "_PARALLEL_BYTES", 0)
+    decode = image_maps.decode_image
+    die = lambda name, *by: os._exit(1) if name == "b/50.png" else decode(name, *by)  # noqa: E731
+    monkeypatch.setattr(image_maps, "decode_image", die)
+    with pytest.raises(InputError, match="a process that decodes its images was killed, maybe for lack of memory"):
+        look_at_data(config(folder).data)
+    monkeypatch.setattr(image_maps, "decode_image", decode)
+    assert pixels_of(folder).shape == (144, 8, 8, 3)
+
+
+def test_a_thread_reads_ahead_in_order_and_ends_with_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty, read = torch.empty, []
+    monkeypatch.setattr(torch, "empty", lambda *shape, **by: empty(*shape, dtype=by["dtype"]))  # needs no GPU
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    pixels = np.arange(40 * 4 * 4 * 3, dtype=np.uint32).astype(np.uint8).reshape(40, 4, 4, 3)
+    images = ArrayImages(pixels, np.arange(30), rows=np.arange(39, 9, -1))
+    monkeypatch.setattr(ArrayImages, "read", spy(ArrayImages.read, read))
+    order = [np.arange(start, start + 3) for start in range(0, 30, 3)]
+    for batch, indices in zip(_ReadAhead(images, order, 2), order, strict=True):
+        assert np.array_equal(batch[0], pixels[39 - indices])
+        assert np.array_equal(batch[1], indices)
+    read.clear()
+    batches = iter(_ReadAhead(images, order, 2))
+    next(batches)
+    batches.close()
+    assert len(read) <= 4
+    assert not [thread for thread in threading.enumerate() if "ThreadPoolExecutor" in thread.name]
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

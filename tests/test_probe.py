@@ -376,6 +376,9 @@ def test_the_images_of_a_trial_are_counted() -> None:
     assert count_resident_bytes(plain, facts, 15_000, GIB) == (45_000 + others) * (image + label)
     grown = 45_000 * 3 * (40 * 40 - 32 * 32)  # a border of 4
     assert count_resident_bytes(padded, facts, 15_000, GIB) == (45_000 + others) * (image + label) + grown
+    cropped = config(data__name="imagefolder", data__augment="random_resized_crop", data__image_size=32)
+    grown = 45_000 * 3 * (37 * 37 - 32 * 32)  # of which the crops are cut out
+    assert count_resident_bytes(cropped, facts, 15_000, GIB) == (45_000 + others) * (image + label) + grown
     assert count_resident_bytes(config(data__placement="host"), facts, 15_000, GIB) == 0
     assert count_resident_bytes(plain, facts, 15_000, 4 * 45_000 * image - 1) == 0  # over a quarter of what is free
 

@@ -17,6 +17,7 @@ from sweep.config.trial import Scalar, TrialConfig, config_keys, default_setting
 from sweep.records.records import digest_shape
 from sweep.training.budget import BatchSchedule
 from sweep.training.constants import RESIDENT_SHARE, TRAIN_ACCURACY_IMAGES
+from sweep.training.data.image_folder import find_stored_side
 from sweep.training.data.windows import choose_crop_pad
 
 # The declaration of each key says on what its cost depends, see sweep.config.sections.key.
@@ -118,14 +119,14 @@ def count_resident_bytes(config: TrialConfig, facts: DataFacts, num_held_out: in
     """Bytes of the images that ``config`` keeps on a GPU with ``free_bytes`` for a process, beside its training step.
 
     These are the train split with the border for crops, the part of it that train accuracy is measured on, and
-    ``num_held_out`` other images. A train split of more than a quarter of ``free_bytes`` stays on the host. Images of
-    files always do, and are counted too.
+    ``num_held_out`` other images. A train split of more than a quarter of ``free_bytes`` stays on the host.
     """
     if config.data.placement != "device":
         return 0
     channels, side = facts.shape.channels, facts.shape.side
-    if facts.num_train * channels * side**2 > RESIDENT_SHARE * free_bytes:
+    stored = find_stored_side(config.data, side)
+    if facts.num_train * channels * stored**2 > RESIDENT_SHARE * free_bytes:
         return 0
-    padded = channels * (side + 2 * choose_crop_pad(config, side)) ** 2
+    padded = channels * (stored + 2 * choose_crop_pad(config, stored)) ** 2
     others = num_held_out + min(facts.num_train, TRAIN_ACCURACY_IMAGES)
     return facts.num_train * (padded + _LABEL_BYTES) + others * (channels * side**2 + _LABEL_BYTES)

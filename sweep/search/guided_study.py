@@ -107,9 +107,7 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
     return (facts, data) if facts.validation_share is None else _look(task, facts, changes, on_progress)
 
 
-def _watch(
-    task: GuideTask, on_progress: OnProgress | None, seen: list[tuple[float, int]], *progress: Any
-) -> None:
+def _watch(task: GuideTask, on_progress: OnProgress | None, seen: list[tuple[float, int]], *progress: Any) -> None:
     """Refuses a budget that decoding alone exceeds, as soon as its rate is known; what was decoded is kept."""
     if on_progress:
         on_progress(*progress)

@@ -45,14 +45,14 @@ def measure_cache() -> tuple[int, int]:
 
 def make_room(num_bytes: int, keep: str) -> None:
     """Deletes what was not used for longest until ``num_bytes`` more are within the limit; never files whose name
-    begins with ``keep``, nor what another process may still decode into."""
-    folder = find_cache_folder()
-    taken, limit = measure_cache()
-    for modified, path, size in sorted(_list_files(folder)):
+    begins with ``keep``, which do not count, nor what another process may still decode into."""
+    _, limit = measure_cache()
+    others = [each for each in _list_files(find_cache_folder()) if not (keep and each[1].name.startswith(keep))]
+    taken = sum(size for *_, size in others)
+    for modified, path, size in sorted(others):
         if taken + num_bytes <= limit:
             break
-        is_growing = path.suffix == ".part" and time.time() - modified < _PART_SECONDS
-        if not is_growing and not (keep and path.name.startswith(keep)):
+        if path.suffix != ".part" or time.time() - modified > _PART_SECONDS:
             path.unlink(missing_ok=True)
             taken -= size
 
@@ -96,10 +96,8 @@ def load_document(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, An
         os.utime(path)
         return document
     document = make()
-    content, temporary = (
-        json.dumps(document, separators=(",", ":")).encode(),
-        path.with_name(f"{uuid.uuid4().hex}.part"),
-    )
+    content = json.dumps(document, separators=(",", ":")).encode()
+    temporary = path.with_name(f"{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         make_room(len(content), keep="")

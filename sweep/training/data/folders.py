@@ -156,40 +156,16 @@ class _FolderScan:
 def digest_folder(root: Path) -> str:
     """32 hexadecimal digits of the names, sizes and times of change of everything below ``root``, by which a change is
     noticed without a look at the files. Raises ``InputError`` as :func:`scan_folder`."""
-    _check_root(root)
-    digest = hashlib.blake2b(os.fsencode(root.absolute()), digest_size=16)
-    pending = [(root, frozenset[tuple[int, int]]())]
-    while pending:
-        folder, above = pending.pop()
-        lines, status = [], folder.stat()
-        above |= {(status.st_dev, status.st_ino)}
-        for entry in _read_entries(folder):
-            try:
-                status = entry.stat()
-            except OSError:  # a link to nothing
-                status = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(status.st_mode):
-                if (status.st_dev, status.st_ino) not in above:
-                    pending.append((Path(entry.path), above))
-                lines.append(entry.name)
-            else:
-                lines.append(f"{entry.name}\0{status.st_size}\0{status.st_ctime_ns}")
-        digest.update("\n".join([str(folder), *sorted(lines)]).encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def _check_root(root: Path) -> None:
-    if not root.is_dir():
-        raise InputError(
-            f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders: give it by --set "
-            "data.root=FOLDER, or in the study file."
-        )
+    lines = sorted(
+        f"{path}\0{status.st_size} {status.st_ctime_ns}" if status else path for path, status, _ in _walk(root)
+    )
+    text = "\n".join([str(root.absolute()), *lines])
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def scan_folder(root: Path) -> _FolderScan:
     """All files below ``root``; links to folders are followed, except to a folder that holds the link. Raises
     ``InputError``: ``root`` is no folder, or something below it cannot be read."""
-    _check_root(root)
     images: list[ScannedFile] = []
     folders: set[str] = set()
     ignored: dict[str, list[str]] = {}
@@ -205,6 +181,11 @@ def scan_folder(root: Path) -> _FolderScan:
 
 def _walk(root: Path) -> Iterator[tuple[str, os.stat_result | None, str]]:
     # (path, status or None for a folder, reason to ignore it)
+    if not root.is_dir():
+        raise InputError(
+            f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders: give it by --set "
+            "data.root=FOLDER, or in the study file."
+        )
     status = root.stat()
     pending: list[tuple[str, str, frozenset[tuple[int, int]]]] = [("", "", frozenset({(status.st_dev, status.st_ino)}))]
     while pending:

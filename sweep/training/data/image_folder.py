@@ -42,7 +42,6 @@ class _ImageFolder(NamedTuple):
     map_name: str
     side: int  # at which trials read them
     stored_side: int  # of the map, of which trials read the center
-    num_mapped: int
     decode_seconds: float
     digest: str  # of paths, splits, classes and contents
     classes: tuple[str, ...]
@@ -59,20 +58,12 @@ class _ImageFolder(NamedTuple):
 
 def _open_folder(section: DataSection, on_progress: OnProgress | None = None) -> tuple[_ImageFolder, Pixels]:
     """The folder ``data.root`` and the map of its images, each decoded once, now or by an earlier process."""
-    about = (
-        digest_folder(section.folder),
-        section.image_size,
-        section.resize,
-        section.on_bad_image,
-        _is_cropped(section),
-    )
+    keys = section.image_size, section.resize, section.on_bad_image, find_stored_side(section, 7)
+    about = digest_folder(section.folder), *keys
     name = f"{hashlib.blake2b(repr(about).encode(), digest_size=10).hexdigest()}.folder.json"
 
-    def make() -> dict[str, Any]:
-        return _read_folder(section, on_progress)._asdict()
-
     for _ in range(2):
-        folder = _ImageFolder(**load_document(name, make))
+        folder = _ImageFolder(**load_document(name, lambda: _read_folder(section, on_progress)._asdict()))
         try:
             return folder, open_map(folder.map_name)
         except (OSError, ValueError):  # another study needed the room
@@ -83,8 +74,11 @@ def _open_folder(section: DataSection, on_progress: OnProgress | None = None) ->
     )
 
 
-def _is_cropped(section: DataSection) -> bool:
-    return section.augment == "random_resized_crop" and section.image_size is not None
+def find_stored_side(section: DataSection, side: int) -> int:
+    """The side in pixels to which images are decoded that trials read at ``side``: more where crops are cut out of
+    them, as for ImageNet, where models of 224 pixels are evaluated on the center of 256."""
+    is_cropped = section.name == "imagefolder" and section.augment == "random_resized_crop"
+    return -(-side * 8 // 7) if is_cropped and section.image_size is not None else side
 
 
 def _read_folder(section: DataSection, on_progress: OnProgress | None) -> _ImageFolder:
@@ -94,8 +88,7 @@ def _read_folder(section: DataSection, on_progress: OnProgress | None) -> _Image
     resize = section.resize if section.image_size is not None else None
     side = section.image_size or _guess_side(root, files)
     while True:
-        # as for ImageNet, where models of 224 pixels are evaluated on the center of 256
-        stored_side = -(-side * 8 // 7) if _is_cropped(section) else side
+        stored_side = find_stored_side(section, side)
         decoding = Decoding(root, files, stored_side, resize)
         facts = dict(zip((file.path for file in files), decode_files(decoding, on_progress), strict=True))
         layout = _drop_bad(section, layout, facts)
@@ -103,7 +96,7 @@ def _read_folder(section: DataSection, on_progress: OnProgress | None) -> _Image
         if (found := _find_side(used, section)) == side:
             break
         side = found  # the file that was looked at first cannot be decoded, and had another size
-    row_of = {file.path: row for row, file in enumerate(files)}
+    row_of = {file: row for row, file in enumerate(files)}
     digests = {split: [facts[file.path].digest for file in each.files] for split, each in layout.splits.items()}
     lost = Counter(text for image in used for text in image.lost)
     notes = [f"{format_count(count, 'image')} {text}" for text, count in sorted(lost.items())]
@@ -111,17 +104,12 @@ def _read_folder(section: DataSection, on_progress: OnProgress | None) -> _Image
         map_name=decoding.name,
         side=side,
         stored_side=stored_side,
-        num_mapped=len(files),
         decode_seconds=time.monotonic() - began,
         digest=_digest(layout, digests),
         classes=layout.classes,
         splits={
-            split: {
-                "folder": each.folder,
-                "rows": [row_of[file.path] for file in each.files],
-                "labels": each.labels.tolist(),
-            }
-            for split, each in layout.splits.items()
+            split: {"folder": folder, "rows": [row_of[file] for file in listed], "labels": labels.tolist()}
+            for split, (folder, listed, labels) in layout.splits.items()
         },
         ignored=layout.ignored,
         sizes=_count_sizes(used),
@@ -163,8 +151,8 @@ def _drop_bad(section: DataSection, layout: FolderLayout, facts: Mapping[str, Im
     if empty := [f"{name}/" for name, count in zip(layout.classes, counts, strict=True) if not count]:
         raise InputError(
             f"{section.folder / layout.splits['train'].folder}: {', '.join(empty)} "
-            f"{'has' if len(empty) == 1 else 'have'} no "
-            "images that can be used and would count as a class; add images, or move it out of data.root."
+            f"{'has' if len(empty) == 1 else 'have'} no images that can be used and would count as a class; add "
+            "images, or move it out of data.root."
         )
     return layout
 

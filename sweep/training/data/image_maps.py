@@ -13,6 +13,7 @@ import signal
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -92,7 +93,9 @@ def open_map(name: str) -> Pixels:
     there, or is none."""
     path = find_cache_folder() / name
     pixels: Pixels = open_memmap(path, mode="r")
-    os.utime(path)  # the cache deletes what was not used for longest
+    for used in (path.with_suffix(".jsonl"), path):  # the cache deletes what was not used for longest
+        with suppress(FileNotFoundError):  # the facts alone may have made room
+            os.utime(used)
     return pixels
 
 
@@ -109,6 +112,11 @@ def decode_files(decoding: Decoding, on_progress: OnProgress | None = None) -> l
         raise InputError(
             f"{decoding.describe()}: cannot be written: {error.strerror or error}; give SWEEP_CACHE another folder, or "
             "make room."
+        ) from None
+    except BrokenProcessPool:
+        raise InputError(
+            f"data.root = {str(decoding.root)!r}: a process that decodes its images was killed, maybe for lack of "
+            "memory; the same command goes on where it ended."
         ) from None
 
 
@@ -137,6 +145,7 @@ def _decode_locked(decoding: Decoding, on_progress: OnProgress | None) -> list[I
     facts = _in_order(decoding, done)
     for part, path in zip(parts, (journal, final), strict=True):  # the pixels last: they say that all is there
         part.replace(path)
+        os.utime(path)  # the pixels are deleted last
     for path in final.parent.glob(f"{decoding.group}.*.*"):
         if path not in (final, journal):
             path.unlink()  # an earlier state of the folder; who has it mapped keeps it
@@ -175,7 +184,7 @@ def _allocate(decoding: Decoding, path: Path) -> Pixels:
 
 def _read_journal(path: Path) -> list[_Journal]:
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return []
     spans = []

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from PIL import Image
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.trial import TrialConfig, build_config
+from sweep.search import guided_study
+from sweep.search.ask import Answers
+from sweep.search.session import Options
 from sweep.search.single import train_trial
 from sweep.training.checkpoints import load_model
 from sweep.training.data import cache, image_folder, image_maps
@@ -273,6 +277,21 @@ def test_check_says_what_the_cache_takes_and_what_decoding_took(folder: Path, ca
     data = json.loads(printed.out)["data"]
     assert (data["stored_side"], data["stored_bytes"]) == (8, 200 * 8 * 8 * 3)
     assert data["decode_seconds"] > 0
+
+
+def test_a_budget_that_decoding_exceeds_is_refused_and_what_was_decoded_is_kept(
+    folder: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guided_study, "_RATE_SECONDS", 0.0)
+    monkeypatch.setattr(image_maps, "_SPAN", 4)
+    answers = Answers(data="imagefolder", data_root=str(folder))
+    task = guided_study.GuideTask(name="s", answers=answers, options=Options(), budget_seconds=1e-3)
+    with pytest.raises(InputError, match=r"--budget: .* Give --budget"):
+        guided_study.look_at_images(task)
+    assert 0 < len(set(decoded)) < 100
+    facts, _ = guided_study.look_at_images(replace(task, budget_seconds=None))
+    assert facts.side == 8
+    assert len(decoded) == 200
 
 
 def test_splits_and_subsets_share_the_pixels_of_one_file(folder: Path) -> None:

@@ -40,7 +40,7 @@ from sweep.search.ask import (
 )
 from sweep.search.session import Options, Session, open_session
 from sweep.search.study_forecast import Forecast, Forecaster
-from sweep.training.data.image_folder import guess_side
+from sweep.training.data.image_folder import SeveralSizesError, guess_side
 from sweep.training.data.image_maps import OnProgress
 from sweep.training.data.sources import find_facts, look_at_data
 
@@ -88,17 +88,14 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
     check_ranks(task.options.executor, task.answers.num_devices)
     changes = {key: value for key, value in task.changes.items() if key.startswith("data.")}
     facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
-    watch = partial(_watch, task, on_progress, [])
-    sizes = [facts]
+    resized = replace(facts, image_size=_USUAL_SIDE)
     if task.answers.data == "imagefolder" and "data.image_size" not in changes:
-        is_usual = 1 < guess_side(_find_section(task, facts, changes)) <= 2 * _USUAL_SIDE
-        sizes = [*sizes[:is_usual], replace(facts, image_size=_USUAL_SIDE)]
+        side = guess_side(_find_section(task, facts, changes).folder)
+        facts = facts if 1 < side <= 2 * _USUAL_SIDE else resized
     try:
-        facts, data = _look(task, sizes[0], changes, watch)
-    except InputError:  # maybe because not all have the size of the first one
-        if len(sizes) == 1:
-            raise
-        facts, data = _look(task, sizes[1], changes, watch)
+        facts, data = _look(task, facts, changes, on_progress)
+    except SeveralSizesError:
+        facts, data = _look(task, resized, changes, on_progress)
     if "data.validation_share" in changes:
         return facts, data
     with suppress(InputError):  # the set has a validation split of its own, which takes no share
@@ -123,7 +120,7 @@ def _look(
     task: GuideTask, facts: Facts, changes: Mapping[str, Any], on_progress: OnProgress | None
 ) -> tuple[Facts, DataSummary]:
     section = _find_section(task, facts, changes)
-    data, declared = look_at_data(section, on_progress), find_facts(section)
+    data, declared = look_at_data(section, partial(_watch, task, on_progress, [])), find_facts(section)
     num_train = declared.num_train if data.num_train is None else data.num_train
     num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, if it is not there yet
     _, side, num_classes = declared.shape

@@ -35,6 +35,10 @@ _MAX_SIZES = 100  # on record
 _BAD = "cannot be decoded (data.on_bad_image = 'skip')"
 
 
+class SeveralSizesError(InputError):
+    """The images are no squares of one size, and ``data.image_size`` is not given."""
+
+
 class _ImageFolder(NamedTuple):
     """A folder whose images were all decoded once. It is kept as a document in the cache, so that a process that finds
     the folder unchanged looks at no image."""
@@ -86,7 +90,7 @@ def _read_folder(section: DataSection, on_progress: OnProgress | None) -> _Image
     layout = arrange_folder(scan_folder(root))
     files = tuple(file for listing in layout.splits.values() for file in listing.files)
     resize = section.resize if section.image_size is not None else None
-    side = section.image_size or _guess_side(root, files)
+    side = section.image_size or guess_side(root, files)
     while True:
         stored_side = find_stored_side(section, side)
         decoding = Decoding(root, files, stored_side, resize)
@@ -118,14 +122,10 @@ def _read_folder(section: DataSection, on_progress: OnProgress | None) -> _Image
     )
 
 
-def guess_side(section: DataSection) -> int:
-    """The side of the images, if they are squares of one size as the first one is; 1 where that is no square."""
-    return _guess_side(section.folder, scan_folder(section.folder).images)
-
-
-def _guess_side(root: Path, files: Sequence[ScannedFile]) -> int:
-    # where all images are squares of one size, the first one tells; otherwise they are refused after a look at all
-    for file in files:
+def guess_side(root: Path, files: Sequence[ScannedFile] | None = None) -> int:
+    """The side of the images below ``root``, if they are squares of one size as the first one is; 1 where that is no
+    square."""
+    for file in scan_folder(root).images if files is None else files:
         with suppress(InputError):
             image = decode_image(file.path, root / file.path, 1, None)
             return image.width if image.width == image.height else 1
@@ -236,7 +236,7 @@ def _find_side(images: Sequence[ImageFacts], section: DataSection) -> int:
     texts = [f"{width} x {height}" for width, height in sorted(sizes)]
     some = f"{texts[0]} to {texts[-1]} ({len(texts)} sizes)" if len(texts) > 3 else ", ".join(texts)
     short = sorted(min(size) for size in sizes.elements())[sum(sizes.values()) // 2]
-    raise InputError(
+    raise SeveralSizesError(
         f"data.root = {section.root!r}: the images are {some} pixels, and models require squares of one size; set "
         f"data.image_size, for example {short}, and data.resize = 'crop', 'stretch' or 'pad'."
     )

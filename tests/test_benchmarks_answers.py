@@ -120,9 +120,11 @@ def test_the_frames_of_a_study_have_its_numbers_seeds_and_images(table: Recorded
     values = dict(zip(own.space, own.points[3], strict=True))
     first, again = own.train(study.config(values), 0, "search"), own.train(study.config(values, 9), 1, "confirm")
     frames = own.make_frames([first, again, replace(first, number=2, outcome="pruned")], study)
-    assert frames.trials[["number", "phase", "seed"]].to_numpy().tolist() == [[0, "search", 7], [1, "confirm", 9]]
+    rows = frames.trials[["number", "phase", "outcome", "seed"]].to_numpy().tolist()
+    assert rows == [[0, "search", "complete", 7], [1, "confirm", "complete", 9], [2, "search", "pruned", 7]]
     recorded = [own.training(record.config) for record in (first, again)]
-    assert frames.trials["val_accuracy"].tolist() == [each.ending.measurements["val_accuracy"] for each in recorded]
+    accuracies = [each.ending.measurements["val_accuracy"] for each in recorded]
+    assert frames.trials["val_accuracy"].fillna(-1.0).tolist() == [*accuracies, -1.0]
     assert frames.find_correct is not None
     assert frames.find_correct("made", [1])[1].tolist() == bits[int(recorded[1].origin.split("/")[1])].tolist()
 

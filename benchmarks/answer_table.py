@@ -123,17 +123,19 @@ class RecordedTable:
         return replace(recorded, number=number, phase=phase, values=values, made_from=config, reused_from="")
 
     def make_frames(self, records: Sequence[TrialRecord], spec: StudySpec) -> Frames:
-        """The frames of a study that has these ``records``; those that were stopped early are left out."""
-        kept = [record for record in records if record.outcome != "pruned"]
-        rows = [self._row(record.config) for record in kept]
-        seeds = [record.config.seed for record in kept]
+        """The frames of a study that has these ``records``. The table's times are those of the replayed world, whatever
+        disturbed their recording, so that no quality flag casts a doubt on them."""
+        rows, seeds = [self._row(record.config) for record in records], [record.config.seed for record in records]
         own = {
-            "number": [record.number for record in kept], "phase": [record.phase for record in kept], "seed": seeds,
-            "config.seed": seeds, "reused_from": [""] * len(kept),
+            "number": [record.number for record in records], "phase": [record.phase for record in records],
+            "outcome": [record.outcome for record in records], "seed": seeds, "config.seed": seeds,
+            "reused_from": [""] * len(records), "quality_flags": [""] * len(records),
         }  # fmt: skip
         trials = self.frames.trials.iloc[rows].reset_index(drop=True)
+        is_whole = np.array([record.outcome != "pruned" for record in records])
+        trials = trials.assign(**{name: trials[name].where(is_whole) for name in (ACCURACY, SECONDS)})
         cells = {name: pd.Series(column, dtype=trials[name].dtype) for name, column in own.items()}
-        sources = {record.number: int(self._records[row].number) for record, row in zip(kept, rows, strict=True)}
+        sources = {record.number: int(self._records[row].number) for record, row in zip(records, rows, strict=True)}
 
         def find_correct(_study: str, numbers: Sequence[int]) -> dict[int, Correct]:
             known = self._correct

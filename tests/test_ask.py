@@ -346,7 +346,7 @@ def test_a_study_is_written_priced_run_and_answered(ask: Ask, tmp_path: Path) ->
     assert trials["global_batch_size"][0] == 48
     assert document["run"]["num_trials"] == 6
     statements = {each["name"]: each["text"] for each in document["answer"]["batch_size"]["statements"]}
-    assert "The given effective batch size, 48" in statements["given"]
+    assert "Your effective batch size, 48" in statements["given"]
     assert list(document["answer"]["uses"]) == ["balanced"]
     assert run_app(["check", "own.toml", "--root", "mine"]) == 0
     assert run_app(["recommend", "own", "--root", "mine", "--batch", "51"]) == 0

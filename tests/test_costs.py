@@ -467,3 +467,21 @@ def test_accuracy_of_a_budget_in_seconds_holds_only_where_its_time_does() -> Non
     slowed = ending("slowed_by_others", **SLOWED)
     assert keep_portable(slowed, machine) == slowed  # its undisturbed windows go with it
     assert "train_seconds" not in keep_portable(slowed, machine, is_timed=True).measurements
+
+
+def test_times_of_equal_cost_are_pooled_however_much_they_scatter() -> None:
+    """Unless configurations differ by more than repeats of each do."""
+    draws = np.random.default_rng(2)
+    rows = [
+        row | {"number": 3 * row["number"] + seed, "seed": seed, "config.seed": seed, "train_seconds": 10.0 * noise}
+        | ({"phase": "confirm"} if seed else {})
+        for row in study_rows(0)[:6]
+        for seed, noise in enumerate(np.exp(0.25 * draws.standard_normal(3)))
+    ]  # fmt: skip
+    alike = compare(rows).posterior("train_seconds")
+    assert (np.ptp(alike.estimates), alike.num_pooled is None) == (0.0, False)
+    for row in rows[:3]:
+        row["train_seconds"] *= 3.0
+    apart = compare(rows).posterior("train_seconds")
+    assert apart.num_pooled is None
+    assert apart.estimates[0] > 1.5 * apart.estimates[1:].max()

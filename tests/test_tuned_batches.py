@@ -1,6 +1,7 @@
 """What tuned training costs at each effective batch size, against curves that are known."""
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 from frames_factory import frames_of, make_frames, make_spec
 
 from sweep.analysis import recommend
+from sweep.analysis.answer import Limits
+from sweep.analysis.candidates import Candidates, select_candidates
+from sweep.analysis.comparable import select_comparable
 from sweep.analysis.findings import evaluate_claims
 from sweep.analysis.statistics import Interval
 from sweep.analysis.tuned_batches import combine_ratio, find_common_target
@@ -108,3 +112,37 @@ def test_the_power_of_the_rate_is_the_findings() -> None:
     few = recommend(make_frames(12, confirm=1)).batch_size
     assert few is not None
     assert all(math.isnan(each.rate_power.median) and "required" in each.rate_lack for each in few.models)
+
+
+_RATES = (1e-4, 1e-2, 3e-2, 1e-1, 1.0, 1e2)
+
+
+def draw_with_stopped(outcome: str | None) -> Candidates:
+    """Three batch sizes with four complete rates each; the rates at both ends ended with ``outcome``, if they did."""
+    spec = make_spec(space={"batch.micro": {"choice": [16, 32, 64]}, "optimizer.lr": {"choice": list(_RATES)}})
+    rows: list[dict[str, Any]] = []
+    for batch, rate in itertools.product((16, 32, 64), _RATES):
+        is_whole = rate in _RATES[1:-1]
+        for seed in range(4 if is_whole else 1):
+            accuracy = 0.95 - 0.0004 * batch - 0.02 * abs(math.log10(rate) + 1) + 1e-3 * (seed % 3)
+            row = trial(len(rows), batch, accuracy, seed) | {"config.optimizer.lr": rate}
+            ended = row if is_whole else row | {"outcome": outcome, "val_accuracy": None, "train_seconds": 1.0}
+            rows += [ended] if is_whole or outcome else []
+    found = select_candidates(select_comparable(frames_of(spec, rows)), Limits())  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def chance_of_untried(candidates: Candidates) -> float:
+    best = candidates.values(candidates.quality, candidates.draws).max(axis=1, keepdims=True)
+    return float((candidates.untried.accuracies > best).any(axis=1).mean())
+
+
+def test_what_was_stopped_is_no_open_chance() -> None:
+    unknown = chance_of_untried(draw_with_stopped(None))
+    assert unknown > 0.05  # two decades away from all that was tried
+    for outcome in ("pruned", "diverged"):
+        assert chance_of_untried(draw_with_stopped(outcome)) < unknown / 10, outcome
+    # a training that ended for another reason tells nothing
+    assert chance_of_untried(draw_with_stopped("crashed")) == unknown
+    assert draw_with_stopped("diverged").untried.batches.tolist() == []

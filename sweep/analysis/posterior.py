@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr
+from scipy.special import fdtrc, ndtr
 
 from sweep.analysis.costs import average_costs, find_cost_groups, read_counts, read_observed, read_own
 from sweep.analysis.gain import assume_spread, find_gain_scale
@@ -45,9 +45,10 @@ _SMOOTHING = 1.25  # standard deviations of a single seed
 _STEPS_PER_SD = 2
 _LEAST_SD = 1e-12  # a smaller spread is due to rounding: the values are equal
 _MAX_POINTS = 241  # what is farther below the best than the grid reaches cannot be the best
-# With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled. On an idle
-# machine with other tenants it was 0.105 over 20 equal trainings.
+# With a larger standard deviation of the logarithm, times that should be of equal cost are pooled only if repeats of
+# one configuration scatter as much. On an idle machine with other tenants it was 0.105 over 20 equal trainings.
 _MAX_POOLED_SD = 0.15
+_UNEQUAL, _FEWEST_REPEATS = 0.05, 6  # probability of the F test, and degrees of freedom of its repeats
 
 
 def estimate_image_shares(correct: Correct, members: Numbers, seeds: Numbers) -> Values:
@@ -509,7 +510,8 @@ def fit_posterior(
         errors = np.nan_to_num(read_numbers(done, "time_error")) if METRICS[name].is_speed else np.zeros(len(done))
         spread = pooled_spread(np.where(errors == 0, values, np.nan), costs)
         is_borrowed = METRICS[name].is_speed and not read_counts(done).all()  # by some from others of equal cost
-        if spread.sd <= _MAX_POOLED_SD or ((is_borrowed or errors.any()) and not spread.degrees):
+        is_alike = spread.sd <= _MAX_POOLED_SD or _are_equal(spread, pooled_spread(values, grouping.members))
+        if is_alike or ((is_borrowed or errors.any()) and not spread.degrees):
             shared = costs[grouping.first]
             posterior = _posterior(name, scale, values[:0], values[:0], spread, shared)
             means, mean_errors = average_costs(values, costs, errors / (posterior.spread.sd or 1.0))
@@ -530,6 +532,15 @@ def fit_posterior(
         posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
     errors, spread = posterior.order_errors
     return replace(posterior, prior=_fit_prior(centers, errors, spread, -1.0 if quality else METRICS[name].sign))
+
+
+def _are_equal(whole: Spread, repeats: Spread) -> bool:
+    # whether configurations of equal cost differ no more than their repeats do (analysis of variance)
+    between = whole.degrees - repeats.degrees
+    if repeats.degrees < _FEWEST_REPEATS or not between or not repeats.sd > 0:
+        return False
+    variance = (whole.degrees * whole.sd**2 - repeats.degrees * repeats.sd**2) / between
+    return bool(fdtrc(between, repeats.degrees, variance / repeats.sd**2) >= _UNEQUAL)
 
 
 def _posterior(name: str, scale: Scale, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:

@@ -70,6 +70,7 @@ _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the r
 _FAR_BELOW = 3.0  # standard deviations
 _FAR_AWAY = 0.25  # half a decade
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
+_STOPPED = ("diverged", "pruned")  # trials without a final accuracy, which tell of it all the same
 
 
 def encode_decades(value: float) -> float:
@@ -317,6 +318,11 @@ def _fit_response(
     values, softness = np.maximum(scale.forward(estimates), floor), _SOFTNESS * records.resize(_REACH, on_scale=True)
     far, elsewhere = _draw_far_points(settings, values, softness, num_draws, generator)
     drawn[:, k:][:, far] = np.maximum(drawn[:, k:][:, far], elsewhere)
+    for point in np.flatnonzero(settings.is_pruned):
+        # a complete trial that takes no longer, of the same or a larger batch size, dominates it (sweep.search.pruner)
+        at_least = np.flatnonzero(settings.sizes[is_top] >= settings.point_batches[point])
+        if len(at_least):
+            drawn[:, k + point] = np.minimum(drawn[:, k + point], drawn[:, at_least].max(axis=1))
     return is_top, scale.backward(middle), scale.backward(drawn + np.sqrt(common) * errors)
 
 
@@ -326,7 +332,8 @@ def _draw_far_points(
     """Which of the points that were not tried are half a decade or more from all that were, and draws there, shape
     ``[draws, f]``: nothing is known of them but how far the ``values`` (shape ``[k]``) of the tried ones scatter,
     because there may be another optimum."""
-    away = np.linalg.norm(settings.points[:, None, 1:] - settings.features[None, :, 1:], axis=-1)
+    known = np.concatenate([settings.features, settings.stopped])
+    away = np.linalg.norm(settings.points[:, None, 1:] - known[None, :, 1:], axis=-1)
     far = np.flatnonzero(away.min(axis=1) >= _FAR_AWAY) if len(away) else np.empty(0, dtype=np.int64)
     if not len(far):
         return far, np.empty((num_draws, 0))
@@ -345,7 +352,8 @@ def _condition(
     """Mean and covariance, on the scale of the accuracy, at the configurations ``is_top`` and the points that were not
     tried. The others hold the response down to the ``floor`` where it would be above without them. A single training
     far below what all others predict, of which some are near, failed, and counts as little as that is unlikely."""
-    posterior, low = records.posterior(records.quality.column), settings.features[~is_top]
+    posterior = records.posterior(records.quality.column)
+    low = np.concatenate([settings.features[~is_top], settings.stopped[settings.is_diverged]])
     k, softness = int(is_top.sum()), _SOFTNESS * records.resize(_REACH, on_scale=True)
     means, variances, is_single = _summarize_trainings(records, settings.rows[is_top])
     away = np.linalg.norm(settings.features[is_top][:, None] - settings.features[is_top], axis=-1)
@@ -449,21 +457,29 @@ class _Settings:
     """The settings of the configurations ``rows`` of one ``model``, the best first, as numbers: ``features``, shape
     ``[k, d]``, are of the effective batch size, then of what was swept beside ``batch.*`` and the model. Two decades of
     a logarithm count as 1, whatever the range, and so does the range of another number; names are corners of a simplex
-    with sides of 1. ``points``, shape ``[p, d]``, are settings that were not tried, at the effective batch sizes
-    ``point_batches``, of which there are ``batches``: of the space where it is on record, and those that were good at
-    another batch size."""
+    with sides of 1. ``sizes``, shape ``[k]``, are the batch sizes themselves.
+
+    ``stopped``, shape ``[s, d]``, are the settings of search trials without a final accuracy: those that diverged,
+    ``is_diverged``, and the pruned ones. ``points``, shape ``[p, d]``, are settings without a complete trial, at the
+    effective batch sizes ``point_batches``, of which there are ``batches``: of the space where it is on record, and
+    those that were good at another batch size. Those that diverged are not among them; ``is_pruned`` tells of others.
+    """
 
     def __init__(self, records: ComparableTrials, rows: Numbers, model: str) -> None:
-        self.rows, frame, spec = rows, records.frame, records.spec
+        self.rows, spec = rows, records.spec
         keys = [key for key in records.swept if not is_batch_key(key) and key not in _APART_FROM_RATES]
-        keys = [key for key in keys if f"config.{key}" in frame]
-        sizes = read_numbers(frame, "global_batch_size")[rows]
-        columns = [list(map(plain_value, frame[f"config.{key}"].iloc[rows])) for key in keys]
-        tried = list(zip(*columns, strict=True)) if keys else [()] * len(rows)
+        keys = [key for key in keys if f"config.{key}" in records.frame]
+        stopped = records.trials[np.isin(read_text(records.trials, "outcome"), _STOPPED)]
+        stopped = stopped[read_text(stopped, "config.model.name") == model]
+        stopped = stopped.dropna(subset=["global_batch_size", *(f"config.{key}" for key in keys)])
+        parts, k = (records.frame.iloc[rows], stopped), len(rows)
+        sizes = np.concatenate([read_numbers(part, "global_batch_size") for part in parts])
+        columns = [[plain_value(value) for part in parts for value in part[f"config.{key}"]] for key in keys]
+        tried = list(zip(*columns, strict=True)) if keys else [()] * len(sizes)
         parameters = [spec.space[key] for key in keys] if spec and all(key in spec.space for key in keys) else []
-        others = list(dict.fromkeys([*tried[:_MAX_MOVED], *_spread_points(parameters)]))
+        others = list(dict.fromkeys([*tried[:k][:_MAX_MOVED], *_spread_points(parameters)]))
         planned = list_batches(spec, model) if spec else []
-        sizes_there = sorted({*planned, *sizes[np.isfinite(sizes)].astype(int).tolist()})
+        sizes_there = sorted({*planned, *sizes[:k][np.isfinite(sizes[:k])].astype(int).tolist()})
         encoders = [find_encoder([*column, *(point[i] for point in others)]) for i, column in enumerate(columns)]
 
         def encode(size: float, point: tuple[Scalar, ...]) -> list[float]:
@@ -473,12 +489,23 @@ class _Settings:
         features = np.array([encode(size, point) for size, point in zip(sizes, tried, strict=True)])
         places = [(batch, encode(batch, point)) for batch in sizes_there for point in others]
         points = np.array([place for _, place in places]).reshape(len(places), features.shape[1])
-        is_new = np.array([not np.isclose(features, point, rtol=0.0).all(axis=1).any() for point in points], np.bool_)
-        center = features.mean(axis=0)
-        self.features, self.points = features - center, points[is_new] - center
-        self.smallest, self.largest = float(np.min(sizes, initial=np.inf)), float(np.max(sizes, initial=0.0))
+        # of several seeds of one setting those with an end count
+        is_diverged = read_text(stopped, "outcome") == "diverged"
+        is_open = ~_find_equal(features[k:], features[:k])
+        has_end = np.concatenate([features[:k], features[k:][is_diverged]])
+        is_new, center = ~_find_equal(points, has_end), features[:k].mean(axis=0)
+        self.features, self.points = features[:k] - center, points[is_new] - center
+        self.stopped, self.is_diverged = features[k:][is_open] - center, is_diverged[is_open]
+        self.is_pruned = _find_equal(points[is_new], features[k:][~is_diverged])
+        self.sizes = sizes[:k]
+        self.smallest, self.largest = float(np.min(self.sizes, initial=np.inf)), float(np.max(self.sizes, initial=0.0))
         self.point_batches = np.array([batch for batch, _ in places], dtype=np.int64)[is_new]
         self.batches: list[int] = sorted(set(self.point_batches.tolist()))
+
+
+def _find_equal(points: Values, others: Values) -> Mask:
+    # which of the points, shape [p, d], are among the others, shape [k, d]
+    return np.array([np.isclose(others, point, rtol=0.0).all(axis=1).any() for point in points], np.bool_)
 
 
 def _spread_points(parameters: Sequence[Parameter]) -> list[tuple[Scalar, ...]]:

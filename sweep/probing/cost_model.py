@@ -83,6 +83,7 @@ class CostModel:
 
     def __init__(self, probes: Iterable[ProbeRecord] = ()) -> None:
         self._groups: dict[Shape, dict[tuple[int, int], ProbeRecord]] = defaultdict(dict)
+        self._lent: dict[Shape, dict[tuple[int, int], ProbeRecord]] = defaultdict(dict)  # for groups without their own
         self._launch_seconds = math.inf
         for probe in probes:
             self.add(probe)
@@ -98,9 +99,9 @@ class CostModel:
         """Lets probes of the images of ``config`` stand for as many of them as it leaves: a step takes as long."""
         wanted = derive_shape(config)
         changed = {key: wanted.of(key) for key in _OF_FEWER}
-        for group, probes in list(self._groups.items()):
+        for group, probes in self._groups.items():
             if all(group.of(key) == wanted.of(key) for key in _OF_IMAGES if key not in changed):
-                lent = self._groups[group.replace(changed)]
+                lent = self._lent[group.replace(changed)]
                 for size, probe in probes.items():
                     shape = Shape.from_text(probe.shape).replace(changed)
                     other = replace(probe, shape=shape.text, num_train=num_train, num_validation=num_validation)
@@ -117,7 +118,7 @@ class CostModel:
             return None
         sizes, micro = [size for size, _ in probes], config.micro_batch
         is_far = micro > _FAR * max(sizes) or _FAR * micro < min(sizes)
-        is_guess = group not in self._groups or is_far
+        is_guess = not (group in self._groups or group in self._lent) or is_far
         cost = _cost(config, list(probes.values()), read_test=read_test)
         return replace(cost, other_seconds=cost.other_seconds + self._launch_seconds, is_guess=is_guess)
 
@@ -161,8 +162,8 @@ class CostModel:
 
     def _find_probes(self, group: Shape) -> dict[tuple[int, int], ProbeRecord]:
         """By size, the probes of ``group``, else of the group most like it among those of its model and images."""
-        if group in self._groups:
-            return self._groups[group]
+        if group in self._groups or group in self._lent:
+            return self._groups.get(group) or self._lent[group]
         related = [other for other in self._groups if all(other.of(key) == group.of(key) for key in _APART)]
         nearest = max(related, key=lambda other: len(set(other.facts) & set(group.facts)), default=None)
         return self._groups[nearest] if nearest else {}

@@ -222,6 +222,11 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
     if "num_steps" not in measured:
         reason = ending.error or "no optimizer of torch took a step; call trial.step(samples) after each"
         raise InputError(f"{script.name}: no step of a training was seen: {reason}")
+    if measured.get("observed_batch_size", 0) < 1:
+        raise InputError(
+            f"{script.name}: its batches come from no DataLoader, so that their size was not seen. Loop over "
+            "`sweep.trial().batches(LOADER)`, where LOADER gives one batch after the other."
+        )
     if ending.outcome != "complete" and not (ending.error and "ended without" in ending.error):
         raise InputError(f"{script.name} failed with its own values ({ending.outcome}): {ending.error}")
     if not is_whole and measured["train_seconds"] < limit:
@@ -304,12 +309,14 @@ def _choose_plan(
         length = _choose_length(facts, share)
         if length is None:
             needed = least * (1.0 + USED * confirm_share) * mean + task.budget_seconds - left
+            has_length = bool({"budget.epochs", "budget.steps"} & facts.keys)
+            shorten = "or place {budget.epochs} or {budget.steps} in the command, so that a training can be shortened."
             seconds = f"{'about' if facts.is_whole else 'more than'} {mean:,.0f} s"
             seconds += f", {facts.other_seconds:,.0f} s of it for the start and the evaluation"
             raise InputError(
-                f"--budget: a training takes {seconds}, and the smallest "
-                f"question takes {least} trainings and fresh seeds. Give --budget {round_up_duration(needed)} or more, "
-                "or make a training shorter."
+                f"--budget: a training takes {seconds}, and the smallest question takes {least} trainings and fresh "
+                f"seeds. Give --budget {round_up_duration(needed)} or more, "
+                f"{'or make a training shorter.' if has_length else shorten}"
             )
         left_out.append(f"left out for lack of time: a training has {length.key} = {length.value}, not its own")
         mean, num_searched = min(mean, affordable), max(num_searched, least)

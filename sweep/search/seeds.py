@@ -339,9 +339,10 @@ def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
     seeds only if they take little of the time. If nothing can be named yet, one candidate gets seeds in any case."""
     chosen: list[int] = []
     left, named = state.time.left, _list_named(state)
+    has_name = pick_for(state.candidates, BATCH_SIZE, state.candidates.nameable)[0] is not None
     for row in named:
         price = state.missing(row) * float(state.seconds[row])
-        is_first = not chosen and not state.candidates.nameable.any()
+        is_first = not chosen and not has_name
         is_due = row == named[0] or not is_alone or price <= _LITTLE * state.time.in_all
         if state.missing(row) and state.is_allowed(row) and ((price <= left and is_due) or is_first):
             chosen.append(row)

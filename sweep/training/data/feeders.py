@@ -275,15 +275,11 @@ class _ReadAhead:
     def __iter__(self) -> Iterator[Batch]:
         ahead: deque[Future[Batch]] = deque()
         with ThreadPoolExecutor(1) as thread:
-            try:
-                for indices in self._order:
-                    ahead.append(thread.submit(self._read, indices))
-                    if len(ahead) > self._num_ahead:
-                        yield ahead.popleft().result()
-                while ahead:
+            for indices in self._order:
+                ahead.append(thread.submit(self._read, indices))
+                if len(ahead) > self._num_ahead:
                     yield ahead.popleft().result()
-            finally:
-                thread.shutdown(cancel_futures=True)
+            yield from (batch.result() for batch in ahead)
 
     def _read(self, indices: Indices) -> Batch:
         images = self._images

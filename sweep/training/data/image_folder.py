@@ -65,7 +65,6 @@ def _open_folder(section: DataSection, on_progress: OnProgress | None = None) ->
     keys = section.image_size, section.resize, section.on_bad_image, find_stored_side(section, 7)
     about = digest_folder(section.folder), *keys
     name = f"{hashlib.blake2b(repr(about).encode(), digest_size=10).hexdigest()}.folder.json"
-
     for _ in range(2):
         folder = _ImageFolder(**load_document(name, lambda: _read_folder(section, on_progress)._asdict()))
         try:

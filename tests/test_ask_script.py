@@ -149,6 +149,7 @@ def test_a_script_without_a_seed_or_a_rate_gets_a_study_that_says_so(tmp_path: P
     asked = ask(tmp_path)
     assert asked.returncode == 0, asked.stderr
     assert all(word in asked.stderr for word in ("no learning rate", "{optimizer.lr}", "no seed", "{seed}"))
+    assert "does not use its seed" not in asked.stderr  # it was not given one
     assert list(load_study(tmp_path / "asked.toml").space) == ["batch.micro"]
 
 

@@ -194,6 +194,16 @@ def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named_and_leav
         assert each.missing == "sweep run made.toml --trials 40"  # seeds tune nothing
 
 
+@pytest.mark.parametrize(("rates", "more"), [(RATES, "--set confirm.share="), (RATES[1:2], "--trials ")])
+def test_the_next_step_is_more_trials_where_a_batch_size_is_tuned_too_little(
+    rates: tuple[float, ...], more: str
+) -> None:
+    race = {16: (0.950, 100.0), 64: (0.9455, 30.0)}
+    use = statement(answer_of(make_study(race, num_seeds=3, noise=0.002, rates=rates)), "use")
+    assert not use.is_settled
+    assert more in (use.missing or "")
+
+
 def test_a_batch_size_is_not_called_as_good_as_the_best_where_no_other_one_is_tuned() -> None:
     study = make_study({32: (0.95, 30.0), 64: (0.90, 20.0)}, sizes=(16,))
     rows = study.trials

@@ -129,7 +129,9 @@ def _state_use(
     missing = candidates.records.command_for_more_seeds
     if others.any() and not (is_settled or doubt):
         tried = find_right_batches(candidates.leave_out_untried())
-        if float(tried.right[:, tried.of_candidates[own]].mean()) - probability > (1 - probability) / 2:
+        gained = float(tried.right[:, tried.of_candidates[own]].mean()) - probability
+        is_thin = not thin.keys().isdisjoint(draws.batches[[position, rival]].tolist())
+        if is_thin or gained > (1 - probability) / 2:
             needed, missing = "settings that were not tried may be better", candidates.records.command_for_more
         else:
             needed, by_images = _estimate_needed(candidates, [own, int(draws.places[rival])], probability)

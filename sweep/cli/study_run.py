@@ -166,12 +166,12 @@ def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]
     )
     takes = "the time is unknown until a trial has ended"
     if middle is not None and low is not None and high is not None:
-        takes = describe_time(low, middle, high)
+        takes = f"{_count_trainings(forecast)}: {describe_time(low, middle, high)}"
     if forecast.share_guessed:
         takes += f"; guessed for {forecast.share_guessed:.0%} of the trainings, which are unlike what was probed"
     if forecast.is_cut_by_timeout:
         takes += "; the timeout may end it earlier"
-    lines = [f"forecast: {_count_trainings(forecast)}: {takes}"]
+    lines = [f"forecast: {takes}"]
     amount, lowest, highest, currency = _price_forecast(forecast, price).values()
     if amount is not None:
         lines.append(f"forecast: price about {describe_price(amount, lowest, highest, currency)}")

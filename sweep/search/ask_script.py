@@ -240,7 +240,8 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
         raise InputError(
             f"{script.name} takes no batch size that is known here.{hidden} Name its flag, as in --script "
             f'"{shlex.join(script.command)} --my-batch {{batch.micro}}", or read the value in the script:\n'
-            f"    trial = sweep.trial(batch_size={measured['observed_batch_size']:.0f})  # then trial.batch_size"
+            f"    trial = sweep.trial(batch_size={measured['observed_batch_size']:.0f})  # then trial.batch_size\n"
+            "The learning rate, the seed and the number of epochs are read in the same way: lr, seed, epochs."
         )
     # a place is left out if the value to put there is not known, and steps where epochs decide
     has_passes, has_rate = measured.get("num_epochs", 0.0) > 0, measured.get("observed_lr", 0.0) > 0
@@ -261,7 +262,7 @@ def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
         if row.status == "FAIL" and row.setting != "seed":
             observed = f"{row.setting}: asked for {row.asked}, observed {row.observed}"
             raise InputError(f"{name} does not follow what it is asked. {observed}. To mend it: {row.remedy}.")
-        if row.status == "FAIL":
+        if row.status == "FAIL" and "seed" in facts.keys:
             notes.append(f"{name} does not use its seed, so that fresh seeds tell nothing: {row.remedy}")
     if "optimizer.lr" not in facts.keys:
         notes.append(

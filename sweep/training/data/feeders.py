@@ -193,8 +193,8 @@ class StreamFeeder:
         padded, rows = pad_images(images, self._pad), np.arange(len(images))
         if self._device.type == "cpu":
             return torch.from_numpy(crop_flip_on_cpu(padded.numpy(), rows, *draws, side=self._side))
-        on_device = (send_array(values, self._device) for values in (rows, *draws))
-        return crop_flip(padded, *on_device, side=self._side)
+        order, top, left, flip = (send_array(values, self._device) for values in (rows, *draws))
+        return crop_flip(padded, order, top, left, flip, self._side)
 
 
 @final

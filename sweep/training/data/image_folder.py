@@ -92,7 +92,7 @@ def _read_folder(section: DataSection, on_progress: OnProgress | None) -> _Image
     side = section.image_size or guess_side(root, files)
     while True:
         stored_side = find_stored_side(section, side)
-        decoding = Decoding(root, files, stored_side, resize)
+        decoding = Decoding(root=root, files=files, side=stored_side, resize=resize)
         facts = dict(zip((file.path for file in files), decode_files(decoding, on_progress), strict=True))
         layout = _drop_bad(section, layout, facts)
         used = [facts[file.path] for listing in layout.splits.values() for file in listing.files]

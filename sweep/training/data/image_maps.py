@@ -60,7 +60,7 @@ class _Journal(NamedTuple):
     facts: list[tuple[str, ImageFacts]]  # by path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decoding:
     """What is decoded: ``files`` below ``root``, each to RGB (side, side, 3), in their order."""
 

@@ -172,7 +172,7 @@ def scan_folder(root: Path) -> _FolderScan:
     for path, status, reason in _walk(root):
         if status is None:
             folders.add(path)
-        elif reason:
+        elif reason := reason or _reason_to_ignore(path.rpartition("/")[2], status):
             ignored.setdefault(reason, []).append(path)
         else:
             images.append(ScannedFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
@@ -180,7 +180,7 @@ def scan_folder(root: Path) -> _FolderScan:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, os.stat_result | None, str]]:
-    # (path, status or None for a folder, reason to ignore it)
+    # (path, status or None for a folder, reason to ignore it whatever its name is)
     if not root.is_dir():
         raise InputError(
             f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders: give it by --set "
@@ -198,7 +198,7 @@ def _walk(root: Path) -> Iterator[tuple[str, os.stat_result | None, str]]:
                 yield path, entry.stat(follow_symlinks=False), reason or "a link to nothing"
                 continue
             if not stat.S_ISDIR(status.st_mode):
-                yield path, status, reason or _reason_to_ignore(entry.name, status)
+                yield path, status, reason
                 continue
             identity = (status.st_dev, status.st_ino)
             if identity in above:

@@ -114,15 +114,16 @@ def test_the_power_of_the_rate_is_the_findings() -> None:
     assert all(math.isnan(each.rate_power.median) and "required" in each.rate_lack for each in few.models)
 
 
-_RATES = (1e-4, 1e-2, 3e-2, 1e-1, 1.0, 1e2)
+# of which those at both ends were stopped; the more of the others, the more is known of what was not tried
+_FEW_RATES, _MORE_RATES = (1e-4, 1e-2, 1e-1, 1.0, 1e2), (1e-4, 1e-2, 3e-2, 1e-1, 1.0, 1e2)
 
 
-def draw_with_stopped(outcome: str | None) -> Candidates:
-    """Three batch sizes with four complete rates each; the rates at both ends ended with ``outcome``, if they did."""
-    spec = make_spec(space={"batch.micro": {"choice": [16, 32, 64]}, "optimizer.lr": {"choice": list(_RATES)}})
+def draw_with_stopped(rates: tuple[float, ...], outcome: str | None) -> Candidates:
+    """Three batch sizes with complete trainings at the inner ``rates``; those at both ends ended with ``outcome``."""
+    spec = make_spec(space={"batch.micro": {"choice": [16, 32, 64]}, "optimizer.lr": {"choice": list(rates)}})
     rows: list[dict[str, Any]] = []
-    for batch, rate in itertools.product((16, 32, 64), _RATES):
-        is_whole = rate in _RATES[1:-1]
+    for batch, rate in itertools.product((16, 32, 64), rates):
+        is_whole = rate in rates[1:-1]
         for seed in range(4 if is_whole else 1):
             accuracy = 0.95 - 0.0004 * batch - 0.02 * abs(math.log10(rate) + 1) + 1e-3 * (seed % 3)
             row = trial(len(rows), batch, accuracy, seed) | {"config.optimizer.lr": rate}
@@ -138,11 +139,12 @@ def chance_of_untried(candidates: Candidates) -> float:
     return float((candidates.untried.accuracies > best).any(axis=1).mean())
 
 
-def test_what_was_stopped_is_no_open_chance() -> None:
-    unknown = chance_of_untried(draw_with_stopped(None))
+@pytest.mark.parametrize("rates", [_FEW_RATES, _MORE_RATES])
+def test_what_was_stopped_is_no_open_chance(rates: tuple[float, ...]) -> None:
+    unknown = chance_of_untried(draw_with_stopped(rates, None))
     assert unknown > 0.05  # two decades away from all that was tried
     for outcome in ("pruned", "diverged"):
-        assert chance_of_untried(draw_with_stopped(outcome)) < unknown / 10, outcome
+        assert chance_of_untried(draw_with_stopped(rates, outcome)) < unknown / 10, outcome
     # a training that ended for another reason tells nothing
-    assert chance_of_untried(draw_with_stopped("crashed")) == unknown
-    assert draw_with_stopped("diverged").untried.batches.tolist() == []
+    assert chance_of_untried(draw_with_stopped(rates, "crashed")) == unknown
+    assert draw_with_stopped(rates, "diverged").untried.batches.tolist() == []

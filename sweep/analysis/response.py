@@ -272,8 +272,10 @@ def draw_response(
         # without a study the space is what the records have
         is_enough = spec is None or k >= _ENOUGH[min(settings.features.shape[1], 2) - 1]
         for (_, batch), of_nothing in unknown.items():
-            values = of_points[:, settings.point_batches == batch].max(axis=1)
+            here = settings.point_batches == batch
+            values = of_points[:, here].max(axis=1)
             is_known = is_enough and settings.smallest <= batch <= settings.largest
+            is_known |= bool(settings.is_pruned[here].all())
             found[str(name), batch] = values if is_known else np.maximum(values, of_nothing)
     swept = spec.space.get("model.name") if spec else None
     for name in map(str, swept.grid_values or () if swept and spec else ()):

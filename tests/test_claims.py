@@ -368,6 +368,37 @@ def test_a_planted_truth_is_found_by_the_planned_study(name: str, is_true: bool)
     assert abs(found.estimate.value - wanted) < 5 * found.estimate.error
 
 
+@pytest.mark.parametrize(
+    ("name", "effect", "columns"),
+    [
+        ("beta2_half_life", 0.06, {"config.script.beta2_halflife": lambda side: 200_000 * (side == "half_life")}),
+        ("decay_follows_batch", 1.0, {}),
+        ("critical_batch_grows", 4.0, {"config.script.schedule": lambda _: "constant"}),
+    ],
+)
+def test_a_script_is_judged_by_its_own_loss_and_its_own_names(
+    name: str, effect: float, columns: dict[str, Any]
+) -> None:
+    claim = claim_of(name)
+    made = make_records(claim, effect, np.random.default_rng(3))
+    rules = made.trials["config.rules.betas"]
+    own = {column: make(rules) for column, make in columns.items()}
+    none = {"config.optimizer.name": None, "config.rules.betas": None, "config.schedule.name": None}
+    trials = made.trials.assign(**none, **own, quality=made.trials["val_loss"], val_loss=np.nan, val_accuracy=np.nan)
+    points = made.evaluations.assign(quality=made.evaluations["val_loss"], val_loss=np.nan)
+    script = {"command": "python train.py", "metric": "bits", "unit": "number", "direction": "minimize"}
+    spec = make_spec(script=script, space={"batch.micro": {"choice": [1, 2]}})
+    frames = dataclasses.replace(frames_of(spec, []), trials=trials, evaluations=points)
+    item = next(each for each in evaluate_claims(frames) if each.name == name)
+    assert (item.reason, item.verdict) == ("", "supported")
+    assert abs(item.effect - effect) < (item.high - item.low)
+    assert item.detail.startswith("train.py: ")
+    # without its own names, or at a rate that falls, nothing is measured
+    without = dataclasses.replace(frames, trials=trials.drop(columns=list(own)))
+    lack = next(each for each in evaluate_claims(without) if each.name == name).reason
+    assert all(column.removeprefix("config.") in lack for column in own)
+
+
 def test_what_a_study_did_not_vary_is_not_measured_with_what_would() -> None:
     rows = [row(number, number, measured={"peak_memory_bytes": 1e6 + number}) for number in range(4)]
     found = {item.name: item for item in evaluate_claims(frames_of(make_spec(), rows))}

@@ -216,7 +216,7 @@ TRUTHS: Mapping[str, Truth] = {
     "checkpointing_time": _ratio("precision.checkpointing", True, "train_seconds", _SECONDS),
     "checkpointing_memory": _ratio("precision.checkpointing", True, "peak_memory_bytes", _BYTES),
     "three_regimes": _regimes,
-    "critical_batch_grows": _falling_losses, "beta2_half_life": _half_life, "decay_follows_batch": _decay_powered,
+    "critical_batch_grows": _falling_losses, "beta2_follows_batch": _half_life, "decay_follows_batch": _decay_powered,
     "noise_scale_temperature": _noise_scale,
     "large_batches_sharp": lambda trials, effect, rng: {
         "sharpness_keskar": trials["global_batch_size"] ** effect * rng.lognormal(0, 0.5, len(trials))

@@ -371,7 +371,7 @@ def test_a_planted_truth_is_found_by_the_planned_study(name: str, is_true: bool)
 @pytest.mark.parametrize(
     ("name", "effect", "columns"),
     [
-        ("beta2_half_life", 0.06, {"config.script.beta2_halflife": lambda side: 200_000 * (side == "half_life")}),
+        ("beta2_follows_batch", 0.06, {"config.script.beta2_halflife": lambda side: 200_000 * (side == "half_life")}),
         ("decay_follows_batch", 1.0, {}),
         ("critical_batch_grows", 4.0, {"config.script.schedule": lambda _: "constant"}),
     ],

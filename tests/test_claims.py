@@ -382,7 +382,8 @@ def test_a_script_is_judged_by_its_own_loss_and_its_own_names(
     claim = claim_of(name)
     made = make_records(claim, effect, np.random.default_rng(3))
     rules = made.trials["config.rules.betas"]
-    own = {column: make(rules) for column, make in columns.items()}
+    own: dict[str, Any] = {column: rules.map(make) for column, make in columns.items()}
+    own |= {"config.script": [str(values) for values in zip(*own.values(), strict=True)]} if columns else {}
     none = {"config.optimizer.name": None, "config.rules.betas": None, "config.schedule.name": None}
     trials = made.trials.assign(**none, **own, quality=made.trials["val_loss"], val_loss=np.nan, val_accuracy=np.nan)
     points = made.evaluations.assign(quality=made.evaluations["val_loss"], val_loss=np.nan)
@@ -396,7 +397,7 @@ def test_a_script_is_judged_by_its_own_loss_and_its_own_names(
     # without its own names, or at a rate that falls, nothing is measured
     without = dataclasses.replace(frames, trials=trials.drop(columns=list(own)))
     lack = next(each for each in evaluate_claims(without) if each.name == name).reason
-    assert all(column.removeprefix("config.") in lack for column in own)
+    assert all(column.removeprefix("config.") in lack for column in columns)
 
 
 def test_what_a_study_did_not_vary_is_not_measured_with_what_would() -> None:

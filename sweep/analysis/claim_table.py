@@ -439,7 +439,7 @@ CLAIMS = (
         in_scripts={_BETA_RULE: _HALF_LIFE}, metrics=("val_loss",),
         measure=partial(
             compare_tuned, side=_keeps_half_life, among=_is_single, of_loss=True,
-            tested=(_BETA_RULE, _HALF_LIFE, "optimizer.beta2", "script.beta2"),
+            tested=(_BETA_RULE, _HALF_LIFE, "optimizer.beta2", "script.beta2", "script"),  # "script" holds all of them
         ),
         design=Design(
             base={_OPTIMIZER: "adamw", "optimizer.beta2": 0.95, _MICRO: 1, "rules.reference_batch": 256},

@@ -402,8 +402,8 @@ def measure_critical_growth(records: ComparableTrials) -> Measurement:
         return Measurement(reason=growth)
     estimate = mean_estimate(growth.powers)
     if not estimate.degrees > 0:
-        lack = "two or more seeds with a critical batch at three losses or more are required"
-        return Measurement(reason=f"{growth.detail}: {format_count(estimate.n, 'seed')}; {lack}")
+        there = f"{format_count(estimate.n, 'seed')} with a critical batch at three losses or more"
+        return Measurement(reason=f"{there}, each batch at its best rate and that one not at an edge; two are required")
     return Measurement(estimate, growth.detail)
 
 

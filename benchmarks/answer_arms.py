@@ -41,7 +41,16 @@ from sweep.records.records import TrialRecord
 from sweep.search.seeds import rank_confirmations
 
 # The tables that no constant of the search or the answer was chosen on.
-_FRESH = ("cifar10_animals", "digits_blended", "dots", "gratings", "mixtures")
+_FRESH = (
+    "cifar10_animals",
+    "digits_blended",
+    "digits_wide",
+    "dots",
+    "dots_models",
+    "gratings",
+    "gratings_dead_center",
+    "mixtures",
+)
 _FIRST_CHECKPOINT = 8
 
 

@@ -17,6 +17,7 @@ from sweep.analysis.comparable import (
     USUAL_OBJECTIVES,
     find_common_data,
     find_study_name,
+    name_scripts,
     objective_signs,
     objective_table,
     select_comparable,
@@ -150,7 +151,7 @@ def gather_evidence(frames: Frames) -> Evidence:
     two studies are known to have read different images."""
     find_common_data(frames)
     # copied, so that columns of one type lie together: pandas warns where columns are added to over 100 separate ones
-    trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True).copy()
+    trials = name_scripts(frames).sort_values("number", kind="stable").reset_index(drop=True).copy()
     trials = apply_times(trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str")), frames.probes)
     spec = frames.spec
     usual = tuple(name for name in USUAL_OBJECTIVES if np.isfinite(read_numbers(trials, name)).any())
@@ -378,19 +379,21 @@ def _worded(key: str, values: Iterable[object]) -> list[object]:
 
 def _describe_provenance(evidence: Evidence) -> tuple[str, ...]:
     trials, frames, source = evidence.trials, evidence.frames, evidence.frames.source
+    is_script = bool(frames.spec and frames.spec.script)  # whose data and optimizer are its own affair
 
     def state(name: str, values: Iterable[str]) -> str:
         named = [show_name(value) for value in sorted(set(values) - {""})]
-        return _join(named) if named or not len(trials) else f"{name} not on record"
+        return _join(named) if named or is_script or not len(trials) else f"{name} not on record"
 
     data = frames.data
     if data is not None and data.num_train is not None and data.num_val is not None:
         images = f"{show_name(data.name)}: {data.num_train:,} training and {data.num_val:,} validation images"
     else:
         recorded = state(key_label("data.name"), _list_distinct(trials, "config.data.name"))
-        name = show_name(data.name) if data else recorded or "data set not on record"
+        name = show_name(data.name) if data else recorded or ("" if is_script else "data set not on record")
         num_images, sample = evidence.answer.validation.num_images, evidence.answer.quality.sample
         images = f"{name}: {num_images:,} validation {sample}" if num_images else f"{name} ({sample} not on record)"
+        images = images if name else images.removeprefix(": ").strip(" ()")
     started = pd.to_datetime(frames.attempts["started_at"], utc=True).dropna()
     dates = [f"{moment:%Y-%m-%d}" for moment in (started.min(), started.max())] if len(started) else []
     commits = state("commit", (commit[:7] for commit in read_text(frames.environments, "project_commit")))

@@ -292,9 +292,14 @@ def _describe_point(point: TunedBatch, quality: Quality, *, is_alone: bool) -> t
     )
 
 
+def is_expected(point: TunedBatch, quality: Quality) -> bool:
+    """Whether the estimate of a batch size is better than every training at it."""
+    return quality.sign * point.accuracy.median > quality.sign * point.best_measured
+
+
 def _explain_expected(point: TunedBatch, quality: Quality) -> str:
-    is_above = quality.sign * point.accuracy.median > quality.sign * point.best_measured
-    return f"expected, best measured {format_metric(quality.column, point.best_measured, quality)}" if is_above else ""
+    best = format_metric(quality.column, point.best_measured, quality)
+    return f"expected, best measured {best}" if is_expected(point, quality) else ""
 
 
 def _describe_costs(point: TunedBatch, quality: Quality) -> tuple[Cell, ...]:

@@ -11,8 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from image_folder_factory import list_images, write_files
+from PIL import Image
 
 from benchmarks import datasets
 from reports import write_report
@@ -32,9 +34,12 @@ from sweep.search.ask import (
     Facts,
     Size,
     StudyDraft,
+    check_time_left,
     choose_size,
+    cut_images,
     decide,
     describe_left_out,
+    describe_part,
     find_full_size,
     find_uses,
     list_sizes,
@@ -138,8 +143,10 @@ def test_several_devices_share_the_effective_batch() -> None:
     (Answers(), {"num_validation": 100}, "answer.tolerance.accuracy", 0.03),
     (Answers(), {"num_validation": 504}, "answer.tolerance.accuracy", 0.015),
     (Answers(), {"num_validation": 5000}, "answer.tolerance.accuracy", 0.005),
-    (Answers(), {**FEW, "has_own_validation": False}, "data.validation_share", 0.33),
+    (Answers(), {"num_validation": 1000, "disagreement": 0.3}, "answer.tolerance.accuracy", 0.035),
+    (Answers(), {**FEW, "validation_share": 0.33}, "data.validation_share", 0.33),
     (Answers(), FEW, "data.validation_share", None),
+    (Answers(), {"subset": 2000}, "data.subset", 2000),
 ])  # fmt: skip
 def test_what_is_known_decides_a_key(answers: Answers, facts: dict[str, Any], key: str, value: Any) -> None:
     assert values_of(decide(answers, replace(FACTS, **facts))).get(key) == value
@@ -176,53 +183,114 @@ def test_batch_sizes_leave_enough_steps_and_every_device_has_the_same_share(
 # ---------------------------------------------------------------------- the size
 
 
+HELD_OUT = replace(FACTS, has_own_validation=False, num_classes=10)
+FULL = find_full_size(decide(Answers(), HELD_OUT), HELD_OUT.num_train)
+
+
 def price(size: Size) -> float:
-    """A machine on which an epoch takes a second."""
-    return size.num_trials * (1 + size.confirm_share) * size.epochs
+    """A machine on which 1,000 images take a second, a quarter with the smaller model."""
+    pace = 0.25 if size.is_smaller else 1.0
+    return pace * size.num_trials * (1 + size.confirm_share) * size.epochs * (size.subset or 45_000) / 1000
 
 
-@pytest.mark.parametrize("budget", [30.0, 100.0, 400.0, 2000.0, 8000.0])
+@pytest.mark.parametrize("budget", [20.0, 100.0, 1000.0, 10_000.0, 100_000.0])
 def test_a_study_takes_the_time_that_there_is(budget: float) -> None:
-    full = find_full_size(decide(Answers(), FACTS), FACTS.num_train)
-    size = choose_size(full, budget, price)
+    sizes = list_sizes(FULL, Answers(), HELD_OUT)
+    size = choose_size(sizes, budget, price)
     assert price(replace(size, num_trials=1)) <= budget
-    assert size.epochs <= full.epochs
+    assert size.epochs <= size.most_epochs
     # the time limit and not the number of trials ends the search
     assert price(size) > budget
-    larger = choose_size(full, 2 * budget, price)
-    assert (larger.epochs, larger.num_batches, larger.num_models) >= (size.epochs, size.num_batches, size.num_models)
+    per_batch = size.num_trials / size.num_batches / size.num_models
+    assert size.epochs == size.most_epochs or per_batch <= 6, "epochs come before more trials"
+    larger = choose_size(sizes, 2 * budget, price)
+    kept = [(each.num_models, each.num_batches, not each.is_smaller, each.subset or 45_000) for each in (larger, size)]
+    assert kept == sorted(kept, reverse=True)
 
 
 def test_the_sizes_fall_from_full_to_least() -> None:
-    full = find_full_size(decide(Answers(), FACTS), FACTS.num_train)
-    prices = [price(size) for size in list_sizes(full)]
+    sizes = list_sizes(FULL, Answers(), HELD_OUT)
+    prices = [price(size) for size in sizes]
     assert prices == sorted(prices, reverse=True)
-    least = list(list_sizes(full))[-1]
-    assert (least.epochs, least.num_batches, least.num_trials) == (1, 2, 4)
-    with pytest.raises(InputError, match=r"--budget: 5 of 5 s are left .* the smallest study takes 10 s"):
-        choose_size(full, 5.0, price)
-    with pytest.raises(InputError, match=r"Give --budget 70s or more"):  # a quarter is left by 40 s and a quarter more
-        choose_size(full, 5.0, price, 40.0)
-    assert choose_size(full, 10.0, price, 20.0).num_batches == 2
-    assert choose_size(full, 60.0, lambda _size: None) == resize(full, num_models=1)  # without a probe only limits hold
+    assert [size.subset for size in sizes if size.subset] == [20_000, 10_000, 5000, 2000, 1000, 1000, 1000]
+    least = sizes[-1]
+    assert (least.epochs, least.num_batches, least.num_trials, least.is_smaller) == (3, 2, 4, True)
+    assert describe_part(least, Answers(), HELD_OUT) == (
+        "1,000 of your 45,000 training images and resnet8 instead of resnet20"
+    )
+    assert choose_size(sizes, 5.0, price) == replace(least, num_trials=6)
+    assert choose_size(sizes, 60.0, lambda _size: None) == resize(FULL, num_models=1)  # without a probe limits hold
+
+
+@pytest.mark.parametrize(("answers", "facts", "fixed", "subset", "is_smaller"), [
+    (Answers(), {"num_classes": 100}, (), 5000, True),  # 50 images of a class
+    (Answers(batch=512), {}, (), 5000, True),  # four steps an epoch
+    (Answers(), {"num_train": 900}, (), None, True),
+    (Answers(), {}, ("data.subset",), None, True),  # what was given stays
+    (Answers(models=("resnet20",)), {}, (), 1000, False),
+    (Answers(), {"side": 224}, (), 1000, False),  # no smaller one of the family
+])  # fmt: skip
+def test_no_less_is_left_than_teaches_something(
+    answers: Answers, facts: dict[str, Any], fixed: tuple[str, ...], subset: int | None, is_smaller: bool
+) -> None:
+    found = replace(HELD_OUT, **facts)
+    least = list_sizes(find_full_size(decide(answers, found), found.num_train), answers, found, fixed)[-1]
+    assert (least.subset, least.is_smaller) == (subset, is_smaller)
+    assert least.epochs * (subset or found.num_train) >= 3000
+    assert (
+        build(replace(draft_of(decide(answers, cut_images(found, subset))), size=least)).base.get("data.subset")
+        == subset
+    )
+
+
+@pytest.mark.parametrize(("facts", "subset", "num_validation", "share"), [
+    ({}, 20_000, 2222, 0.0444), ({}, 1000, 1000, 0.02), ({}, None, 5000, None),
+    ({"has_own_validation": True}, 1000, 5000, None), ({"num_validation": 800}, 1000, 800, None),
+])  # fmt: skip
+def test_fewer_images_are_fewer_for_validation_too(
+    facts: dict[str, Any], subset: int | None, num_validation: int, share: float | None
+) -> None:
+    cut = cut_images(replace(HELD_OUT, **facts), subset)
+    assert (cut.num_train, cut.num_validation, cut.validation_share) == (subset or 45_000, num_validation, share)
+
+
+@pytest.mark.parametrize(
+    ("overhead", "study", "named"), [(0.0, 100.0, "80s"), (40.0, 75.0, "110s"), (40.0, 0.0, "50s")]
+)
+def test_the_numbers_of_a_refusal_agree(overhead: float, study: float, named: str) -> None:
+    with pytest.raises(InputError, match=rf"of 30 s, {overhead:.0f} s are for .* Give --budget {named} or more"):
+        check_time_left(30.0, overhead, study, "the smallest question")
+    check_time_left(float(named[:-1]), overhead, study, "the smallest question")
 
 
 def test_what_is_left_out_is_named() -> None:
-    decisions = decide(Answers(batch=48), FACTS)
+    decisions, whole = decide(Answers(batch=48), FACTS), (decide(Answers(batch=48), FACTS), FACTS)
     full = find_full_size(decisions, FACTS.num_train)
-    assert describe_left_out(full, full, decisions) == []
+    assert describe_left_out(full, full, decisions, whole) == []
     size = replace(full, num_models=1, num_batches=2, epochs=5, tunes_decay=False)
     assert pick_batches(decisions, 2) == (48, 128)
-    assert describe_left_out(size, full, decisions) == [
+    assert describe_left_out(size, full, decisions, whole) == [
         "the model vit_tiny", "the effective batch sizes 32, 64, 256, 512",
         f"{full.epochs - 5} of {full.epochs} epochs", "tuning of the weight decay",
     ]  # fmt: skip
     fixed = {"budget.steps": 100, "optimizer.weight_decay": 0.01}  # what is given is not left out for lack of time
-    assert describe_left_out(size, full, decisions, fixed) == [
+    assert describe_left_out(size, full, decisions, whole, fixed) == [
         "the model vit_tiny",
         "the effective batch sizes 32, 64, 256, 512",
     ]
-    assert describe_left_out(replace(full, num_batches=5), full, decisions) == ["the effective batch size 128"]
+    assert describe_left_out(replace(full, num_batches=5), full, decisions, whole) == ["the effective batch size 128"]
+    cut = replace(size, subset=1000, is_smaller=True, num_batches=6)
+    assert describe_left_out(cut, full, decide(Answers(batch=48), cut_images(FACTS, 1000)), whole, fixed) == [
+        "the models resnet20, vit_tiny", "the effective batch sizes 256, 512", "44,000 of 45,000 training images",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answers", "num_train", "is_few"), [
+    (Answers(), 26, True), (Answers(), 500, False), (Answers(weights="w.pt", models=("resnet20",)), 26, False),
+])  # fmt: skip
+def test_too_few_images_are_called_too_few(answers: Answers, num_train: int, is_few: bool) -> None:
+    notes = decide(answers, replace(FACTS, num_train=num_train)).notes
+    assert any("too few to train a network from random weights" in note for note in notes) == is_few
 
 
 # ---------------------------------------------------------------------- the file
@@ -278,7 +346,7 @@ def test_a_study_is_written_priced_run_and_answered(ask: Ask, tmp_path: Path) ->
     assert trials["global_batch_size"][0] == 48
     assert document["run"]["num_trials"] == 6
     statements = {each["name"]: each["text"] for each in document["answer"]["batch_size"]["statements"]}
-    assert "The given effective batch size, 48" in statements["given"]
+    assert "Your effective batch size, 48" in statements["given"]
     assert list(document["answer"]["uses"]) == ["balanced"]
     assert run_app(["check", "own.toml", "--root", "mine"]) == 0
     assert run_app(["recommend", "own", "--root", "mine", "--batch", "51"]) == 0
@@ -371,30 +439,80 @@ def test_what_is_lost_of_images_is_said_before_the_budget_is_spent(ask: Ask, tmp
     assert "note: 1 image with an EXIF rotation, which is not applied" in errors
 
 
-def test_a_budget_below_the_start_is_refused_before_probes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_forecast.Forecaster, "forecast", lambda *_: pytest.fail("probed"))
-    monkeypatch.setattr(guided_study, "_OPENINGS", 100)  # the run is expected to start in no time that is left
-    code, _, errors = ask("short.toml", "--yes", "--data", "digits", "--budget", "20s")
-    assert code == 2
-    assert re.search(r"Give --budget \d+[sm] or more", " ".join(errors.split()))
+def pretend_to_cost(_forecaster: object, spec: StudySpec, *_images: int) -> float:
+    """Seconds of a study on a machine that is slow for all images and for the usual model."""
+    pace = 0.1 if spec.base.get("model.name") == "resnet8" else 1.0
+    return (
+        pace * float(str(spec.base.get("data.subset", 100_000))) * float(spec.base["budget.epochs"]) * spec.trials / 50
+    )
+
+
+@pytest.fixture
+def rings(tmp_path: Path) -> str:
+    """A folder with more images than the guide needs at least, of 24 pixels."""
+    pixels, labels = datasets.draw_rings(3000, 0, 20.0)
+    images = np.kron(pixels[..., 0], np.ones((1, 2, 2), dtype=np.uint8))
+    for label in range(5):
+        (tmp_path / f"many rings/radius{label}").mkdir(parents=True)
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        Image.fromarray(image).save(tmp_path / f"many rings/radius{label}/{number}.png")
+    return "many rings"
+
+
+def test_a_question_that_does_not_fit_is_answered_for_a_part(
+    ask: Ask, tmp_path: Path, rings: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_forecast.Forecaster, "estimate_seconds", pretend_to_cost)
+    given = ("--data", rings, "--budget", "10m", "--root", "mine", "--set", "trials=3", "--set", "budget.epochs=1")
+    quick = ("--set", "confirm.max_configurations=1", "--set", "confirm.seeds=3")
+    code, shown, errors = ask("part.toml", "--yes", *given, *quick)
+    assert code == 0, errors
+    part = "1,000 of your 1,710 training images and resnet8 instead of resnet20"
+    assert f"the study is about {part}" in " ".join(errors.split())
+    assert f"This answer is about {part}." in " ".join(shown.split())
+    assert "710 of 1,710 training images" in " ".join(errors.split())
+    assert "Use an effective batch size of" in " ".join(shown.split())
+    text, frames = (tmp_path / "part.toml").read_text(), load_frames(tmp_path / "mine/part")
+    assert f"# For lack of time it is about {part}." in text
+    assert frames.spec is not None
+    assert frames.spec.question.startswith(f"Which batch size for many rings ({part})")
+    assert frames.data is not None
+    assert (frames.data.num_train, frames.data.num_val) == (1000, 840)
+    assert set(frames.trials["config.model.name"]) == {"resnet8"}
+    assert "disagree about (assumed)" in " ".join(text.replace("#", "").split())
+    assert ask("again.toml", "--yes", *given, "--dry-run")[0] == 0
+    again = " ".join((tmp_path / "again.toml").read_text().replace("#", "").split())
+    assert "disagree about (measured in an earlier study)" in again
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_on_a_terminal_a_part_is_offered(
+    ask: Ask, rings: str, monkeypatch: pytest.MonkeyPatch, is_wanted: bool
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(study_forecast.Forecaster, "estimate_seconds", pretend_to_cost)
+    monkeypatch.setattr(ask_command, "_check_terminal", lambda **_: None)
+    monkeypatch.setattr(ask_command.typer, "prompt", lambda _text, default, **_: default)
+    monkeypatch.setattr(ask_command.typer, "confirm", lambda text, **_: "1,000 of your" in text and is_wanted)
+    monkeypatch.setattr(ask_command, "_run", lambda spec, *_, **__: ran.append(spec.name) or 0)
+    code, shown, errors = ask("part.toml", "--data", rings, "--budget", "10m")
+    assert code == 0, errors
+    assert ran == (["part"] if is_wanted else [])
+    assert ("run it with: sweep run part.toml" in shown) == (not is_wanted)
 
 
 def test_the_budget_that_a_refusal_names_suffices(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cost(_self: object, spec: StudySpec) -> float:
-        return 20.0 * float(spec.base["budget.epochs"]) * spec.trials
-
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # the same for each command, as no machine is
     monkeypatch.setattr(guided_study, "time", clock)
     monkeypatch.setattr(ask_command, "time", clock)
-    monkeypatch.setattr(study_forecast.Forecaster, "forecast", lambda *_: None)
-    monkeypatch.setattr(study_forecast.Forecaster, "estimate_seconds", cost)
+    monkeypatch.setattr(study_forecast.Forecaster, "estimate_seconds", lambda *_: 150.0)
     given, found = ("--yes", "--dry-run", "--data", "digits", "--set", "data.subset=200"), None
-    for budget in ("14s", "1m"):
+    for budget in ("1s", "14s", "1m"):
         code, _, errors = ask("short.toml", *given, "--budget", budget)
         assert code == 2
-        found = re.search(r"Give --budget (\w+) or more", " ".join(errors.split()))
-        assert found
+        found = re.search(r"takes 120 s or more. Give --budget (\w+) or more", " ".join(errors.split()))
+        assert found, errors
     assert found
     assert ask("short.toml", *given, "--budget", found[1])[0] == 0
 

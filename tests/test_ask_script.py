@@ -1,6 +1,9 @@
 """The guide for a script of the user: what it finds out, the study that it writes, and what it refuses."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +14,7 @@ from script_factory import write_script
 from sweep.config.script import ScriptSection
 from sweep.config.study_file import load_study
 from sweep.records.loading import load_frames
-from sweep.search.ask_script import place_values
+from sweep.search.ask_script import find_places
 
 # A script that takes its values by flags and knows of the harness only where it reports.
 FLAGS = {
@@ -28,6 +31,12 @@ FLAGS = {
 }
 PLACES = ["--batch-size", "{batch.micro}", "--lr", "{optimizer.lr}", "--wd", "{optimizer.weight_decay}", "--seed",
           "{seed}", "--epochs", "{budget.epochs}"]  # fmt: skip
+# One that takes a number of steps, whatever the number of passes.
+STEPS = FLAGS | {
+    "trial": FLAGS["trial"].replace("'--epochs', type=int, default=6", "'--max-steps', type=int, default=40"),
+    "begin": "from itertools import islice\nsteps = 0\nwhile steps < args.max_steps:\n"
+    "    for i, (a, b) in enumerate(islice(loader, args.max_steps - steps)):\n        steps += 1",
+}
 
 
 def ask(folder: Path, *options: str, command: str = "python train.py", metric: str = "val_accuracy") -> Any:
@@ -48,7 +57,11 @@ def ask(folder: Path, *options: str, command: str = "python train.py", metric: s
         "budget.epochs": ("--trainer.max_epochs", "{budget.epochs}")}),
     ("  --bs N\n  --seed N\n", "--size {batch.micro}", {"seed": ("--seed", "{seed}")}),
     ("  --batchnorm\n  --lr-min N\n  --no-seed\n", "", {}),
-    ("optim:\n  lr: 0.1\n  betas:\n  - 0.9\ndata:\n  batch_size: 32\nseed: 0\n", "", {
+    # those of the command itself
+    ("", "--lr 0.1 --bs=8 --other 2", {
+        "optimizer.lr": ("--lr", "{optimizer.lr}"), "batch.micro": ("--bs", "{batch.micro}")}),
+    ("", "train.batch_size=8", {"batch.micro": ("train.batch_size={batch.micro}",)}),
+    ("Powered by Hydra\n== Config ==\noptim:\n  lr: 0.1\n  betas:\n  - 0.9\ndata:\n  batch_size: 32\nseed: 0\n", "", {
         "optimizer.lr": ("optim.lr={optimizer.lr}",), "batch.micro": ("data.batch_size={batch.micro}",),
         "seed": ("seed={seed}",)}),
 ])  # fmt: skip
@@ -57,7 +70,7 @@ def test_the_flags_and_overrides_of_a_script_are_found_in_its_help(
 ) -> None:
     tmp_path.joinpath("train.py").write_text(f"import sys  # argparse hydra\nprint({printed!r})\n")
     script = ScriptSection(command=f"python train.py {command}", folder=str(tmp_path), metric="loss")
-    assert place_values(script) == words
+    assert find_places(script).words == words
 
 
 class Written(NamedTuple):
@@ -77,10 +90,13 @@ class Written(NamedTuple):
     (FLAGS, "python train.py --batch-size 64 --epochs 3",
      Written([*PLACES[:2], *PLACES[-2:], *PLACES[2:-2]], {"optimizer.weight_decay": 0.01, "budget.epochs": 3},
              (16, 32, 64, 128), 64)),
+    # steps become samples, so that all batch sizes see the same data
+    (STEPS, "python train.py", Written([*PLACES[:-2], "--max-steps", "{budget.steps}"],
+     {"optimizer.weight_decay": 0.01, "budget.samples": 40 * 32}, (8, 16, 32, 64, 128), 32)),
     # a script that reads its values has no place in its command
     ({}, "python train.py",
      Written([], {"batch.accumulation": 1, "optimizer.weight_decay": 0.0}, (4, 8, 16, 32, 64), 16)),
-], ids=["flags", "own_flags", "reads"])  # fmt: skip
+], ids=["flags", "own_flags", "steps", "reads"])  # fmt: skip
 def test_a_study_is_written_from_what_a_script_takes_and_did(
     tmp_path: Path, changes: dict[str, str], command: str, expected: Written
 ) -> None:
@@ -93,6 +109,8 @@ def test_a_study_is_written_from_what_a_script_takes_and_did(
     assert written.base == expected.base
     assert written.space["batch.micro"].grid_values == expected.batches
     assert written.space["optimizer.lr"].extremes() == (0.013, 0.8)
+    trial = written.command(written.config({"batch.micro": expected.batches[0], "optimizer.lr": 0.1}), "")
+    assert trial["values"]["budget.steps"] == (160 if "budget.samples" in expected.base else None)
     assert written.first == ({"batch.micro": expected.own, "optimizer.lr": pytest.approx(0.1)},)
 
 
@@ -107,10 +125,12 @@ def test_a_study_is_written_from_what_a_script_takes_and_did(
     (FLAGS | {"trial": FLAGS["trial"].replace("--batch-size", "--rows").replace(
         "parse_args()", "parse_args(); args.batch_size = args.rows")}, {},
      ["takes no batch size", "{batch.micro}", "sweep.trial(batch_size=32)"]),
+    (FLAGS | {"loader": "loader = list(zip(x[:800].split(args.batch_size), y[:800].split(args.batch_size)))"}, {},
+     ["no DataLoader", "sweep.trial().batches("]),
     (FLAGS | {"loss": "        raise RuntimeError('no data')"}, {}, ["no data"]),
     (FLAGS, {"command": "python absent.py"}, ["absent.py"]),
     (FLAGS, {"metric": "val_accuracy:up"}, [":min or :max"]),
-], ids=["no_report", "another_metric", "fixed_batch", "fixed_rate", "other_flag", "fails", "no_file",
+], ids=["no_report", "another_metric", "fixed_batch", "fixed_rate", "other_flag", "no_loader", "fails", "no_file",
         "direction"])  # fmt: skip
 def test_what_cannot_be_found_out_is_said_with_the_line_to_add(
     tmp_path: Path, changes: dict[str, str], options: dict[str, str], words: list[str]
@@ -133,9 +153,14 @@ def test_a_script_without_a_seed_or_a_rate_gets_a_study_that_says_so(tmp_path: P
 
 
 @pytest.mark.wide
+@pytest.mark.timeout(1200)
 def test_a_script_is_answered_within_a_budget(tmp_path: Path) -> None:
     write_script(tmp_path, **FLAGS)
-    asked = ask(tmp_path, "--budget", "3m", "--batch", "16", "--json")
+    began = time.monotonic()
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True)
+    # the smallest question takes about 20 trainings, most of whose time is the start of a process
+    budget = max(60.0, 30 * (time.monotonic() - began))
+    asked = ask(tmp_path, "--budget", f"{budget:.0f}s", "--batch", "16", "--json")
     assert asked.returncode == 0, asked.stderr
     study, document = load_study(tmp_path / "asked.toml"), json.loads(asked.stdout)
     frames = load_frames(tmp_path / "runs" / "asked")

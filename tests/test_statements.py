@@ -114,7 +114,7 @@ def test_the_length_of_the_training_is_stated(num_epochs: float | None, num_step
 @pytest.mark.parametrize(("given", "words"), [
     (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory")),
     (16, ("16, against 64: 3.33 times the training time", "0.25 times the memory", "the best is over 99 %")),
-    (64, ("The given effective batch size, 64, is the one to use.",)),
+    (64, ("Your effective batch size, 64, is the one that is named.",)),
     (32, ("32 costs is not known: resnet8 completed no", "made.toml --set name=made_batch_32 --set batch.micro=32")),
 ])  # fmt: skip
 def test_a_given_batch_size_is_compared_with_the_one_to_use(given: int, words: tuple[str, ...]) -> None:

@@ -173,6 +173,22 @@ def test_another_model_and_other_images_stand_for_nothing(
     assert (cost is not None and cost.is_guess) == is_known
 
 
+@pytest.mark.parametrize(("wanted", "is_known"), [
+    ({"data.subset": 500}, True), ({"data.subset": 500, "data.validation_share": 0.05}, True),
+    ({"data.name": "cifar10", "data.subset": 500}, False), (VIT | {"data.subset": 500}, False),
+])  # fmt: skip
+def test_probes_can_stand_for_fewer_of_the_same_images(wanted: dict[str, Any], is_known: bool) -> None:
+    costs = CostModel([probe_of(config(batch__micro=size)) for size in (16, 64)])
+    whole = costs.predict(config())
+    costs.lend(config(**wanted), 500, 50)
+    part = costs.predict(config(**wanted))
+    assert (part is not None and not part.is_guess) == is_known
+    if part is not None and whole is not None:
+        assert part.train_seconds == pytest.approx(whole.train_seconds * 500 / NUM_TRAIN, rel=0.05)
+        assert part.other_seconds < whole.other_seconds
+    assert costs.predict(config()) == whole, "what was probed stays"
+
+
 # ---------------------------------------------------------------------- the forecast of a study
 
 

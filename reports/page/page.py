@@ -40,6 +40,7 @@ from reports.texts import (
     describe_recommendation,
     head_costs,
     head_curve,
+    is_expected,
     list_reservations,
 )
 from sweep.analysis.statistics import plain_value, read_numbers, read_text
@@ -101,6 +102,7 @@ def _describe(evidence: Evidence) -> dict[str, Any]:
         "first": describe_first(evidence),
         "batch": describe_batch_answer(batch, quality) if batch else None,
         "named_batch": (batch.model, str(batch.named.global_batch_size)) if batch else None,
+        "has_expected": batch is not None and any(is_expected(point, quality) for point in batch.curve),
         "images_statement": answer.validation.statement,
         "uses": make_uses_table(evidence, cards),
         "open_uses": [card for card in cards if card.trial is None],

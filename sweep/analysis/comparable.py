@@ -219,7 +219,7 @@ def select_comparable(frames: Frames) -> ComparableTrials:
     trials of two studies are known to have read different images, or several studies measure something else than
     accuracies."""
     data, quality = find_common_data(frames), _find_quality(frames)
-    trials = turn_trials(apply_observed(_name_scripts(frames)), quality)
+    trials = turn_trials(apply_observed(name_scripts(frames)), quality)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     kept, notes = np.ones(len(trials), dtype=np.bool_), []
     for name, what in (("config.data.name", "data set"), ("device", "device")):
@@ -257,8 +257,8 @@ def _find_quality(frames: Frames) -> Quality:
     return IMAGES
 
 
-def _name_scripts(frames: Frames) -> pd.DataFrame:
-    # a script takes the place of the model
+def name_scripts(frames: Frames) -> pd.DataFrame:
+    """The trials with the name of the script, where that is what a trial ran, in the place of the model."""
     names = {study: spec.script.name for study, spec in frames.specs.items() if spec.script}
     if not names:
         return frames.trials

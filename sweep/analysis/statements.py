@@ -326,14 +326,14 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
     elif named.number is None:
         text = f"What an effective batch size of {given} costs is not known yet: there is none to compare it with."
     elif given == named.global_batch_size:
-        text = f"The given effective batch size, {given}, is the one to use."
+        text = f"Your effective batch size, {given}, is the one that is named."
     else:
         position = int(np.searchsorted(draws.batches, named.global_batch_size or 0))
         costs = _compare(candidates, _name_places(draws, [position, int(where[0])]), ", against")
         points = candidates.records.tolerance_text
         within = float(draws.find_within(candidates.tolerance)[:, where[0]].mean())
         text = (
-            f"The given effective batch size, {costs} The probability that, tuned, it loses no more than {points} "
+            f"Your effective batch size, {costs} The probability that, tuned, it loses no more than {points} "
             f"against the best is {format_probability(within)}."
         )
     return Statement(name="given", text=text, batches=(given,), is_estimate=True)

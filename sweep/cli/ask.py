@@ -254,7 +254,7 @@ def ask(
         changes=changes,
     )
     made, document = _make_study(task, file)
-    if task.budget_seconds is not None and not dry_run:
+    if task.budget_seconds is not None and not dry_run and (yes or _accepts(made)):
         from sweep.search.ask import find_uses
 
         return _run(made.spec, task.options, find_uses(answers), answers.batch, document, as_json=as_json)
@@ -361,20 +361,29 @@ def _make_study(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str,
             print_lines([f"note: {note}" for note in list_notes(data)], err=True)
         if (batch := task.answers.batch or 0) > facts.num_train:
             raise InputError(f"--batch {batch}: the training split has {facts.num_train:,} images; give a smaller one.")
+        counted = f"{facts.num_train:,} training and {facts.num_validation:,} validation images"
+        print_lines([f"{counted} of {facts.side} x {facts.side} pixels; timing a few training steps"], err=True)
         made = make_study(task, facts)
     write_new_file(file, made.text)
     lines = [f"wrote {file}", *made.notes]
     if made.left_out:
         reason = "because there is no --budget" if task.budget_seconds is None else "for lack of time"
         lines.append(f"left out {reason}: {'; '.join(made.left_out)}")
+    lines += [f"the study is about {made.part}"] * bool(made.part)
     print_lines(lines, err=True)
     return made, {
         "study": made.spec.name,
         "file": str(file),
+        "part": made.part,
         "forecast": made.forecast.document(),
         "left_out": list(made.left_out),
         "notes": list(made.notes),
     }
+
+
+def _accepts(made: "GuidedStudy") -> bool:
+    offer = f"The whole question takes longer than the budget. Run the study of {made.part}?"
+    return not made.part or typer.confirm(offer, default=True, err=True)
 
 
 def _run(
@@ -396,7 +405,8 @@ def _run(
     if as_json:
         typer.echo(json.dumps(document | {"run": ended.document, "answer": as_document(answer)}))
         return ended.exit_code
-    print_lines(_describe_answer(answer, uses))
+    part = document.get("part")
+    print_lines([*([f"This answer is about {part}."] if part else []), *_describe_answer(answer, uses)])
     ended.display.close(ended.document)
     return ended.exit_code
 

@@ -164,7 +164,7 @@ def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]
         forecast.expected_total_seconds_low,
         forecast.expected_total_seconds_high,
     )
-    takes = "the time is unknown until a trial has ended, because nothing was probed"
+    takes = "the time is unknown until a trial has ended"
     if middle is not None and low is not None and high is not None:
         takes = describe_time(low, middle, high)
     if forecast.share_guessed:

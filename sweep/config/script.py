@@ -125,8 +125,10 @@ def read_asked(config: TrialConfig, given: Collection[str]) -> dict[str, Scalar]
 
 def read_placed(config: TrialConfig, given: Collection[str]) -> dict[str, Scalar]:
     """The same for a script: with its micro batch, the number of these in a step and the effective batch size, however
-    the study gives them."""
+    the study gives them, and the steps that a budget of samples takes."""
     size, ranks = config.global_batch_size, config.distributed.world_size
     micro = min(config.micro_batch, ceil(size / ranks)) if "batch.micro" in given else ceil(size / ranks)
     batch = {"batch.micro": micro, "batch.accumulation": ceil(size / (micro * ranks)), "batch.global": size}
-    return read_asked(config, given) | batch
+    samples = config.budget.samples if "budget.samples" in given else None
+    steps = {"budget.steps": ceil(samples / size)} if samples else {}
+    return read_asked(config, given) | batch | steps

@@ -371,9 +371,10 @@ class StudySpec(Section):
             arguments, environment = script.fill(values, folder)
         except ValueError as error:
             raise InputError(f"study {self.name}: script: {error}.") from None
+        placed = script.placeholders | ({"budget.samples"} if "budget.steps" in script.placeholders else set())
         return {
             "arguments": arguments, "environment": environment, "folder": script.folder, "metric": script.metric,
-            "values": values, "keys": self.given_keys, "placed": tuple(sorted(script.placeholders)),
+            "values": values, "keys": self.given_keys, "placed": tuple(sorted(placed)),
         }  # fmt: skip
 
     @property

@@ -43,7 +43,8 @@ _FAR = 2  # times the largest probed micro batch, or below the smallest
 _FIRST_STEPS = 5  # before the clock starts; the memory pass counts twice for its bookkeeping
 _PROBE_SIDE_SECONDS = 0.4  # of a probe: the reference work, and update, images and evaluation on their own
 # What differs in one of these has nothing in common: another model, or other or more images.
-_OF_IMAGES = ("data.name", "data.root", "data.subset", "data.validation_share", "data.image_size")
+_OF_FEWER = ("data.subset", "data.validation_share")
+_OF_IMAGES = ("data.name", "data.root", "data.image_size", *_OF_FEWER)
 _APART = ("model.name", "model.patch_size", *_OF_IMAGES)
 
 
@@ -82,6 +83,7 @@ class CostModel:
 
     def __init__(self, probes: Iterable[ProbeRecord] = ()) -> None:
         self._groups: dict[Shape, dict[tuple[int, int], ProbeRecord]] = defaultdict(dict)
+        self._lent: dict[Shape, dict[tuple[int, int], ProbeRecord]] = defaultdict(dict)  # for groups without their own
         self._launch_seconds = math.inf
         for probe in probes:
             self.add(probe)
@@ -92,6 +94,18 @@ class CostModel:
             self._groups[Shape.from_text(probe.shape).group][_size(probe)] = probe
             # the shortest: in the process of the supervisor the first training loads the libraries for all
             self._launch_seconds = min(self._launch_seconds, probe.launch_seconds or 0.0)
+
+    def lend(self, config: TrialConfig, num_train: int, num_validation: int) -> None:
+        """Lets probes of the images of ``config`` stand for as many of them as it leaves: a step takes as long."""
+        wanted = derive_shape(config)
+        changed = {key: wanted.of(key) for key in _OF_FEWER}
+        for group, probes in self._groups.items():
+            if all(group.of(key) == wanted.of(key) for key in _OF_IMAGES if key not in changed):
+                lent = self._lent[group.replace(changed)]
+                for size, probe in probes.items():
+                    shape = Shape.from_text(probe.shape).replace(changed)
+                    other = replace(probe, shape=shape.text, num_train=num_train, num_validation=num_validation)
+                    lent.setdefault(size, other)
 
     def predict(self, config: TrialConfig, *, read_test: bool = False) -> TrialCost | None:
         """The cost of a trial of ``config``, None where nothing is known of its like; ``read_test`` as in its task.
@@ -104,7 +118,7 @@ class CostModel:
             return None
         sizes, micro = [size for size, _ in probes], config.micro_batch
         is_far = micro > _FAR * max(sizes) or _FAR * micro < min(sizes)
-        is_guess = group not in self._groups or is_far
+        is_guess = not (group in self._groups or group in self._lent) or is_far
         cost = _cost(config, list(probes.values()), read_test=read_test)
         return replace(cost, other_seconds=cost.other_seconds + self._launch_seconds, is_guess=is_guess)
 
@@ -148,8 +162,8 @@ class CostModel:
 
     def _find_probes(self, group: Shape) -> dict[tuple[int, int], ProbeRecord]:
         """By size, the probes of ``group``, else of the group most like it among those of its model and images."""
-        if group in self._groups:
-            return self._groups[group]
+        if group in self._groups or group in self._lent:
+            return self._groups.get(group) or self._lent[group]
         related = [other for other in self._groups if all(other.of(key) == group.of(key) for key in _APART)]
         nearest = max(related, key=lambda other: len(set(other.facts) & set(group.facts)), default=None)
         return self._groups[nearest] if nearest else {}

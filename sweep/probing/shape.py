@@ -5,6 +5,7 @@ Imports no torch.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -49,6 +50,10 @@ class Shape:
 
     def of(self, key: str) -> Scalar:
         return dict(self.facts)[key]
+
+    def replace(self, changes: Mapping[str, Scalar]) -> "Shape":
+        """The shape with other values of the keys of ``changes``."""
+        return Shape(tuple((key, changes.get(key, value)) for key, value in self.facts))
 
 
 def derive_shape(config: TrialConfig) -> Shape:

@@ -66,7 +66,9 @@ class Observer:
         self.num_scheduled = 0  # steps of learning-rate schedules
         self.rate, self.decay = 0.0, math.nan  # the highest rate, and the last weight decay
         self.num_leftover = 0  # steps that hold gradients of the pass before
-        self.no_grad_seconds = self.unmarked_seconds = 0.0  # timed, without gradients; those of an evaluation, probably
+        # Seconds of this thread's processor, which other programs do not change: within the clock, without gradients
+        # there, and those of these that are an evaluation, probably.
+        self._host_seconds = self.no_grad_seconds = self.unmarked_seconds = 0.0
         self.optimizer: Any = None
         self._num_parameters = self._group = 0
         self._training: set[int] = set()  # data that training reads
@@ -78,6 +80,7 @@ class Observer:
         self._window: list[float] = []  # samples of the steps in the open window
         self.is_open = False
         self._opened = self._idle_since = time.perf_counter()
+        self._opened_on_host = time.thread_time()
         self._phase: Phase = "setup"  # of the time outside of windows
         self._num_pauses = 0
         self._peak_bytes = 0
@@ -297,10 +300,12 @@ class Observer:
         if device is not None and device.type == "cuda":
             sys.modules["torch"].cuda.reset_peak_memory_stats(device)
         self.ledger.open_window()
-        self._opened, self._window, self.is_open = time.perf_counter(), [], True
+        self._opened, self._opened_on_host = time.perf_counter(), time.thread_time()
+        self._window, self.is_open = [], True
 
     def _close_window(self) -> None:
         self.is_open = False
+        self._host_seconds += time.thread_time() - self._opened_on_host
         self._num_timed += len(self._window)
         if self._window:
             usual = self.batch
@@ -312,11 +317,12 @@ class Observer:
             self._peak_bytes = max(self._peak_bytes, sys.modules["torch"].cuda.max_memory_allocated(device))
 
     def note_unmarked(self, seconds: float) -> None:
-        """A block without gradients took so long. With the clock running, it is an evaluation if it took longer than
-        the rest of a step: the clipping of gradients and the averaging of weights, which are training, take less."""
+        """A block without gradients took so long of this thread's processor. With the clock running, it is an
+        evaluation if it took longer than the rest of a step: the clipping of gradients and the averaging of weights,
+        which are training, take less."""
         if self.is_open and not self.is_in_step:
             self.no_grad_seconds += seconds
-            rest = self.ledger.train_seconds + time.perf_counter() - self._opened - self.no_grad_seconds
+            rest = self._host_seconds + time.thread_time() - self._opened_on_host - self.no_grad_seconds
             steps = max(self._num_timed + len(self._window), 1)
             self.unmarked_seconds += seconds if seconds * steps > rest else 0.0
 
@@ -374,7 +380,7 @@ class Observer:
         # some frameworks step a schedule once for each rank
         most_scheduled = _MANY_SCHEDULED * self.num_steps * self.channel.world_size + 2
         flags += ["schedule_not_followed"] if self.num_scheduled > most_scheduled else []
-        flags += ["evaluation_in_window"] if self.unmarked_seconds > _MUCH * max(ledger.train_seconds, 1e-9) else []
+        flags += ["evaluation_in_window"] if self.unmarked_seconds > _MUCH * max(self._host_seconds, 1e-9) else []
         return {
             "measurements": {name: each for name, each in values.items() if each is not None and math.isfinite(each)},
             "flags": flags, "has_changed_batch": self.has_changed_batch, "num_ooms": self._count_ooms(),

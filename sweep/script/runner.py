@@ -183,26 +183,29 @@ def _run(task: TrialTask, seen: _Seen) -> Iterator[Message]:
     yield _make_ending(task, seen, process.returncode, output.tail(), config.distributed.world_size)
 
 
-def _start(script: ScriptCommand, address: str, folder: str, task: TrialTask) -> "subprocess.Popen[bytes]":
-    told = describe_script_trial(
-        address, script.values, script.metric, folder, is_probe=script.timed_seconds is not None
-    )
-    path = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+def prepare_call(script: ScriptCommand, address: str = "", folder: str = "") -> tuple[list[str], dict[str, str]]:
+    """The arguments and the environment with which a ``script`` runs as a trial in ``folder``. Without the ``address``
+    of a supervisor what it reports goes nowhere."""
+    is_probe = script.timed_seconds is not None
     environment = {
         **os.environ,
         "PYTHONUNBUFFERED": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         **script.environment,
-        VARIABLE: told,
+        VARIABLE: describe_script_trial(address, script.values, script.metric, folder, is_probe=is_probe),
+        "PYTHONPATH": os.pathsep.join([str(_SITE), *filter(None, [os.environ.get("PYTHONPATH", "")])]),
     }
-    environment["PYTHONPATH"] = os.pathsep.join(path)
+    # python is the one that has this project
+    first = sys.executable if script.arguments[0] in ("python", "python3") else script.arguments[0]
+    return [first, *script.arguments[1:]], environment
+
+
+def _start(script: ScriptCommand, address: str, folder: str, task: TrialTask) -> "subprocess.Popen[bytes]":
+    arguments, environment = prepare_call(script, address, folder)
     if task.threads:
         environment.setdefault("OMP_NUM_THREADS", str(task.threads))
     if task.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    arguments = list(script.arguments)
-    if arguments[0] in ("python", "python3"):
-        arguments[0] = sys.executable  # the one that has this project
     return subprocess.Popen(
         arguments, cwd=script.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, preexec_fn=partial(die_with_parent, os.getpid())
@@ -397,5 +400,6 @@ def _judge(task: TrialTask, seen: _Seen, exit_code: int, tail: str) -> tuple[Out
 
 
 def _is_taken(key: str, read: Collection[str]) -> bool:
-    # the batch size may be read by its parts
-    return key in read or (key.startswith("batch.") and any(other.startswith("batch.") for other in read))
+    # the batch size may be read by its parts, and samples as steps
+    is_size = key.startswith("batch.") and any(other.startswith("batch.") for other in read)
+    return key in read or is_size or (key == "budget.samples" and "budget.steps" in read)

@@ -107,7 +107,7 @@ class _Watch:
     def enter(self, original: Any) -> Any:
         def enter(block: Any) -> None:
             if self._torch.is_grad_enabled():
-                block._sweep_began = time.perf_counter()
+                block._sweep_began = time.thread_time()
             original(block)
 
         return enter
@@ -116,7 +116,7 @@ class _Watch:
         def leave(block: Any, *error: Any) -> None:
             original(block, *error)
             if (began := block.__dict__.pop("_sweep_began", None)) is not None:
-                self._observer.note_unmarked(time.perf_counter() - began)
+                self._observer.note_unmarked(time.thread_time() - began)
 
         return leave
 

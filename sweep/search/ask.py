@@ -34,20 +34,23 @@ _RATES, _TUNING_RATES = [0.001, 0.1], [0.00001, 0.003]
 _REFERENCE = 256  # effective batch size at which these rates are usual
 _ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
 _LEAST_TOLERANCE = 0.005
-_DISAGREEMENT = 0.02  # share of the validation images about which two good configurations differ
+_DISAGREEMENT = 0.02  # of two good configurations, where no earlier study of the images tells it
 CONFIGURATIONS = 3  # with so many a batch size counts as tuned
 # Trainings with fresh seeds of four configurations: for the batch size and the usual uses, which often agree.
 NUM_SEEDED = 4 * FEWEST_SEEDS
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # time for fresh seeds, as a share of the search's
 _SEEN_IMAGES = 512_000  # in a training: 4,000 steps of 128 images
 _LEAST_EPOCHS, _MOST_EPOCHS = 3, 30
+_TAUGHT_IMAGES = 3000  # in a training: with fewer it learns little, and its accuracy says little about batch sizes
+_SUBSETS = tuple(first * 10**power for power in range(6, 1, -1) for first in (5, 2, 1))  # training images, descending
+_LEAST_SUBSET, _LEAST_OF_CLASS = 1000, 50  # training images: of all classes, and of each on average
+_LEAST_OF_SCRATCH = 500  # training images: a network that starts from random weights learns little from fewer
+_SMALLER = {"resnet20": "resnet8"}  # of the same family, with about a quarter of the work
 _FEW_BATCHES, _FEWEST_BATCHES = 3, 2
 ROOM = 1.5  # planned trainings over those that are expected to fit, so that the search ends by its time
 _MOST_TRIALS = 1000
 _MOST_OVER = 1.25  # expected time of the smallest study over the budget: its time limits end it
-_LEAST_LEFT = 0.25  # share of the budget for the study itself
 _MOST_OVERHEAD = 1.25  # the next command may take so much longer for what comes before the study
-PROBING_SECONDS = 10.0  # at least, for the first probe and the estimates of memory, if none is on record
 _WIDTH = 120
 USED = 0.8  # the part of its time that is planned for the confirming: more than it usually takes
 _DECAY = "optimizer.weight_decay"
@@ -73,10 +76,14 @@ class Facts:
     side: int  # of an image, in pixels
     num_train: int
     num_validation: int
+    num_classes: int = 1
+    subset: int | None = None  # training images of more that are there; ``num_train`` is as many
     device_type: str = "cpu"
     image_size: int | None = None  # that images of several sizes are brought to
     largest_micro: int | None = None  # that fits, on one device; None: whatever is tried
+    disagreement: float | None = None  # share of validation images that one of two good configurations alone gets right
     has_own_validation: bool = True  # a split that data.validation_share does not change
+    validation_share: float | None = None  # to hold out; None: as usual
 
 
 class _GivenBatch(NamedTuple):
@@ -136,18 +143,27 @@ def decide(answers: Answers, facts: Facts) -> Decisions:
     given = _split_given(answers, facts, max(counts))
     smallest = min(usual) // answers.num_devices // min(counts)
     least_micro = min(smallest, largest_micro, given.micro if given else largest_micro)
+    if facts.num_train < _LEAST_OF_SCRATCH and not answers.weights:
+        notes.insert(
+            0,
+            f"{facts.num_train:,} training images are too few to train a network from random weights: the answer is "
+            f"about noise. Give pretrained weights (--weights FILE --model NAME), or {_LEAST_OF_SCRATCH} images or "
+            "more.",
+        )
     num_steps = ceil(facts.num_train / max(batches))
     if num_steps < _FEW_STEPS:
         notes.append(
             f"{facts.num_train:,} training images at an effective batch size of {max(batches)} are "
             f"{format_count(num_steps, 'optimizer step')} an epoch: a lower accuracy there may come from few steps."
         )
-    error = sqrt(_DISAGREEMENT / max(facts.num_validation, 1))
+    share = _DISAGREEMENT if facts.disagreement is None else facts.disagreement
+    source = "assumed" if facts.disagreement is None else "measured in an earlier study"
+    error = sqrt(share / max(facts.num_validation, 1))
     tolerance = Setting(
         "answer.tolerance.accuracy",
         round(max(_LEAST_TOLERANCE, round(2 * error / _LEAST_TOLERANCE) * _LEAST_TOLERANCE), 3),
-        f"on {facts.num_validation:,} validation images a difference of two accuracies has a standard error of about "
-        f"{100 * error:.1f} points",
+        f"on {facts.num_validation:,} validation images, {100 * share:.0f} % of which two good configurations disagree "
+        f"about ({source}), a difference of two accuracies has a standard error of about {100 * error:.1f} points",
     )
     tuned = f"at an effective batch size of {_REFERENCE}; every batch size is tuned"
     rates = Setting("optimizer.lr", {"log": _RATES}, tuned)
@@ -232,13 +248,31 @@ def list_data_settings(answers: Answers, facts: Facts) -> Iterator[Setting]:
         yield Setting("data.root", answers.data_root, "where it is")
     if facts.image_size is not None:
         yield Setting("data.image_size", facts.image_size, "every image is brought to so many pixels a side")
-    if is_small(facts) and not facts.has_own_validation:
-        yield Setting("data.validation_share", 0.33, "with so few images more of them make accuracies more certain")
+    if facts.subset is not None:
+        yield Setting("data.subset", facts.subset, "training images: the time does not allow more")
+    if facts.validation_share is not None:
+        reason = "with so few images more of them make accuracies more certain"
+        if facts.subset is not None and facts.num_validation >= _FEW_VALIDATION:
+            reason = f"about {facts.num_validation:,} images: their evaluation takes time too"
+        yield Setting("data.validation_share", facts.validation_share, reason)
 
 
-def is_small(facts: Facts) -> bool:
-    """Whether so few images are held out that more should be."""
-    return facts.num_validation < _FEW_VALIDATION and facts.num_train < _SMALL_SET
+def hold_out_more(facts: Facts) -> Facts:
+    """The facts with a larger validation split, where so few images are held out that it should be."""
+    is_small = facts.num_validation < _FEW_VALIDATION and facts.num_train < _SMALL_SET
+    return replace(facts, validation_share=0.33) if is_small else facts
+
+
+def cut_images(facts: Facts, subset: int | None) -> Facts:
+    """The facts of ``subset`` training images, with validation images in proportion where these are held out."""
+    if subset is None:
+        return facts
+    cut = replace(facts, subset=subset, num_train=subset)
+    num_validation = max(round(facts.num_validation * subset / facts.num_train), _FEW_VALIDATION)
+    if facts.has_own_validation or num_validation >= facts.num_validation:
+        return cut
+    share = round(num_validation / (facts.num_train + facts.num_validation), 4)
+    return replace(cut, num_validation=num_validation, validation_share=share)
 
 
 def _decide_model(answers: Answers, facts: Facts, models: tuple[str, ...], least_micro: int) -> Iterator[Setting]:
@@ -276,8 +310,11 @@ class Size:
     num_models: int
     num_batches: int
     epochs: int
+    most_epochs: int  # where time does not matter
     num_trials: int
     tunes_decay: bool
+    is_smaller: bool = False  # with the smaller model of the family
+    subset: int | None = None  # training images; None: all
 
     @property
     def confirm_share(self) -> float:
@@ -293,15 +330,20 @@ def choose_confirm_share(num_trials: int) -> float:
 
 def find_full_size(decisions: Decisions, num_train: int) -> Size:
     """The size of a study for which time does not matter."""
-    epochs = min(max(ceil(_SEEN_IMAGES / max(num_train, 1)), _LEAST_EPOCHS), _MOST_EPOCHS)
+    epochs = _count_epochs(_SEEN_IMAGES, num_train)
     num_models, num_batches = len(decisions.models), len(decisions.batches)
     return Size(
         num_models=num_models,
         num_batches=num_batches,
         epochs=epochs,
+        most_epochs=epochs,
         num_trials=(CONFIGURATIONS + 1) * num_batches * num_models,
         tunes_decay=True,
     )
+
+
+def _count_epochs(num_seen: int, num_train: int) -> int:
+    return min(max(ceil(num_seen / max(num_train, 1)), _LEAST_EPOCHS), _MOST_EPOCHS)
 
 
 def resize(size: Size, **changes: int | bool) -> Size:
@@ -311,58 +353,67 @@ def resize(size: Size, **changes: int | bool) -> Size:
     return replace(smaller, num_trials=per_batch * smaller.num_batches * smaller.num_models)
 
 
-def list_sizes(full: Size) -> Iterator[Size]:
-    """From the full size to the smallest: what contributes least to the answer is left out first."""
-    yield full
+def list_sizes(full: Size, answers: Answers, facts: Facts, fixed: Collection[str] = ()) -> list[Size]:
+    """From the ``full`` size to the smallest: what contributes least to the answer is left out first, but for the keys
+    ``fixed`` that the user set."""
     size = resize(full, num_models=1)
-    yield size
-    size = resize(size, tunes_decay=False)
-    yield size
-    if size.epochs > 2 * _LEAST_EPOCHS:
-        size = resize(size, epochs=ceil(size.epochs / 2))
-        yield size
-    size = resize(size, num_batches=min(size.num_batches, _FEW_BATCHES))
-    yield size
-    while size.epochs > 1:
-        size = resize(size, epochs=ceil(size.epochs / 2))
-        yield size
-    yield resize(size, num_batches=min(size.num_batches, _FEWEST_BATCHES))
+    sizes = [full, size]
+
+    def shrink(size: Size, **changes: int | bool) -> Size:
+        sizes.append(resize(size, **changes))
+        return sizes[-1]
+
+    size = shrink(size, tunes_decay=False)
+    least = _count_epochs(_TAUGHT_IMAGES, facts.num_train)
+    size = shrink(size, epochs=max(ceil(size.epochs / 2), least))
+    size = shrink(size, num_batches=min(size.num_batches, _FEW_BATCHES))
+    if not answers.models and list_models(answers, facts.side)[0] in _SMALLER:
+        size = shrink(size, is_smaller=True)
+    for subset in () if "data.subset" in fixed else _list_subsets(answers, facts):
+        least = _count_epochs(_TAUGHT_IMAGES, subset)
+        most = _count_epochs(_SEEN_IMAGES, subset)
+        size = shrink(size, subset=subset, epochs=max(size.epochs, least), most_epochs=most)
+    while size.epochs > least:
+        size = shrink(size, epochs=max(ceil(size.epochs / 2), least))
+    shrink(size, num_batches=min(size.num_batches, _FEWEST_BATCHES))
+    return sizes
 
 
-def check_time_left(budget_seconds: float, overhead_seconds: float, study_seconds: float = 0.0) -> float:
-    """Seconds of the budget for the study itself, after ``overhead_seconds`` for what comes besides it. Raises
-    ``InputError``: these are too few of the budget, or for the smallest study, which takes ``study_seconds``."""
-    left = budget_seconds - overhead_seconds
-    if left < _LEAST_LEFT * budget_seconds or study_seconds > _MOST_OVER * left:
-        # of another command, which may take longer before the study
-        overhead = _MOST_OVERHEAD * overhead_seconds
-        least = max(overhead / (1.0 - _LEAST_LEFT), overhead + study_seconds / _MOST_OVER)
-        raise InputError(
-            f"--budget: {max(left, 0.0):,.0f} of {budget_seconds:,.0f} s are left after images, probes, start and "
-            f"report, and the smallest study takes {study_seconds:,.0f} s as far as is known. Give --budget "
-            f"{round_up_duration(least)} or more, a smaller model (--model), or fewer images (--set data.subset=N)."
-        )
-    return left
+def _list_subsets(answers: Answers, facts: Facts) -> list[int]:
+    # round numbers, descending
+    least = max(_LEAST_SUBSET, _LEAST_OF_CLASS * facts.num_classes, _LEAST_STEPS * (answers.batch or 0))
+    return [subset for subset in _SUBSETS if least <= subset < facts.num_train]
 
 
-def choose_size(
-    full: Size, budget_seconds: float, price: Callable[[Size], float | None], overhead_seconds: float = 0.0
-) -> Size:
-    """The largest size whose forecast time is within ``budget_seconds``, the rest of a longer budget after
-    ``overhead_seconds``. Time that is left goes to epochs that were left out, then to more trainings. ``price`` gives
-    the seconds of a study without time limits, None if nothing could be probed: then only the time limits hold. Raises
-    ``InputError``: the smallest size takes longer (:func:`check_time_left`)."""
-    size, seconds = full, 0.0
-    for size in list_sizes(full):
+def check_time_left(
+    budget_seconds: float, overhead_seconds: float, study_seconds: float = 0.0, smallest: str = "a study"
+) -> None:
+    """Raises ``InputError``: of the budget too little is left after ``overhead_seconds`` for what comes besides the
+    study, for the ``smallest`` question, of which a study without time limits takes ``study_seconds``."""
+    left, required = budget_seconds - overhead_seconds, study_seconds / _MOST_OVER
+    if left >= max(required, 1.0):
+        return
+    least = _MOST_OVERHEAD * overhead_seconds + required
+    raise InputError(
+        f"--budget: of {budget_seconds:,.0f} s, {overhead_seconds:,.0f} s are for the images, probes, start and "
+        f"report, and {smallest} takes {required:,.0f} s or more. Give --budget {round_up_duration(least)} or more."
+    )
+
+
+def choose_size(sizes: Sequence[Size], budget_seconds: float, price: Callable[[Size], float | None]) -> Size:
+    """The first of ``sizes``, which are descending, whose forecast time is within ``budget_seconds``, else the last.
+    Time that is left goes to epochs that were left out, then to more trainings. ``price`` gives the seconds of a study
+    without time limits, None if nothing could be probed: then only the time limits hold."""
+    size, seconds = sizes[0], 0.0
+    for size in sizes:
         priced = price(size)
         if priced is None:
-            return resize(full, num_models=1)
+            return resize(sizes[0], num_models=1)
         seconds = priced
         if seconds <= budget_seconds:
             break
-    check_time_left(budget_seconds + overhead_seconds, overhead_seconds, seconds)
     ratio = budget_seconds / seconds if seconds else 1.0
-    epochs = min(max(int(size.epochs * ratio), size.epochs), full.epochs)
+    epochs = min(max(int(size.epochs * ratio), size.epochs), size.most_epochs)
     left = max(ratio * size.epochs / epochs, 1.0)
     num_trials = min(ceil(ROOM * left * size.num_trials), _MOST_TRIALS)
     return replace(size, epochs=epochs, num_trials=max(num_trials, size.num_trials))
@@ -381,20 +432,39 @@ def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
     return tuple(batch for batch in batches if batch in kept or batch == given)
 
 
-def describe_left_out(size: Size, full: Size, decisions: Decisions, fixed: Collection[str] = ()) -> list[str]:
-    """What a study of ``size`` lacks of the ``full`` one, for lack of time, apart from the keys ``fixed`` that the user
-    set."""
+def describe_left_out(
+    size: Size, full: Size, decisions: Decisions, whole: tuple[Decisions, Facts], fixed: Collection[str] = ()
+) -> list[str]:
+    """What a study of ``size`` with ``decisions`` lacks of the ``full`` one with the ``whole`` decisions and facts, for
+    lack of time, apart from the keys ``fixed`` that the user set."""
     kept = pick_batches(decisions, size.num_batches)
-    missing = [batch for batch in decisions.batches if batch not in kept]
-    models = decisions.models[size.num_models : full.num_models]
-    has_budget = any(f"budget.{name}" in fixed for name in BUDGETS)
+    missing = [batch for batch in whole[0].batches if batch not in kept]
+    models = decisions.models[0 if size.is_smaller else size.num_models : full.num_models]
+    has_budget, num_train = any(f"budget.{name}" in fixed for name in BUDGETS), whole[1].num_train
+    num_images, num_epochs = num_train - (size.subset or num_train), size.most_epochs - size.epochs
     parts = [
         (bool(models), f"the model{_plural(models)} {', '.join(models)}"),
         (bool(missing), f"the effective batch size{_plural(missing)} {', '.join(map(str, missing))}"),
-        (size.epochs < full.epochs and not has_budget, f"{full.epochs - size.epochs} of {full.epochs} epochs"),
+        (num_images > 0, f"{num_images:,} of {num_train:,} training images"),
+        (num_epochs > 0 and not has_budget, f"{num_epochs} of {size.most_epochs} epochs"),
         (not size.tunes_decay and "optimizer.weight_decay" not in fixed, "tuning of the weight decay"),
     ]
     return [text for is_left_out, text in parts if is_left_out]
+
+
+def describe_part(size: Size, answers: Answers, facts: Facts) -> str:
+    """What a study of ``size`` is about, where that is not all images or the usual model; otherwise ""."""
+    model = list_models(answers, facts.side)[0]
+    images = f"{size.subset:,} of your {facts.num_train:,} training images" if size.subset else ""
+    small = f"{_SMALLER[model]} instead of {model}" if size.is_smaller else ""
+    return " and ".join(filter(None, (images, small)))
+
+
+def describe_smallest(size: Size, facts: Facts) -> str:
+    """The trainings of the smallest study in words."""
+    num_images = size.subset or facts.num_train
+    trainings = f"{size.num_trials} trainings of {format_count(size.epochs, 'epoch')} on {num_images:,} images"
+    return f"the smallest question ({trainings} and fresh seeds)"
 
 
 def _plural(items: Sized) -> str:
@@ -411,7 +481,6 @@ class StudyDraft:
     decisions: Decisions
     size: Size
     seconds: float | None = None
-    full_epochs: int | None = None  # of a study for which time does not matter
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -451,13 +520,16 @@ def _study(draft: StudyDraft) -> Iterator[Setting]:
 
 def _base(draft: StudyDraft) -> Iterator[Setting]:
     decisions, size = draft.decisions, draft.size
-    if size.num_models == 1:
-        yield Setting("model.name", decisions.models[0], decisions.models_reason)
+    model = decisions.models[0]
+    if size.is_smaller:
+        yield Setting("model.name", _SMALLER[model], f"of the family of {model}, for which the time is too short")
+    elif size.num_models == 1:
+        yield Setting("model.name", model, decisions.models_reason)
     yield from decisions.base
     reason = "passes over the training images"
-    if draft.seconds is not None and size.epochs != draft.full_epochs:
+    if draft.seconds is not None and size.epochs != size.most_epochs:
         allowed = "a single one" if size.epochs == 1 else "so many"
-        reason = f"{reason}: the time allows {allowed} of {draft.full_epochs}"
+        reason = f"{reason}: the time allows {allowed} of {size.most_epochs}"
     yield Setting("budget.epochs", size.epochs, reason)
 
 

@@ -3,12 +3,11 @@
 import math
 import os
 import re
+import shlex
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from sweep.executors.table import device_type
 from sweep.probing.cost_model import interpolate
 from sweep.records.messages import ScriptCommand, TrialTask
 from sweep.script.check import ScriptCheck, check_script
-from sweep.script.runner import probe_script
+from sweep.script.runner import prepare_call, probe_script
 from sweep.search.ask import CONFIGURATIONS, NUM_SEEDED, ROOM, USED, Setting, choose_confirm_share, write_tables
 from sweep.search.session import Options
 
@@ -44,6 +43,7 @@ _KEY_OF = {name: key for key, names in _NAMES.items() for name in names}
 _HELPERS = re.compile(r"\b(argparse|click|typer|tyro|fire|absl|hydra|HfArgumentParser|simple_parsing|jsonargparse)\b")
 _FLAG = re.compile(r"(?<![\w-])--([A-Za-z][\w.-]*)")
 _OVERRIDE = re.compile(r"^( *)([A-Za-z_][\w]*):(?: +(\S.*))?$", re.MULTILINE)  # of the configuration that Hydra prints
+_ASSIGNED = re.compile(r"[A-Za-z_][\w.]*=")
 _HELP_SECONDS = 60.0
 _BASELINE_SHARE = 0.2  # of the budget, at most, for a training with the script's own values
 _REPORT_SECONDS = 15.0
@@ -84,6 +84,11 @@ class ScriptFacts(NamedTuple):
         return int(self.measured["observed_batch_size"])
 
     @property
+    def other_seconds(self) -> float:
+        """Of a training, besides its steps."""
+        return max(self.measured["total_seconds"] - self.measured["train_seconds"], 0.0)
+
+    @property
     def samples(self) -> float:
         """Of the training, or of the part of it that was timed."""
         return self.measured["num_steps"] * self.batch
@@ -91,13 +96,13 @@ class ScriptFacts(NamedTuple):
 
 class _Plan(NamedTuple):
     """The size of the study: its batch sizes, the number of search trials, its seconds where there is a budget, and the
-    number of epochs where the time does not allow the script's own."""
+    share of the data of the script's own training that a training takes."""
 
     batches: tuple[int, ...]
     num_trials: int
     confirm_share: float
     seconds: float | None = None
-    epochs: int | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,40 +115,58 @@ class GuidedScript:
     notes: tuple[str, ...]
 
 
-def place_values(script: ScriptSection) -> dict[str, tuple[str, ...]]:
-    """The words to add to the command of ``script`` for each key that it takes by a flag or an override; those for
-    which the command has a place already are left out. Runs the script with ``--help`` if its file imports a library
-    that answers it."""
+class Places(NamedTuple):
+    """The words to add to a command for each key that the script takes by a flag or an override, and the last line of
+    its ``--help`` where that ``failure`` hid flags."""
+
+    words: dict[str, tuple[str, ...]]
+    failure: str = ""
+
+
+def find_places(script: ScriptSection) -> Places:
+    """What the command of ``script`` has no place for yet: by the flags and overrides in the command, and by those that
+    its ``--help`` prints, which is run if its file imports a library that answers it."""
+    printed, failure = _print_help(script)
+    given = [
+        word for word in _drop_places(script.command) if word.startswith("--") or re.match(r"[A-Za-z_][\w.]*=", word)
+    ]
+    names = [word.partition("=")[0].lstrip("-") + "=" * (not word.startswith("-")) for word in given]
+    names += [name.rstrip(".") for name in _FLAG.findall(printed)]
+    names += _list_overrides(printed)
     words: dict[str, tuple[str, ...]] = {}
-    for name in _list_names(script):
+    for name in names:
         key = _KEY_OF.get(name.rpartition(".")[2].lower().replace("-", "_").rstrip("="))
         if key and key not in words and key not in script.placeholders:
             words[key] = (f"{name}{{{key}}}",) if name.endswith("=") else (f"--{name}", f"{{{key}}}")
-    return words
+    return Places(words, failure)
 
 
-def _list_names(script: ScriptSection) -> Iterator[str]:
-    # flags without their dashes, and overrides with "=" at their ends
-    if script.file is None:
-        return
-    text = script.file.read_text(errors="replace")
-    if not _HELPERS.search(text):
-        return
-    arguments = [sys.executable if word in ("python", "python3") else word for word in _drop_places(script.command)]
-    environment = {**os.environ, **script.environment, "COLUMNS": "200"}
-    printed = ""
-    with suppress(subprocess.TimeoutExpired, OSError):
-        printed = subprocess.run(
-            [*arguments, "--help"], cwd=script.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+def _print_help(script: ScriptSection) -> tuple[str, str]:
+    # what it prints, and the last line if it fails
+    if script.file is None or not _HELPERS.search(script.file.read_text(errors="replace")):
+        return "", ""
+    arguments, environment = prepare_call(
+        ScriptCommand(
+            arguments=(*_drop_places(script.command), "--help"), folder=script.folder, metric=script.metric,
+            environment={"COLUMNS": "200", **script.environment},
+        )
+    )  # fmt: skip
+    try:
+        ended = subprocess.run(
+            arguments, cwd=script.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, errors="replace", timeout=_HELP_SECONDS, check=False,
-        ).stdout  # fmt: skip
-    yield from dict.fromkeys(name.rstrip(".") for name in _FLAG.findall(printed))
-    if "hydra" in text:
-        yield from _list_overrides(printed)
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "", f"it took longer than {_HELP_SECONDS:.0f} s"
+    except OSError as error:
+        return "", str(error.strerror)
+    return ended.stdout, (ended.stderr.strip() or "no output").splitlines()[-1][:200] if ended.returncode else ""
 
 
 def _list_overrides(printed: str) -> Iterator[str]:
     # the dotted names of the values in the YAML that Hydra prints
+    if "hydra" not in printed.lower():
+        return
     parents: list[tuple[int, str]] = []
     for indent, name, value in _OVERRIDE.findall(printed):
         parents = [(depth, parent) for depth, parent in parents if depth < len(indent)]
@@ -186,7 +209,7 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
     ``InputError``: it fails, reports nothing, or takes no batch size, with what to add to it."""
     script = task.script
     script.check()
-    words = place_values(script)
+    words, failure = find_places(script)
     limit = math.inf if task.budget_seconds is None else _BASELINE_SHARE * task.budget_seconds
     command = ScriptCommand(
         arguments=_drop_places(script.command), folder=script.folder, metric=script.metric,
@@ -199,6 +222,11 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
     if "num_steps" not in measured:
         reason = ending.error or "no optimizer of torch took a step; call trial.step(samples) after each"
         raise InputError(f"{script.name}: no step of a training was seen: {reason}")
+    if measured.get("observed_batch_size", 0) < 1:
+        raise InputError(
+            f"{script.name}: its batches come from no DataLoader, so that their size was not seen. Loop over "
+            "`sweep.trial().batches(LOADER)`, where LOADER gives one batch after the other."
+        )
     if ending.outcome != "complete" and not (ending.error and "ended without" in ending.error):
         raise InputError(f"{script.name} failed with its own values ({ending.outcome}): {ending.error}")
     if not is_whole and measured["train_seconds"] < limit:
@@ -208,12 +236,17 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
         )
     keys = frozenset({*words, *script.placeholders, *probe.read})
     if not keys & {"batch.micro", "batch.global"}:
+        hidden = f" Its --help failed: {failure}." if failure else ""
         raise InputError(
-            f"{script.name} takes no batch size that is known here. Name its flag, as in --script "
-            f'"python {script.name} --my-batch {{batch.micro}}", or read the value in the script:\n'
+            f"{script.name} takes no batch size that is known here.{hidden} Name its flag, as in --script "
+            f'"{shlex.join(script.command)} --my-batch {{batch.micro}}", or read the value in the script:\n'
             f"    trial = sweep.trial(batch_size={measured['observed_batch_size']:.0f})  # then trial.batch_size"
         )
-    words = {key: each for key, each in words.items() if key not in probe.read}
+    # a place is left out if the value to put there is not known, and steps where epochs decide
+    has_passes, has_rate = measured.get("num_epochs", 0.0) > 0, measured.get("observed_lr", 0.0) > 0
+    keys -= {"budget.steps" if has_passes and "budget.epochs" in keys else "budget.epochs"}
+    keys -= set() if has_rate else {"optimizer.lr"}
+    words = {key: each for key, each in words.items() if key in keys - probe.read.keys()}
     command_words = _put_places(script.command, words)
     return ScriptFacts(command_words, keys, measured, is_whole, float(measured.get("num_epochs", 0.0)))
 
@@ -262,36 +295,57 @@ def _choose_plan(
     left, kept = task.budget_seconds - (time.monotonic() - task.began) - _REPORT_SECONDS, batches
     while True:
         mean = sum(_price(facts, size, steps) for size in kept) / len(kept)
-        share = choose_confirm_share(max(int(left / mean) - NUM_SEEDED, 1))
-        num_searched, least = left / (1.0 + USED * share) / mean, CONFIGURATIONS * len(kept)
+        confirm_share = choose_confirm_share(max(int(left / mean) - NUM_SEEDED, 1))
+        num_searched, least = left / (1.0 + USED * confirm_share) / mean, CONFIGURATIONS * len(kept)
         if num_searched >= least or len(kept) <= _FEWEST_BATCHES:
             break
         kept = _thin_out(kept, task.batch or facts.batch)
-    absent, epochs = ", ".join(str(size) for size in batches if size not in kept), None
+    absent = ", ".join(str(size) for size in batches if size not in kept)
     left_out = [f"left out for lack of time: the batch sizes {absent}"] if absent else []
-    if num_searched < least or not facts.is_whole:
-        can_shorten = "budget.epochs" in facts.keys
-        epochs = math.floor(facts.num_epochs * min(num_searched / least, 1.0)) if can_shorten else 0
-        if epochs < 1:
-            needed = least * (1.0 + USED * share) * mean + task.budget_seconds - left
+    # what comes besides the steps, such as the start and the evaluation, is not shortened
+    affordable = left / (1.0 + USED * confirm_share) / least
+    share = min(max(affordable - facts.other_seconds, 0.0) / (mean - facts.other_seconds), 1.0)
+    if share < 1.0 or not facts.is_whole:
+        length = _choose_length(facts, share)
+        if length is None:
+            needed = least * (1.0 + USED * confirm_share) * mean + task.budget_seconds - left
+            has_length = bool({"budget.epochs", "budget.steps"} & facts.keys)
+            shorten = "or place {budget.epochs} or {budget.steps} in the command, so that a training can be shortened."
+            seconds = f"{'about' if facts.is_whole else 'more than'} {mean:,.0f} s"
+            seconds += f", {facts.other_seconds:,.0f} s of it for the start and the evaluation"
             raise InputError(
-                f"--budget: a training takes about {mean:,.0f} s, and the smallest question takes {least} trainings "
-                f"and fresh seeds. Give --budget {round_up_duration(needed)} or more, or make a training shorter."
+                f"--budget: a training takes {seconds}, and the smallest question takes {least} trainings and fresh "
+                f"seeds. Give --budget {round_up_duration(needed)} or more, "
+                f"{'or make a training shorter.' if has_length else shorten}"
             )
-        left_out.append(f"left out for lack of time: {facts.num_epochs - epochs:.0f} of {facts.num_epochs:.0f} epochs")
-        num_searched = max(num_searched, least)
+        left_out.append(f"left out for lack of time: a training has {length.key} = {length.value}, not its own")
+        mean, num_searched = min(mean, affordable), max(num_searched, least)
+    seconds = f"about {num_searched:.0f} fit, and {USED * confirm_share * num_searched:.0f} with fresh seeds"
     num_trials = min(math.ceil(ROOM * num_searched), _MOST_TRIALS)
-    each = f"a training takes about {mean if epochs is None else left / (1.0 + USED * share) / num_searched:.2g} s"
-    expected = f"{each}: about {num_searched:.0f} fit, and {USED * share * num_searched:.0f} with fresh seeds"
-    return _Plan(kept, num_trials, share, left, epochs), [*left_out, expected]
+    notes = [*left_out, f"a training takes about {mean:.2g} s: {seconds}"]
+    return _Plan(kept, num_trials, confirm_share, left, share), notes
+
+
+def _choose_length(facts: ScriptFacts, share: float) -> Setting | None:
+    """So much of the script's own training, in epochs where it takes these, otherwise in samples where it takes the
+    number of steps, so that all batch sizes see the same data. None: it takes neither, or too
+    little of it fits."""
+    reason = "its own" if share == 1.0 and facts.is_whole else "the time allows so many"
+    if "budget.epochs" in facts.keys:
+        epochs = math.floor(share * facts.num_epochs + 0.01)
+        return Setting("budget.epochs", epochs, reason) if epochs else None
+    if "budget.steps" in facts.keys:
+        return Setting(
+            "budget.samples", math.ceil(share * facts.samples), f"{reason}; steps are these over a batch size"
+        )
+    return None
 
 
 def _price(facts: ScriptFacts, size: int, step_seconds: Mapping[int, float]) -> float:
     """The seconds of a training at a batch size: those with the script's own values, with steps as they were timed."""
     measured, per_step = facts.measured, dict(step_seconds)
     per_step.setdefault(facts.batch, measured["train_seconds"] / measured["num_steps"])
-    others = max(measured["total_seconds"] - measured["train_seconds"], 0.0)
-    return others + facts.samples / size * interpolate(per_step, size)
+    return facts.other_seconds + facts.samples / size * interpolate(per_step, size)
 
 
 def _thin_out(batches: tuple[int, ...], own: int) -> tuple[int, ...]:
@@ -312,7 +366,7 @@ def _list_settings(task: ScriptTask, facts: ScriptFacts, plan: _Plan) -> dict[st
     rate, decay = measured.get("observed_lr", 0.0), measured.get("observed_weight_decay", 0.0)
     first: dict[str, Any] = {"batch.micro": min(plan.batches, key=lambda size: abs(size - facts.batch))}
     base, space = [], [Setting("batch.micro", {"choice": list(plan.batches)}, f"its own is {facts.batch}")]
-    if "optimizer.lr" in keys and rate > 0:
+    if "optimizer.lr" in keys:
         bounds = [float(f"{rate / _RATES:.2g}"), float(f"{rate * _RATES:.2g}")]
         space.append(Setting("optimizer.lr", {"log": bounds}, f"its own is {rate:.3g}"))
         first["optimizer.lr"] = rate
@@ -320,9 +374,8 @@ def _list_settings(task: ScriptTask, facts: ScriptFacts, plan: _Plan) -> dict[st
         base.append(Setting("optimizer.weight_decay", decay, "its own"))
     if "batch.accumulation" in keys:
         base.append(Setting("batch.accumulation", 1, "a step is one micro batch"))
-    if "budget.epochs" in keys and facts.num_epochs:
-        reason = "its own" if plan.epochs is None else f"the time allows so many of its {facts.num_epochs:.0f}"
-        base.append(Setting("budget.epochs", plan.epochs or round(facts.num_epochs), reason))
+    if length := _choose_length(facts, plan.share):
+        base.append(length)
     question = f"Which batch size for {script.name}, and what does it cost in {script.metric}, time and memory?"
     study = [Setting("name", task.name, "the folder of the records"), Setting("question", question, "")]
     if plan.seconds is None:

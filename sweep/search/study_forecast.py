@@ -470,13 +470,17 @@ class Forecaster:
             for record in records:
                 self.cost_model.learn(record)
 
-    def forecast_other(self, spec: StudySpec) -> Forecast:
-        """The forecast of a study of another size, which has no records, without new probes."""
+    def forecast_other(self, spec: StudySpec, *, may_probe: bool = False) -> Forecast:
+        """The forecast of a study of another size, which has no records; without new probes unless ``may_probe``."""
         work = list_remaining(spec, self.slots, limit_seconds=spec.timeout or math.inf)
-        return make_forecast(work, self.cost_model, self.prober.find, None, self.memory_gate)
+        probe = self.prober.probe if may_probe else None
+        return make_forecast(work, self.cost_model, self.prober.find, probe, self.memory_gate)
 
-    def estimate_seconds(self, spec: StudySpec) -> float | None:
-        """The median seconds of a study that has no records, from the probes that are known; None without one."""
+    def estimate_seconds(self, spec: StudySpec, num_train: int, num_validation: int) -> float | None:
+        """The median seconds of a study that has no records and has so many images, from the probes that are known,
+        also with more or fewer of the same images; None without one."""
+        if isinstance(self.cost_model, CostModel):
+            self.cost_model.lend(spec.corners.first, num_train, num_validation)
         work = list_remaining(spec, self.slots)
         costs = predict_costs(work, self.cost_model, np.ones(len(work.sample), dtype=np.bool_))
         return None if costs is None else float(np.median(draw_study_seconds(work, costs)))

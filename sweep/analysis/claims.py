@@ -108,17 +108,24 @@ class Claim:
             return region.low, region.high
         return math.log(region.low) if region.low > 0 else -math.inf, math.log(region.high)
 
+    def name_of(self, key: str, records: ComparableTrials) -> str:
+        """The name of the key in the study of the records."""
+        return self.in_scripts.get(key, key) if records.is_script else key
+
+    def is_measured(self, records: ComparableTrials) -> bool:
+        """Whether a complete training has one of the metrics."""
+        columns = [records.loss_column if name == "val_loss" else name for name in self.metrics]
+        return any(np.isfinite(read_numbers(records.done, name)).any() for name in columns)
+
     def find_lack(self, records: ComparableTrials) -> str:
         """What the records lack so that the claim is not measured, with what a study would have to do; "" where they
         lack nothing."""
-        columns = [records.loss_column if name == "val_loss" else name for name in self.metrics]
-        is_measured = any(np.isfinite(read_numbers(records.done, name)).any() for name in columns)
-        own = {key: self.in_scripts.get(key, key) if records.is_script else key for key in (*self.varies, *self.sets)}
+        own = {key: self.name_of(key, records) for key in (*self.varies, *self.sets)}
         values = {key: _list_values(records, f"config.{own[key]}") for key in self.sets}
         lack = _describe_needs(
             [own[key] for key in self.varies if not _is_varied(records, own[key])],
             [own[key] for key in self.sets if not values[key] - {None, default_settings()[key]}],
-            () if is_measured else self.metrics,
+            () if self.is_measured(records) else self.metrics,
         )
         return f"not measured by this study: to test it, a study has to {lack}" if lack else ""
 

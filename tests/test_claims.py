@@ -21,6 +21,7 @@ from sweep.analysis.claim_measures import expect_best
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import Claim
 from sweep.analysis.comparable import select_comparable
+from sweep.analysis.critical_batch import CriticalGrowth, estimate_growth
 from sweep.analysis.findings import (
     Finding,
     assess_claim,
@@ -398,6 +399,20 @@ def test_a_script_is_judged_by_its_own_loss_and_its_own_names(
     without = dataclasses.replace(frames, trials=trials.drop(columns=list(own)))
     lack = next(each for each in evaluate_claims(without) if each.name == name).reason
     assert all(column.removeprefix("config.") in lack for column in columns)
+
+
+def test_the_critical_batch_is_named_only_at_losses_where_every_seed_has_one() -> None:
+    made = make_records(claim_of("critical_batch_grows"), 4.0, np.random.default_rng(3))
+    frames = dataclasses.replace(frames_of(make_spec(), []), trials=made.trials, evaluations=made.evaluations)
+    growth = estimate_growth(select_comparable(frames))
+    edge = made.trials[(made.trials["seed"] == 0) & (made.trials["config.optimizer.lr"] == 0.03)]["number"]
+    is_early = made.evaluations["number"].isin(edge) & (made.evaluations["val_loss"] > 1.2)
+    steps = made.evaluations["step"].where(~is_early, made.evaluations["step"] / 100)  # the best rate is at the edge
+    points = made.evaluations.assign(step=steps)
+    lacking = estimate_growth(select_comparable(dataclasses.replace(frames, evaluations=points)))
+    assert isinstance(growth, CriticalGrowth) and isinstance(lacking, CriticalGrowth)
+    assert (growth.detail.count(" at "), "nan" in growth.detail + lacking.detail) == (6, False)
+    assert 0 < lacking.detail.count(" at ") < 6
 
 
 def test_what_a_study_did_not_vary_is_not_measured_with_what_would() -> None:

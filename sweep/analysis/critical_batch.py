@@ -240,7 +240,7 @@ def estimate_growth(records: ComparableTrials) -> CriticalGrowth | str:
     ])  # fmt: skip
     powers = np.array([slope_estimate(-np.log(levels), np.log(row)).value for row in table])
     pairs = zip(levels, np.exp(np.mean(np.log(table), axis=0)), strict=True)
-    known = ", ".join(f"{batch:.3g} at {level:.3g}" for level, batch in pairs)
+    known = ", ".join(f"{batch:.3g} at {level:.3g}" for level, batch in pairs if np.isfinite(batch))
     return CriticalGrowth(powers, f"{recipe}: critical batch by the steps to each loss, mean over the seeds: {known}")
 
 

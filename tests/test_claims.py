@@ -410,7 +410,8 @@ def test_the_critical_batch_is_named_only_at_losses_where_every_seed_has_one() -
     steps = made.evaluations["step"].where(~is_early, made.evaluations["step"] / 100)  # the best rate is at the edge
     points = made.evaluations.assign(step=steps)
     lacking = estimate_growth(select_comparable(dataclasses.replace(frames, evaluations=points)))
-    assert isinstance(growth, CriticalGrowth) and isinstance(lacking, CriticalGrowth)
+    assert isinstance(growth, CriticalGrowth)
+    assert isinstance(lacking, CriticalGrowth)
     assert (growth.detail.count(" at "), "nan" in growth.detail + lacking.detail) == (6, False)
     assert 0 < lacking.detail.count(" at ") < 6
 

@@ -216,7 +216,7 @@ def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("study", "claim"),  # of the last one a part was trained
+    ("study", "claim"),
     [
         ("gpt_beta2", "beta2_follows_batch"),
         ("gpt_decay", "decay_follows_batch"),
@@ -233,6 +233,7 @@ def test_a_result_on_text_is_that_of_its_records(study: str, claim: str) -> None
     assert frames.spec is not None
     shipped = load_study(study)
     assert (frames.spec.base, frames.spec.space) == (shipped.base, shipped.space)
+    assert list(frames.trials["outcome"]) == ["complete"] * shipped.trials
 
 
 @pytest.mark.slow

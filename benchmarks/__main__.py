@@ -16,7 +16,7 @@ from sweep.measurement.device import resolve_device
 
 # The module that registers each; imported when it is asked for.
 RATIOS = {
-    **dict.fromkeys(("input", "harness", "noise", "monitor", "script_overhead"), "speed"),
+    **dict.fromkeys(("input", "harness", "noise", "monitor", "script_overhead", "script_trial"), "speed"),
     **dict.fromkeys(("frames", "report", "report_many"), "records"), "forecast": "forecast",
 }  # fmt: skip
 # Modules with a ``main`` and options of their own, which take minutes to hours.

@@ -38,7 +38,7 @@ _CLAIMS = {claim.name: claim for claim in CLAIMS}
 _MOST_WRONG, _MOST_OPEN = 0.05, 0.20
 _BEST, _CURVATURE = 0.93, 0.03  # accuracy at the best rate, and what a rate ten times as large loses
 _SECONDS, _BYTES = 20.0, 64.0 * 2**20
-_EVALUATION = ("study", "number", "step", "train_loss", "val_accuracy")
+_EVALUATION = ("study", "number", "step", "train_loss", "val_loss", "val_accuracy")
 
 
 class MadeRecords(MadeFrames):
@@ -77,7 +77,7 @@ def make_records(claim: Claim, effect: float, rng: np.random.Generator) -> MadeR
     if evaluations is None:
         losses = rng.lognormal(-2.0, 0.5, n)
         evaluations = pd.DataFrame({"number": range(n), "step": 100, "train_loss": losses, "val_accuracy": accuracies})
-    evaluations = evaluations.assign(study="made")[list(_EVALUATION)]
+    evaluations = evaluations.assign(study="made").reindex(columns=list(_EVALUATION))
     return MadeRecords(None, trials, evaluations=evaluations)
 
 
@@ -159,6 +159,32 @@ def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> R
     return {"val_accuracy": target, "evaluations": pd.DataFrame(points)}
 
 
+def _falling_losses(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+    # losses are reached by the law of three regimes, whose critical batch grows by the power of 1 / loss
+    batches, rates = trials["global_batch_size"].to_numpy(), _column(trials, "optimizer.lr")
+    slow = np.exp(np.log10(rates / 0.003) ** 2 + 0.05 * rng.standard_normal(len(trials)))
+    losses = np.geomspace(1.6, 0.8, 12)
+    steps = 40 * losses**-3 * (1 + 60 * losses**-effect / batches[:, None]) * slow[:, None]
+    points = {
+        "number": np.repeat(np.arange(len(trials)), len(losses)), "step": steps.ravel(), "train_loss": 1.0,
+        "val_loss": np.tile(losses, len(trials)), "val_accuracy": 0.5,
+    }  # fmt: skip
+    return {"val_loss": losses[-1], "evaluations": pd.DataFrame(points)}
+
+
+def _half_life(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+    side, rates = _column(trials, "rules.betas") == "half_life", _column(trials, "optimizer.lr")
+    scatter = 0.02 * rng.standard_normal(len(trials))
+    return {"val_loss": 0.4 - effect * side + 10 * _lose(rates, 6e-4) + scatter}
+
+
+def _decay_powered(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+    # the loss is lowest at a weight decay that grows with the batch by the power
+    decays, batches = _column(trials, "optimizer.weight_decay"), trials["global_batch_size"].to_numpy()
+    best = 0.3 * np.exp(rng.uniform(-0.3, 0.3)) * (batches / 64) ** effect
+    return {"val_loss": 0.3 + _lose(decays, best) + ACCURACY_SPREAD * rng.standard_normal(len(trials))}
+
+
 def _noise_scale(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
     scales = trials["global_batch_size"] ** effect / _column(trials, "optimizer.lr")
     return {"num_noise_steps": 50, "noise_scale_run": scales * rng.lognormal(0, 0.5, len(trials))}
@@ -190,6 +216,7 @@ TRUTHS: Mapping[str, Truth] = {
     "checkpointing_time": _ratio("precision.checkpointing", True, "train_seconds", _SECONDS),
     "checkpointing_memory": _ratio("precision.checkpointing", True, "peak_memory_bytes", _BYTES),
     "three_regimes": _regimes,
+    "critical_batch_grows": _falling_losses, "beta2_follows_batch": _half_life, "decay_follows_batch": _decay_powered,
     "noise_scale_temperature": _noise_scale,
     "large_batches_sharp": lambda trials, effect, rng: {
         "sharpness_keskar": trials["global_batch_size"] ** effect * rng.lognormal(0, 0.5, len(trials))

@@ -1,10 +1,11 @@
 """What a trial costs beside a loop that its user could have written: the loop, the input path, the noise scale, the
-monitor, the observer of a script."""
+monitor, the observer of a script, a script."""
 
 import atexit
 import importlib
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,13 +24,15 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.datasets import cifar_images
-from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
+from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, median_interval
+from sweep.config.study_file import load_study
 from sweep.config.trial import TrialConfig, build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import make_synchronizer
-from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.records.messages import Ending, Evaluation, ScriptCommand, TrialTask
 from sweep.script.channel import Channel, describe_script_trial
 from sweep.script.observer import Observer
+from sweep.script.runner import run_script
 from sweep.script.watch import observe_torch
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.images import ArrayImages
@@ -504,3 +507,78 @@ def _observed() -> Iterator[Callable[[bool], None]]:
     finally:
         switch(False)
         atexit.unregister(observer.end)
+
+
+# ---------------------------------------------------------------------- a script, alone and as a trial
+
+# The script with other values than its defaults.
+_ALONE = """
+import runpy, sweep
+of_defaults = sweep.trial
+sweep.trial = lambda **defaults: of_defaults(**defaults | {values})
+runpy.run_path("gpt_micro.py", run_name="__main__")
+"""
+
+
+class _ScriptRun(NamedTuple):
+    """What a run of the whole program took: seconds of the wall clock, of those the ones between its first and its last
+    evaluation, and seconds of processors; and its losses."""
+
+    seconds: float
+    loop_seconds: float
+    processor_seconds: float
+    losses: list[float]
+
+
+@benchmark(
+    "script_trial", "seconds of a script as a trial over the same script alone (gpt_micro.py, one thread)",
+    "seconds", "lower", 1.02, num_pairs=11,
+)  # fmt: skip
+def script_trial(setting: Setting) -> Iterator[Arms]:
+    """Both arms are the whole program, with the start of Python. The facts have the ratios of the seconds between its
+    first and its last evaluation, and of the processors' seconds, which what others do changes less."""
+    spec = load_study("gpt_micro", {"script.tokens": setting.pick(600_000, 20_000)})
+    config = spec.config({"batch.micro": 32, "optimizer.lr": 3e-3})
+    command = ScriptCommand(**spec.command(config, ""))
+    task = TrialTask(number=0, config=config, device="cpu", script=command, threads=1)
+    runs: dict[str, list[_ScriptRun]] = {"ours": [], "theirs": []}
+
+    def as_trial() -> Iterator[float]:
+        for message in run_script(task):
+            if isinstance(message, Evaluation):
+                yield message.val_loss
+            elif isinstance(message, Ending) and message.outcome != "complete":
+                raise ArmsDifferError(f"the trial ended as {message.outcome}: {message.error}")
+
+    def alone() -> Iterator[float]:
+        code = _ALONE.format(values={"tokens": spec.base["script.tokens"]})
+        usual = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        with subprocess.Popen(
+            [sys.executable, "-c", code], cwd=command.folder, env=usual, stdout=subprocess.PIPE, text=True
+        ) as process:
+            for line in process.stdout or ():
+                yield float(line.split()[4])
+
+    def seconds(name: str, run: Callable[[], Iterator[float]]) -> float:
+        runs[name].append(_time_script(run()))
+        return runs[name][-1].seconds
+
+    def check() -> dict[str, Any]:
+        pairs = list(zip(runs["ours"], runs["theirs"], strict=True))
+        if not all(np.allclose(ours.losses, theirs.losses, atol=1e-4) for ours, theirs in pairs):
+            raise ArmsDifferError(f"the losses differ: {pairs[0]}")
+        usual = pairs[1:]  # without the warm-up
+        loop = [ours.loop_seconds / theirs.loop_seconds for ours, theirs in usual]
+        processor = [ours.processor_seconds / theirs.processor_seconds for ours, theirs in usual]
+        ratios = {"loop": median_interval(loop), "processor": median_interval(processor)}
+        return {f"ratio_of_{name}_seconds": ratio._asdict() for name, ratio in ratios.items()}
+
+    about = {"tokens": spec.base["script.tokens"], "batch": 32, "threads": 1}
+    yield Arms(lambda _: seconds("ours", as_trial), lambda _: seconds("theirs", alone), check, about)
+
+
+def _time_script(losses: Iterator[float]) -> _ScriptRun:
+    began, busy = time.perf_counter(), sum(os.times()[:4])
+    seen = [(loss, time.perf_counter()) for loss in losses]
+    ended = time.perf_counter()
+    return _ScriptRun(ended - began, seen[-1][1] - seen[0][1], sum(os.times()[:4]) - busy, [loss for loss, _ in seen])

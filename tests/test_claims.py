@@ -21,6 +21,7 @@ from sweep.analysis.claim_measures import expect_best
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import Claim
 from sweep.analysis.comparable import select_comparable
+from sweep.analysis.critical_batch import CriticalGrowth, estimate_growth
 from sweep.analysis.findings import (
     Finding,
     assess_claim,
@@ -366,6 +367,53 @@ def test_a_planted_truth_is_found_by_the_planned_study(name: str, is_true: bool)
     assert p < 0.05
     wanted = math.log(effect) if claim.is_ratio else effect
     assert abs(found.estimate.value - wanted) < 5 * found.estimate.error
+
+
+@pytest.mark.parametrize(
+    ("name", "effect", "columns"),
+    [
+        ("beta2_follows_batch", 0.06, {"config.script.beta2_halflife": lambda side: 200_000 * (side == "half_life")}),
+        ("decay_follows_batch", 1.0, {}),
+        ("critical_batch_grows", 4.0, {"config.script.schedule": lambda _: "constant"}),
+    ],
+)
+def test_a_script_is_judged_by_its_own_loss_and_its_own_names(
+    name: str, effect: float, columns: dict[str, Any]
+) -> None:
+    claim = claim_of(name)
+    made = make_records(claim, effect, np.random.default_rng(3))
+    rules = made.trials["config.rules.betas"]
+    own: dict[str, Any] = {column: rules.map(make) for column, make in columns.items()}
+    own |= {"config.script": [str(values) for values in zip(*own.values(), strict=True)]} if columns else {}
+    none = {"config.optimizer.name": None, "config.rules.betas": None, "config.schedule.name": None}
+    trials = made.trials.assign(**none, **own, quality=made.trials["val_loss"], val_loss=np.nan, val_accuracy=np.nan)
+    points = made.evaluations.assign(quality=made.evaluations["val_loss"], val_loss=np.nan)
+    script = {"command": "python train.py", "metric": "bits", "unit": "number", "direction": "minimize"}
+    spec = make_spec(script=script, space={"batch.micro": {"choice": [1, 2]}})
+    frames = dataclasses.replace(frames_of(spec, []), trials=trials, evaluations=points)
+    item = next(each for each in evaluate_claims(frames) if each.name == name)
+    assert (item.reason, item.verdict) == ("", "supported")
+    assert abs(item.effect - effect) < (item.high - item.low)
+    assert item.detail.startswith("train.py: ")
+    # without its own names, or at a rate that falls, nothing is measured
+    without = dataclasses.replace(frames, trials=trials.drop(columns=list(own)))
+    lack = next(each for each in evaluate_claims(without) if each.name == name).reason
+    assert all(column.removeprefix("config.") in lack for column in columns)
+
+
+def test_the_critical_batch_is_named_only_at_losses_where_every_seed_has_one() -> None:
+    made = make_records(claim_of("critical_batch_grows"), 4.0, np.random.default_rng(3))
+    frames = dataclasses.replace(frames_of(make_spec(), []), trials=made.trials, evaluations=made.evaluations)
+    growth = estimate_growth(select_comparable(frames))
+    edge = made.trials[(made.trials["seed"] == 0) & (made.trials["config.optimizer.lr"] == 0.03)]["number"]
+    is_early = made.evaluations["number"].isin(edge) & (made.evaluations["val_loss"] > 1.2)
+    steps = made.evaluations["step"].where(~is_early, made.evaluations["step"] / 100)  # the best rate is at the edge
+    points = made.evaluations.assign(step=steps)
+    lacking = estimate_growth(select_comparable(dataclasses.replace(frames, evaluations=points)))
+    assert isinstance(growth, CriticalGrowth)
+    assert isinstance(lacking, CriticalGrowth)
+    assert (growth.detail.count(" at "), "nan" in growth.detail + lacking.detail) == (6, False)
+    assert 0 < lacking.detail.count(" at ") < 6
 
 
 def test_what_a_study_did_not_vary_is_not_measured_with_what_would() -> None:

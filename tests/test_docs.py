@@ -21,10 +21,13 @@ import sweep
 from reports.evidence import gather_evidence
 from reports.figure import Absent
 from reports.figures.marks import to_floats
+from reports.labels import format_interval
 from studies import template
+from sweep.analysis.findings import evaluate_claims
 from sweep.config.study_file import load_study
 from sweep.config.tables import DATASETS, MODELS, ModelEntry
 from sweep.config.trial import build_config
+from sweep.records.loading import load_frames
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.sources import look_at_data
 from sweep.training.processes import load_plugin
@@ -209,6 +212,28 @@ def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) ->
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.html")}
     others = {"changelog.html", "contributing.html", "benchmark-notes.html", "notebook.html"}
     assert expected | others == found - {"404.html"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("study", "claim"),
+    [
+        ("gpt_beta2", "beta2_follows_batch"),
+        ("gpt_decay", "decay_follows_batch"),
+        ("gpt_critical", "critical_batch_grows"),
+    ],
+)
+def test_a_result_on_text_is_that_of_its_records(study: str, claim: str) -> None:
+    lines = (DOCS / "explanation/text-results.md").read_text(encoding="utf-8").splitlines()
+    (row,) = (line for line in lines if line.startswith(f"| `{claim}`"))
+    frames = load_frames(ROOT / "benchmarks/tables" / study, evaluations=True)
+    (found,) = (item for item in evaluate_claims(frames) if item.name == claim)
+    assert f"| {found.verdict} |" in row
+    assert found.reason or format_interval(found.unit, found.low, found.high, found.effect, 0) in row
+    assert frames.spec is not None
+    shipped = load_study(study)
+    assert (frames.spec.base, frames.spec.space) == (shipped.base, shipped.space)
+    assert list(frames.trials["outcome"]) == ["complete"] * shipped.trials
 
 
 @pytest.mark.slow

@@ -199,6 +199,24 @@ def test_a_plan_is_printed_only_for_data_on_which_it_settles(
     assert planned.base | given == planned.base
 
 
+@pytest.mark.parametrize("key", ["batch.micro", "batch.global"])
+def test_the_claims_of_a_script_plan_no_images_but_a_study_of_the_script(key: str, tmp_path: Path) -> None:
+    script = {"command": "python train.py", "folder": str(tmp_path), "metric": "val_loss"}
+    (tmp_path / "train.py").touch()
+    space: dict[str, Any] = {key: {"choice": [4, 8]}, "optimizer.lr": {"choice": [0.01, 0.1]}}
+    spec = build_study({"name": "s", "trials": 4, "sampler": "grid", "script": script, "space": space}, "s")
+    rows = rows_of([{key: size, "optimizer.lr": lr} for size in (4, 8) for lr in (0.01, 0.1)], val_loss=0.5)
+    found = {item.name: item.settle for item in evaluate_claims(frames_of(spec, rows)) if item.settle}
+    assert len(found) == len(CLAIMS)
+    assert not any("--plan" in settle or "data." in settle for settle in found.values())
+    assert found["warmup_needed"] == "# not by this script: it has no validation accuracy on record"
+    begin = "# a study of this script with script."
+    assert found["beta2_follows_batch"].startswith(f"{begin}beta2_halflife at 2 values; optimizer.lr at 0.0001, ")
+    assert found["critical_batch_grows"].startswith(f"{begin}schedule at constant; ")
+    assert f"{key} at 16, 32, 64, 128, 256" in found["decay_follows_batch"]
+    assert ("batch.micro" in found["decay_follows_batch"]) == (key == "batch.micro")
+
+
 def test_every_plan_passes_a_dry_run_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "else" / "s").mkdir(parents=True)

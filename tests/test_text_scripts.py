@@ -93,6 +93,14 @@ def test_beta2_keeps_its_half_life_in_tokens() -> None:
     assert small ** (2e5 / (64 * 8)) == pytest.approx(0.5)
 
 
+def test_evaluations_are_even_or_denser_at_the_beginning() -> None:
+    assert gpt_micro.choose_evaluations(40, 6, "even") == {7, 14, 20, 27, 34, 40}
+    assert gpt_micro.choose_evaluations(64, 5, "log") == {64, 45, 32, 23, 16}
+    assert gpt_micro.choose_evaluations(2, 6, "log") == gpt_micro.choose_evaluations(2, 6, "even") == {1, 2}
+    with pytest.raises(AssertionError, match="write even or log"):
+        gpt_micro.choose_evaluations(40, 6, "odd")
+
+
 def test_schedules_rise_stay_and_fall() -> None:
     done = [0.0, 0.025, 0.05, 0.5, 0.8, 0.9, 1.0]
     assert [gpt_micro.choose_share("constant", each) for each in done] == [0, 0.5, 1, 1, 1, 1, 1]

@@ -25,6 +25,9 @@ MEASURED: dict[str, Measured] = {
         f"a training {_DIGITS} with the gradient noise scale, 64 samples a step", "the same without", "seconds"
     ),
     "monitor": Measured(f"a step {_DIGITS} with monitor and time ledger", "the same without both", "seconds"),
+    "script_trial": Measured(
+        "the script `gpt_micro.py` as a trial, with the start of Python", "the same script alone", "seconds"
+    ),
     "forecast": Measured(
         "the forecast of a study's total time, studies of many shapes",
         "the measured total, the larger over the smaller",

@@ -73,6 +73,15 @@ def choose_share(schedule: str, done: float) -> float:
     return min(1.0, 20 * done, 5 * (1 - done) if schedule == "wsd" else 1.0)
 
 
+def choose_evaluations(num_steps: int, number: int, spacing: str) -> set[int]:
+    """The steps after which the validation data are read, the last one among them: "even" ones, or, "log", each later
+    by the square root of 2 than the one before."""
+    assert spacing in ("even", "log"), f"script.spacing = {spacing!r}: write even or log"
+    if spacing == "even":
+        return {-(-num_steps * place // number) for place in range(1, number + 1)}
+    return {max(1, round(num_steps / 2 ** (place / 2))) for place in range(number)}
+
+
 def draw_batches(data: Tensor, size: int, seed: int) -> Iterator[Tensor]:
     """Endless batches of ``size`` sequences and the byte that follows each (shape ``[size, CONTEXT + 1]``)."""
     draws = torch.Generator().manual_seed(seed)
@@ -90,7 +99,8 @@ def measure_losses(model: nn.Module, rows: Tensor) -> Tensor:
 def main() -> None:
     """Trains and reports."""
     trial = sweep.trial(batch_size=32, accumulation=1, lr=3e-3, weight_decay=0.1, seed=0, tokens=600_000,
-                        schedule="constant", beta2=0.95, beta2_halflife=200_000)  # fmt: skip
+                        schedule="constant", beta2=0.95, beta2_halflife=200_000, evaluations=NUM_EVALUATIONS,
+                        spacing="even")  # fmt: skip
     text = torch.frombuffer(bytearray(read_text()), dtype=torch.uint8).long()
     train, rest = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
     val = rest[: len(rest) // NUM_VAL * NUM_VAL].view(NUM_VAL, -1)[:, : CONTEXT + 1]
@@ -100,6 +110,7 @@ def main() -> None:
     num_steps = max(1, round(trial.tokens / tokens_per_step))
     betas = 0.9, choose_beta2(trial.beta2, trial.beta2_halflife, tokens_per_step)
     optimizer = torch.optim.AdamW(model.parameters(), trial.lr, betas, weight_decay=trial.weight_decay)
+    due = choose_evaluations(num_steps, trial.evaluations, trial.spacing)
     batches = trial.batches(draw_batches(train, trial.batch_size, trial.seed), lambda rows: rows[:, 1:].numel())
     for step in range(1, num_steps + 1):
         for group in optimizer.param_groups:
@@ -108,7 +119,7 @@ def main() -> None:
             (measure_losses(model, next(batches)).mean() / trial.accumulation).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step * NUM_EVALUATIONS // num_steps > (step - 1) * NUM_EVALUATIONS // num_steps:
+        if step in due:
             with trial.paused(), torch.no_grad():
                 losses = torch.cat([measure_losses(model, rows) for rows in torch.split(val, 250)])
             print(f"step {step} of {num_steps}: {losses.mean():.4f} nats a byte on {len(val)} sequences")

@@ -23,7 +23,7 @@ from sweep.analysis.costs import (
     ran_micro_batches,
     read_observed,
 )
-from sweep.analysis.critical_batch import estimate_by_steps, read_noise_scales
+from sweep.analysis.critical_batch import estimate_by_steps, estimate_growth, read_noise_scales
 from sweep.analysis.rate_powers import (
     MICRO_KEYS,
     find_rule_power,
@@ -94,9 +94,11 @@ def compare_accuracies(
     return _average_settings(trials, first, settings[first], gaps, "of equal settings")
 
 
-def compare_tuned(records: ComparableTrials, side: Condition, among: Condition, tested: Collection[str]) -> Measurement:
-    """How much more accurate the ``side`` is than the other trials ``among``, each with its best learning rate, at
-    equal settings and seed apart from the ``tested`` keys.
+def compare_tuned(
+    records: ComparableTrials, side: Condition, among: Condition, tested: Collection[str], of_loss: bool = False
+) -> Measurement:
+    """How much more accurate the ``side`` is than the other trials ``among``, or, ``of_loss``, how much lower its loss
+    is, each with its best learning rate, at equal settings and seed apart from the ``tested`` keys.
 
     The best of many tries is higher by chance than the best of few, so both count with the expected best of as many
     as the side with fewer has. Where several settings are compared, each counts once, by the mean over its seeds.
@@ -104,7 +106,8 @@ def compare_tuned(records: ComparableTrials, side: Condition, among: Condition, 
     trials, is_side = _split(records.done, side, among)
     settings = configuration_groups(trials, {*tested, *_RATE_KEYS})
     cells = _join_groups(settings, read_numbers(trials, "seed"))
-    accuracies, rates = read_accuracies(trials), scaled_learning_rates(trials)
+    accuracies = -records.read_losses(trials) if of_loss else read_accuracies(trials)
+    rates = scaled_learning_rates(trials)
     firsts, differences = [], []
     known = np.isfinite(accuracies) & np.isfinite(rates)
     known &= np.isin(cells, np.intersect1d(cells[known & is_side], cells[known & ~is_side]))
@@ -390,6 +393,18 @@ def measure_sharpness_power(records: ComparableTrials) -> Measurement:
     if not (sharpness > 0).any():
         return Measurement(reason="no configuration has its sharpness measured")
     return measure_value_power(records, sharpness)
+
+
+def measure_critical_growth(records: ComparableTrials) -> Measurement:
+    """The power of 1 / loss by which the critical batch grows: its mean over seeds."""
+    growth = estimate_growth(records)
+    if isinstance(growth, str):
+        return Measurement(reason=growth)
+    estimate = mean_estimate(growth.powers)
+    if not estimate.degrees > 0:
+        there = f"{format_count(estimate.n, 'seed')} with a critical batch at three losses or more"
+        return Measurement(reason=f"{there}, each batch at its best rate and that one not at an edge; two are required")
+    return Measurement(estimate, growth.detail)
 
 
 def measure_critical_batch(records: ComparableTrials) -> Measurement:

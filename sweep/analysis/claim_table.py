@@ -16,6 +16,7 @@ from sweep.analysis.claim_measures import (
     holds,
     is_small,
     measure_critical_batch,
+    measure_critical_growth,
     measure_last_doubling,
     measure_memory_power,
     measure_noise_power,
@@ -26,7 +27,7 @@ from sweep.analysis.claim_measures import (
 )
 from sweep.analysis.claims import EFFECTIVE, PAIRED_MEMORY, PAIRED_TIME, TUNED_ACCURACY, Claim, Design, Measure
 from sweep.analysis.costs import ran_micro_batches
-from sweep.analysis.rate_powers import MICRO_KEYS
+from sweep.analysis.rate_powers import MICRO_KEYS, measure_decay_power
 from sweep.analysis.statistics import Mask, Region, Values, read_numbers, read_text
 from sweep.config.metrics import SHARPNESS
 from sweep.config.tables import FEW_OF_NORM, has_batch_statistics
@@ -36,7 +37,8 @@ _MICRO, _SPLIT, _GLOBAL, _RATE = "batch.micro", "batch.accumulation", "batch.glo
 _OPTIMIZER, _SCHEDULE = "optimizer.name", "schedule.name"
 _DTYPE, _CHECKPOINTING = "precision.dtype", "precision.checkpointing"
 _TIME, _MEMORY = "train_seconds", "peak_memory_bytes"
-_AVERAGE_RULE = "rules.ema"
+_AVERAGE_RULE, _BETA_RULE, _DECAY = "rules.ema", "rules.betas", "optimizer.weight_decay"
+_HALF_LIFE = "script.beta2_halflife"  # in tokens, 0 where a script keeps beta2
 _WARMUP_KEYS = ("schedule.warmup", "schedule.warmup_unit")
 _GROWTH_KEYS = ("batch.schedule", "batch.schedule_factor", "batch.schedule_milestones", "batch.schedule_lr")
 _DECAY_KEYS = (_SCHEDULE, "schedule.milestones", "schedule.gamma", "schedule.final", "schedule.peak")
@@ -75,6 +77,14 @@ def _grows(trials: pd.DataFrame) -> Mask:
 
 def _falls(trials: pd.DataFrame) -> Mask:
     return ~_of(_SCHEDULE, "constant")(trials)
+
+
+def _is_single(trials: pd.DataFrame) -> Mask:
+    return np.asarray(read_numbers(trials, EFFECTIVE) == 1)
+
+
+def _keeps_half_life(trials: pd.DataFrame) -> Mask:
+    return _of(_BETA_RULE, "half_life")(trials) | (_number(trials, _HALF_LIFE) > 0)
 
 
 def _averages_large(trials: pd.DataFrame) -> Mask:
@@ -409,6 +419,41 @@ CLAIMS = (
             base={"budget.target_accuracy": 0.9, "budget.max_epochs": 30, _SCHEDULE: "constant"},
             space={_RATE: (0.003, 0.01, 0.03, 0.1, 0.3)}, spread=1.0, lost=2, fewest=8,
             repeated=_MICRO, low=8, high=1024,
+        )),
+    Claim(name="critical_batch_grows", region=_ABOVE_ZERO, unit="exponent", matters=1.0, varies=(EFFECTIVE, _RATE),
+        statement="The critical batch grows as the loss falls, at a constant learning rate: by a power above 0 of "
+        "1 / loss.",
+        published="Kaplan et al. 2020 (arXiv:2001.08361), text: by its power 4.8 (2e8 tokens at a loss of 1 nat a "
+        "token). Zhang et al. 2024 (arXiv:2410.21676): it grows with the data, hardly with the size of the model.",
+        sets=(_SCHEDULE,), in_scripts={_SCHEDULE: "script.schedule"}, metrics=("val_loss",),
+        measure=measure_critical_growth,
+        design=Design(
+            base={_OPTIMIZER: "adamw", _SCHEDULE: "constant", "budget.epochs": 20},
+            space={_MICRO: (8, 16, 32, 64, 128, 256), _RATE: (0.0003, 0.001, 0.003, 0.01, 0.03)}, spread=1.0,
+        )),
+    Claim(name="beta2_follows_batch", region=_ABOVE_ZERO, unit="nats", matters=0.02, varies=(_BETA_RULE, _RATE),
+        statement="With Adam and steps of one sample, a beta2 that keeps its half-life in samples gives a lower loss "
+        "than one that does not follow the batch, both equally tuned.",
+        published="Marek et al. 2025 (arXiv:2507.07101), text: one half-life, 10 million tokens, is the best at all "
+        "batches from 1 to 1,024; the loss is the lowest at 1, 3.680 (256: 3.736).",
+        in_scripts={_BETA_RULE: _HALF_LIFE}, metrics=("val_loss",),
+        measure=partial(
+            compare_tuned, side=_keeps_half_life, among=_is_single, of_loss=True,
+            tested=(_BETA_RULE, _HALF_LIFE, "optimizer.beta2", "script.beta2", "script"),  # "script" holds all of them
+        ),
+        design=Design(
+            base={_OPTIMIZER: "adamw", "optimizer.beta2": 0.95, _MICRO: 1, "rules.reference_batch": 256},
+            space={_BETA_RULE: ("none", "half_life"), _RATE: (0.0001, 0.0003, 0.001, 0.003)}, spread=0.03,
+        )),
+    Claim(name="decay_follows_batch", region=_LINEAR, unit="exponent", matters=0.25, varies=(EFFECTIVE, _DECAY),
+        statement="With AdamW the best weight decay grows linearly with the effective batch size, at one learning rate "
+        "and equal data: by its power 0.75 to 1.25.",
+        published="Bergsma et al. 2025 (arXiv:2505.13738), text: linearly, as batch / (learning rate * decay * data) "
+        "has one best value for a model and its data.",
+        metrics=("val_loss",), measure=measure_decay_power,
+        design=Design(
+            base={_OPTIMIZER: "adamw", _RATE: 0.003}, space={_MICRO: _SIZES}, repeated=_DECAY, low=0.003, high=30.0,
+            spread=_POWER_SPREAD, fewest=8,
         )),
     Claim(name="noise_scale_temperature", region=Region(0.5, 1.5), unit="exponent", matters=0.25, varies=(EFFECTIVE,),
         statement="The gradient noise scale B_simple, averaged over the training, grows with batch / learning rate: "

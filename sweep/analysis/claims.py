@@ -71,7 +71,8 @@ class Claim:
 
     A study tests it only if it varies every key of ``varies`` (``global_batch_size`` is the effective batch size,
     whichever keys it follows from), has every key of ``sets`` at another value than the default in some
-    training, and measures one metric of ``metrics``. ``design`` is the smallest such study.
+    training, and measures one metric of ``metrics``; ``val_loss`` stands for whatever loss a study of a script has, and
+    ``in_scripts`` has the names that such a study gives to keys. ``design`` is the smallest such study.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Claim:
     varies: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("val_accuracy",)
+    in_scripts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_ratio(self) -> bool:
@@ -106,14 +108,24 @@ class Claim:
             return region.low, region.high
         return math.log(region.low) if region.low > 0 else -math.inf, math.log(region.high)
 
+    def name_of(self, key: str, records: ComparableTrials) -> str:
+        """The name of the key in the study of the records."""
+        return self.in_scripts.get(key, key) if records.is_script else key
+
+    def is_measured(self, records: ComparableTrials) -> bool:
+        """Whether a complete training has one of the metrics."""
+        columns = [records.loss_column if name == "val_loss" else name for name in self.metrics]
+        return any(np.isfinite(read_numbers(records.done, name)).any() for name in columns)
+
     def find_lack(self, records: ComparableTrials) -> str:
         """What the records lack so that the claim is not measured, with what a study would have to do; "" where they
         lack nothing."""
-        is_measured = any(np.isfinite(read_numbers(records.done, name)).any() for name in self.metrics)
+        own = {key: self.name_of(key, records) for key in (*self.varies, *self.sets)}
+        values = {key: _list_values(records, f"config.{own[key]}") for key in self.sets}
         lack = _describe_needs(
-            [key for key in self.varies if not _is_varied(records, key)],
-            [key for key in self.sets if not _list_values(records, f"config.{key}") - {None, default_settings()[key]}],
-            () if is_measured else self.metrics,
+            [own[key] for key in self.varies if not _is_varied(records, own[key])],
+            [own[key] for key in self.sets if not values[key] - {None, default_settings()[key]}],
+            () if self.is_measured(records) else self.metrics,
         )
         return f"not measured by this study: to test it, a study has to {lack}" if lack else ""
 

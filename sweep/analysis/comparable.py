@@ -87,6 +87,16 @@ class ComparableTrials:
         return self.quality.unit if name == self.quality.column else difference_unit(name)
 
     @property
+    def loss_column(self) -> str:
+        """The column of the loss: of the quality where less of it is better."""
+        return self.quality.column if self.quality.sign < 0 else "val_loss"
+
+    def read_losses(self, trials: pd.DataFrame) -> Values:
+        """The losses of trainings of a fixed length, NaN for those until a target; shape ``[trials]``."""
+        column = self.loss_column  # where it is the quality, the trials have it as a gain
+        return read_accuracies(trials, column) * (-1.0 if column == self.quality.column else 1.0)
+
+    @property
     def data_text(self) -> str:
         """What a statement holds for where the sampling error of the validation data is not known."""
         return " on these validation data" if self.is_script and not self.images.are_sampled else ""

@@ -24,6 +24,7 @@ from sweep.analysis.statistics import (
     mean_estimate,
     read_numbers,
     read_text,
+    slope_estimate,
     weigh_extremes,
 )
 from sweep.analysis.tuned_batches import cross_target
@@ -31,6 +32,7 @@ from sweep.config.metrics import format_count
 
 MIN_BATCHES = 4
 _MIN_RATES = 3  # learning rates that were tried at a batch, before its best one counts as tuned
+_NUM_LOSSES = 6  # at which the critical batch is compared
 _MAX_MISFIT = 0.25  # root mean square of the logarithm: data that the fit misses by more do not follow the law
 # The share of steps or samples above the fewest at which a regime ends. Shallue et al. 2018 draw the ends by eye; Zhang
 # et al. 2024 (arXiv:2410.21676) bound the critical batch by this share.
@@ -79,6 +81,13 @@ class Regimes:
     def steps_at(self, batches: Values) -> Values:
         """Steps to the target by the law, of the shape of ``batches``."""
         return self.min_steps * (1 + self.critical_batch / batches)
+
+
+class CriticalGrowth(NamedTuple):
+    """By which power of 1 / loss the critical batch grows; shape ``[seeds]``, NaN where it is not known."""
+
+    powers: Values
+    detail: str
 
 
 class TunedSteps(NamedTuple):
@@ -204,6 +213,59 @@ def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
             'follow from that; schedule.name = "constant", or budget.max_epochs in [space], would test it'
         )
     return _compare_batches(chosen, evaluations, f"{recipe}: steps to {100 * target:.1f} %")
+
+
+def estimate_growth(records: ComparableTrials) -> CriticalGrowth | str:
+    """The critical batch at six losses, for each seed by the steps to them, and the power of 1 / loss with which it
+    grows (Kaplan et al. 2020, arXiv:2001.08361); or why there is none.
+
+    The losses are evenly spaced in their logarithm, from one that no training has at its first evaluation to the lowest
+    that all batches reach with every seed."""
+    trials, points = _join_losses(records)
+    main, recipe = find_main_recipe(trials, np.isin(read_text(trials, "outcome"), _TRIED))
+    trials = trials[main]
+    points = points[points["row"].isin(trials["row"])]
+    if points.empty:
+        return f"no training at a constant learning rate has a loss on record, {records.lack_of_evaluations}"
+    losses = points.groupby("row")["loss"]
+    ends = trials["row"].map(losses.min())
+    first = float(losses.first().min())
+    last = float(ends.groupby([trials["global_batch_size"], trials["seed"]]).min().max())
+    if not 0 < last < first:
+        return f"{recipe}: no loss is crossed between the evaluations of all effective batch sizes"
+    levels = np.geomspace(first, last, _NUM_LOSSES + 1)[1:]
+    table = np.array([
+        [_fit_at(trials[trials["seed"] == seed], points, ends, level) for level in levels]
+        for seed in np.unique(read_numbers(trials, "seed"))
+    ])  # fmt: skip
+    powers = np.array([slope_estimate(-np.log(levels), np.log(row)).value for row in table])
+    pairs = zip(levels, np.exp(np.mean(np.log(table), axis=0)), strict=True)
+    known = ", ".join(f"{batch:.3g} at {level:.3g}" for level, batch in pairs if np.isfinite(batch))
+    return CriticalGrowth(powers, f"{recipe}: critical batch by the steps to each loss, mean over the seeds: {known}")
+
+
+def _join_losses(records: ComparableTrials) -> tuple[pd.DataFrame, pd.DataFrame]:
+    # the trials at a constant rate and batch, numbered by "row", and their evaluations as "row", "step" and "loss"
+    trials, evaluations, keys = records.trials, records.frames.evaluations, ["study", "number"]
+    schedule = "config.script.schedule" if records.is_script else "config.schedule.name"
+    is_constant = np.isin(read_text(trials, schedule), ["constant"])
+    is_constant &= np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
+    trials = trials[is_constant].assign(row=np.arange(int(is_constant.sum())))
+    if evaluations is None or not len(evaluations):
+        return trials, pd.DataFrame(columns=["row", "step", "loss"])
+    points = evaluations[[*keys, "step"]].assign(loss=read_numbers(evaluations, records.loss_column))
+    points = points[np.isfinite(points["loss"])].merge(trials[[*keys, "row"]], on=keys)
+    return trials, points.sort_values(["row", "step"])
+
+
+def _fit_at(trials: pd.DataFrame, points: pd.DataFrame, ends: pd.Series, level: float) -> float:
+    # the critical batch by the steps to one loss, NaN where the law is not fitted
+    reached = np.where(ends[trials.index] <= level, "complete", "target_missed")
+    wanted = trials.assign(outcome=reached)
+    wanted["config.budget.target_accuracy"] = -level
+    tuned = _compare_batches(wanted, points.assign(val_accuracy=-points["loss"]), "")
+    law = None if isinstance(tuned, str) else fit_regimes(tuned.batches, tuned.steps)
+    return law.critical_batch if law else np.nan
 
 
 def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str) -> TunedSteps | str:

@@ -29,8 +29,8 @@ from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study_file import build_study
-from sweep.config.trial import Scalar, build_config, default_settings, replace_keys
-from sweep.records.frames import Frames, RecordSource
+from sweep.config.trial import Scalar, build_config, config_keys, default_settings, replace_keys
+from sweep.records.frames import Frames
 
 _ACCURACY_UNIT = "fraction difference"
 UNTESTED: tuple[Verdict, ...] = ("not tested", "not measured")
@@ -53,9 +53,9 @@ class Finding:
     configurations. ``p`` belongs to the test behind the verdict, corrected for the number of tests (Holm 1979); the
     verdict is undecided unless it is at most 0.05. It is "not measured" where the study did not vary or measure what
     the claim is about, and "not tested" where it did and the records cannot test the claim: there is no effect then,
-    for the ``reason``. ``settle`` plans and runs the study that settles the claim ("" where it is settled),
-    ``trainings`` is how many a study would require for that with a power of 0.8 at the effect that ``matters``: by the
-    spread of these records, without an effect by an assumed one.
+    for the ``reason``. ``settle`` plans and runs the study that settles the claim, or says what one of the user's
+    script varies ("" where it is settled), ``trainings`` is how many a study would require for that with a power of 0.8
+    at the effect that ``matters``: by the spread of these records, without an effect by an assumed one.
     ``published`` is what others measured, with the source.
     """
 
@@ -156,7 +156,10 @@ def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested
 def _command_plan(records: ComparableTrials, claim: Claim) -> str:
     # plans and runs the claim's own study, on the data of the records; a comment where that settles nothing
     if records.frames.source is not None:
-        return records.commands.state_elsewhere(_describe_runs(records, claim, records.frames.source))
+        columns = {meaning.partition(" ")[0]: column for column, meaning in records.frames.source.columns}
+        return records.commands.state_elsewhere(f"further runs with {_describe_space(records, claim, columns)}")
+    if records.is_script:  # the claim's own study trains on images
+        return _describe_script_runs(records, claim)
     data, design, num_images = records.frames.data, claim.design, records.images.num_images
     sizes = [build_config(replace_keys({}, point), "plan").global_batch_size for point in design.list_points(2)]
     if data is not None and data.num_train is not None and max(sizes) > data.num_train:
@@ -170,9 +173,19 @@ def _command_plan(records: ComparableTrials, claim: Claim) -> str:
     return records.commands.plan_claim(claim.name, {key: each for key, each in settings.items() if each != usual[key]})
 
 
-def _describe_runs(records: ComparableTrials, claim: Claim, source: RecordSource) -> str:
-    # what the design varies, by the user's columns, at their own values where there are as many
-    columns, design = {meaning.partition(" ")[0]: column for column, meaning in source.columns}, claim.design
+def _describe_script_runs(records: ComparableTrials, claim: Claim) -> str:
+    if not claim.is_measured(records):
+        return f"# not by this script: it has no {METRICS[claim.metrics[0]].label.lower()} on record"
+    columns = {key: claim.name_of(key, records) for key in (*config_keys(), *claim.metrics)}
+    if records.spec is not None and "batch.global" in records.spec.space:
+        del columns["batch.micro"]  # it follows
+    fixed = "".join(f"{columns[key]} at {claim.design.base[key]}; " for key in claim.sets)
+    return f"# a study of this script with {fixed}{_describe_space(records, claim, columns)}"
+
+
+def _describe_space(records: ComparableTrials, claim: Claim, columns: Mapping[str, str]) -> str:
+    # what the design varies, by the user's columns or keys, at their own values where there are as many
+    design = claim.design
     space: dict[str, Sequence[Any]] = {**design.list_space(design.fewest)}
     if "batch.micro" in space and "batch.micro" not in columns:
         is_split = "batch.accumulation" in claim.varies
@@ -180,7 +193,7 @@ def _describe_runs(records: ComparableTrials, claim: Claim, source: RecordSource
         space.pop("batch.micro", None)
     parts, is_new = [], False
     for key, values in space.items():
-        name = SEED if key == SEED else f"config.{key}"
+        name = SEED if key == SEED else f"config.{claim.name_of(key, records)}"
         own = sorted(set(records.trials[name].dropna().tolist())) if name in records.trials else []
         if key == SEED:
             values = range(int(max(own, default=-1)) + 1, int(max(own, default=-1)) + 1 + len(values))
@@ -188,11 +201,12 @@ def _describe_runs(records: ComparableTrials, claim: Claim, source: RecordSource
             values = own
         is_new |= not set(values) <= set(own)
         shown = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+        shown = f"{len(values)} values" if name != f"config.{key}" and values is not own and key != SEED else shown
         parts.append(f"{columns.get(key) or f'a column for {key}'} at {shown}")
     needed = [*claim.sets, *({claim.metrics[0]} if columns.keys().isdisjoint(claim.metrics) else ())]
     parts += [f"a column for {key}" for key in needed if key not in columns]
     parts += [] if is_new else [f"{columns.get(SEED) or 'a column for seed'} at further values"]
-    return f"further runs with {'; '.join(parts)}, in every combination and otherwise equal"
+    return f"{'; '.join(parts)}, in every combination and otherwise equal"
 
 
 def find_claim(name: str) -> Claim | None:

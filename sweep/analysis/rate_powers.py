@@ -25,9 +25,10 @@ from sweep.config.trial import key_label
 
 # The keys that divide the samples of a step into micro batches.
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
+_RATE, _DECAY = "optimizer.lr", "optimizer.weight_decay"
 # The batch and the rate enter a regression on their own; the others change nothing of what is learned.
 _APART = frozenset({
-    *MICRO_KEYS, "optimizer.lr", "rules.lr", "rules.reference_batch",
+    *MICRO_KEYS, _RATE, "rules.lr", "rules.reference_batch",
     "data.root", "data.placement", "data.workers", "data.prefetch",
     "diagnostics.noise_scale", "diagnostics.sharpness",
     "distributed.world_size", "precision.channels_last", "precision.compile", "precision.checkpointing",
@@ -42,10 +43,21 @@ _MAX_SHARED = 0.95  # of the variance of one quantity that others may explain be
 def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
     """The power of the best learning rate by the configurations ``among`` (shape ``[configurations]``), of the model
     and optimizer that most of them have, trained for a fixed length."""
-    frame = records.frame
+    gains = read_accuracies(records.done, records.quality.column)
+    return _measure_best_power(records, among, scaled_learning_rates(records.frame), gains, _RATE)
+
+
+def measure_decay_power(records: ComparableTrials) -> Measurement:
+    """The same of the weight decay of the lowest loss, by all configurations at equal learning rates."""
+    values, among = read_numbers(records.frame, f"config.{_DECAY}"), np.ones(len(records.frame), dtype=np.bool_)
+    return _measure_best_power(records, among, values, -records.read_losses(records.done), _DECAY)
+
+
+def _measure_best_power(records: ComparableTrials, among: Mask, values: Values, gains: Values, key: str) -> Measurement:
+    # of the values of the key, one for each configuration, by the gains of each trial
+    frame, noun = records.frame, records.quality.noun if key == _RATE else "loss"
     # as measured: estimates that depend on one another would make the interval too narrow
-    accuracies, _ = records.grouping.medians(read_accuracies(records.done, records.quality.column))
-    values = scaled_learning_rates(frame)
+    accuracies, _ = records.grouping.medians(gains)
     known = among & np.isfinite(accuracies) & (values > 0)
     if not known.any():
         return Measurement(reason="no training of a fixed length is eligible")
@@ -54,32 +66,32 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> Measurement:
     # a quadratic holds near its peak only
     medians = pd.Series(np.where(chosen, accuracies, np.nan)).groupby(batches).transform("median")
     good = np.asarray(chosen & (accuracies >= medians), dtype=np.bool_)
-    beside, settings = _code_settings(frame.iloc[np.flatnonzero(good)])
-    if lack := _find_lack(batches[good], values[good], beside, settings):
+    beside, settings = _code_settings(frame.iloc[np.flatnonzero(good)], key)
+    if lack := _find_lack(batches[good], values[good], beside, settings, key_label(key)):
         return Measurement(reason=f"{recipe}: {lack}")
     estimate = fit_rate_power(batches[good], values[good], accuracies[good], settings)
     if not estimate.degrees > 0:
-        return Measurement(reason=f"{recipe}: {records.quality.noun} has no clear peak over the learning rate")
-    num, half = len(np.unique(batches[good])), "more accurate" if records.quality.noun == "accuracy" else "better"
+        return Measurement(reason=f"{recipe}: {noun} has no clear peak over the {key_label(key)}")
+    num, half = len(np.unique(batches[good])), "more accurate" if noun == "accuracy" else "better"
     detail = f"{recipe}: {estimate.n} configurations, the {half} half at each of {num} effective batch sizes"
     return Measurement(estimate, detail + beside)
 
 
-def _find_lack(batches: Values, rates: Values, beside: str, settings: Values) -> str:
-    # why the best rate cannot be fitted, "" where it can
+def _find_lack(batches: Values, rates: Values, beside: str, settings: Values, label: str) -> str:
+    # why the best rate, or what else is called by the label, cannot be fitted, "" where it can
     n, num_batches, num_rates = len(rates), len(np.unique(batches)), len(np.unique(rates))
     num_columns = 6 + 3 * settings.shape[1] + _squares(settings).shape[1]  # of the surface
     needed = max(_MIN_TRIALS, num_columns + _MIN_DEGREES)
     if num_batches < _MIN_BATCHES or num_rates < _MIN_RATES:
         return (
-            f"{format_count(num_batches, 'effective batch size')} and {format_count(num_rates, 'learning rate')}; "
+            f"{format_count(num_batches, 'effective batch size')} and {format_count(num_rates, label)}; "
             f"at least {_MIN_BATCHES} and {_MIN_RATES} are required"
         )
     if n < needed:
         there = format_count(n, "configuration")
         return f"{there} in the more accurate halves of the batch sizes; {needed} are required{beside}"
     if _share_explained(np.log(rates), np.log(batches)[:, None]) > _MAX_SHARED:
-        return "the learning rate follows the effective batch size, so that there is no best one at each batch"
+        return f"the {label} follows the effective batch size, so that there is no best one at each batch"
     return ""
 
 
@@ -196,12 +208,13 @@ def _read_last_losses(records: ComparableTrials) -> Values:
     return records.grouping.medians(last.reindex(trials).to_numpy(dtype=np.float64, na_value=np.nan))[0]
 
 
-def _code_settings(frame: pd.DataFrame) -> tuple[str, Values]:
-    """The settings that vary over the configurations ``frame`` (``config.*``), but for batch and rate, as the end of a
-    description, and as columns of shape ``[len(frame), k]`` with mean 0 and standard deviation 1: numbers as one, by
-    their logarithm where all are above 0; two numbers, or anything else, as a column for each value but one."""
-    keys = [key for key in varying_keys(frame) if key not in _APART]
-    coded = [_code(frame, f"config.{key}") for key in keys]
+def _code_settings(frame: pd.DataFrame, key: str = _RATE) -> tuple[str, Values]:
+    """The settings that vary over the configurations ``frame`` (``config.*``), but for the batch and the ``key``, as
+    the end of a description, and as columns of shape ``[len(frame), k]`` with mean 0 and standard deviation 1: numbers
+    as one, by their logarithm where all are above 0; two numbers, or anything else, as a column for each value but one.
+    """
+    keys = [name for name in varying_keys(frame) if name not in _APART - {_RATE} | {key}]
+    coded = [_code(frame, f"config.{name}") for name in keys]
     beside = f", at equal {', '.join(map(key_label, keys))}" if keys else ""
     return beside, _standardize(np.column_stack([np.zeros((len(frame), 0)), *coded]))
 

@@ -245,7 +245,9 @@ def _listen(
     stop_at = drain_at = math.inf
     with _Connections(server) as connections:
         while time.monotonic() < min(drain_at, stop_at) and seen.timed < limit:
-            for line in connections.read_lines(_POLL_SECONDS if drain_at == math.inf else 0.05):
+            # a program that has hung up is about to end, which no message tells
+            is_quiet = connections.are_open and drain_at == math.inf
+            for line in connections.read_lines(_POLL_SECONDS if is_quiet else 0.05):
                 if message := seen.add(json.loads(line)):
                     yield message
             if process.poll() is not None and drain_at == math.inf:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.format import open_memmap
 from PIL import Image
 
 from sweep.config.errors import InputError
@@ -78,7 +79,7 @@ def _read(archive: Path, part: str) -> ArrayImages:
         temporary = path.with_suffix(f".{os.getpid()}.npy")
         np.save(temporary, np.stack(_decode(archive, part)[0]))
         temporary.replace(path)
-    pixels = np.load(path, mmap_mode="r")
+    pixels = open_memmap(path, mode="r")
     return ArrayImages(pixels, np.asarray(document["labels"], dtype=np.int64))
 
 

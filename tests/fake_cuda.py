@@ -346,6 +346,10 @@ def use_fake_cuda(**facts: Any) -> Iterator[FakeCuda]:
             stack.enter_context(mock.patch.object(importlib.import_module(module), name, group))
         # of data loaders' threads, in which the modes are not active
         stack.enter_context(mock.patch.object(torch.Tensor, "pin_memory", lambda tensor, *_: tensor))
+        make_empty = torch.empty
+        stack.enter_context(mock.patch.object(
+            torch, "empty", lambda *args, **more: make_empty(*args, **{**more, "pin_memory": False})
+        ))  # fmt: skip
         stack.enter_context(_Calls(gpu))
         stack.enter_context(_Kernels(gpu))
         yield gpu

@@ -219,7 +219,7 @@ def test_few_lines_of_a_script_change(name: str, tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_a_script_with_flags_needs_two_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = write_page("plain-pytorch", tmp_path)
-    page = (DOCS / "guides/plain-pytorch.md").read_text("utf-8")
+    page = (DOCS / "guides/scripts.md").read_text("utf-8")
     flags = (
         "import argparse\nparser = argparse.ArgumentParser()\n"
         "for name, kind in (('--batch-size', int), ('--lr', float), ('--seed', int)):\n"

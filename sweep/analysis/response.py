@@ -321,7 +321,7 @@ def _fit_response(
     far, elsewhere = _draw_far_points(settings, values, softness, num_draws, generator)
     drawn[:, k:][:, far] = np.maximum(drawn[:, k:][:, far], elsewhere)
     for point in np.flatnonzero(settings.is_pruned):
-        # a complete trial that takes no longer, of the same or a larger batch size, dominates it (sweep.search.pruner)
+        # it counts as dominated by a complete trial that takes no longer: of the same or a larger batch size
         at_least = np.flatnonzero(settings.sizes[is_top] >= settings.point_batches[point])
         if len(at_least):
             drawn[:, k + point] = np.minimum(drawn[:, k + point], drawn[:, at_least].max(axis=1))
@@ -461,8 +461,8 @@ class _Settings:
     a logarithm count as 1, whatever the range, and so does the range of another number; names are corners of a simplex
     with sides of 1. ``sizes``, shape ``[k]``, are the batch sizes themselves.
 
-    ``stopped``, shape ``[s, d]``, are the settings of search trials without a final accuracy: those that diverged,
-    ``is_diverged``, and the pruned ones. ``points``, shape ``[p, d]``, are settings without a complete trial, at the
+    ``stopped``, shape ``[s, d]``, are the settings without a complete trial of which one diverged, ``is_diverged``, or
+    was pruned. ``points``, shape ``[p, d]``, are settings without a complete trial, at the
     effective batch sizes ``point_batches``, of which there are ``batches``: of the space where it is on record, and
     those that were good at another batch size. Those that diverged are not among them; ``is_pruned`` tells of others.
     """

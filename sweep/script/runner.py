@@ -45,7 +45,7 @@ from sweep.records.records import encode_correct
 from sweep.script.channel import VARIABLE, describe_script_trial
 from sweep.training.processes import SUPERVISOR_LINK, die_with_parent, find_signal_name
 
-_POLL_SECONDS, _DRAIN_SECONDS, _GRACE_SECONDS = 0.5, 2.0, 30.0
+_POLL_SECONDS, _END_POLL_SECONDS, _DRAIN_SECONDS, _GRACE_SECONDS = 0.5, 0.05, 2.0, 30.0
 _TAIL_LINES, _MAX_LINE = 25, 64 * 2**20
 _CLOSE = 0.01  # ratio by which a rate or a decay may differ from the asked one
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "outofmemoryerror")
@@ -245,9 +245,9 @@ def _listen(
     stop_at = drain_at = math.inf
     with _Connections(server) as connections:
         while time.monotonic() < min(drain_at, stop_at) and seen.timed < limit:
-            # a program that has hung up is about to end, which no message tells
+            # a program that has closed its connections is about to end, which no message tells
             is_quiet = connections.are_open and drain_at == math.inf
-            for line in connections.read_lines(_POLL_SECONDS if is_quiet else 0.05):
+            for line in connections.read_lines(_POLL_SECONDS if is_quiet else _END_POLL_SECONDS):
                 if message := seen.add(json.loads(line)):
                     yield message
             if process.poll() is not None and drain_at == math.inf:

@@ -1,7 +1,7 @@
 """Image files decoded once into one file of pixels, which every process maps into its memory. Imports no torch.
 
 A file is decoded in spans by a process for each processor. A journal beside it tells which spans are whole, so that a
-decoding that was killed goes on where it ended. Both get their names when all is decoded.
+decoding that was killed continues. Both get their names when all is decoded.
 """
 
 import hashlib
@@ -118,7 +118,7 @@ def decode_files(decoding: Decoding, on_progress: OnProgress | None = None) -> l
     except BrokenProcessPool:
         raise InputError(
             f"data.root = {str(decoding.root)!r}: a process that decodes its images was killed, maybe for lack of "
-            "memory; the same command goes on where it ended."
+            "memory; the same command continues it."
         ) from None
 
 

@@ -15,8 +15,9 @@ from simulated_studies import simulate
 
 from studies import shipped_studies
 from sweep.analysis import recommend
-from sweep.analysis.answer import USES, to_document
-from sweep.analysis.candidates import config_of
+from sweep.analysis.answer import USES, Limits, to_document
+from sweep.analysis.candidates import config_of, select_candidates
+from sweep.analysis.comparable import MEMORY, SECONDS, select_comparable
 from sweep.analysis.findings import evaluate_claims
 from sweep.analysis.recommendation import as_document
 from sweep.cli.arguments import parse_sets
@@ -406,3 +407,23 @@ def test_commands_carry_what_was_changed() -> None:
 ])  # fmt: skip
 def test_commands_lead_to_where_the_records_are(place: str, command: str) -> None:
     assert find_study_commands("s", place).run_more(9) == command
+
+
+def test_what_was_not_tried_costs_what_some_trial_of_its_batch_size_did() -> None:
+    # a batch of 256 at once is fast and large, 64 x 4 slow and small; neither time nor memory of both is one rival's
+    whole = trial(0, 0.95, 10.0, 80 * MIB, **{"config.batch.micro": 256, "global_batch_size": 256})
+    split = trial(1, 0.95, 20.0, 20 * MIB, **{"config.batch.micro": 64, "config.batch.accumulation": 4})
+    split |= {"global_batch_size": 256}
+    beaten = split | {"number": 2, "train_seconds": 30.0, "config.batch.micro": 32, "config.batch.accumulation": 8}
+    space = {"batch.micro": {"choice": [32, 64, 256]}, "batch.accumulation": {"choice": [1, 4, 8]}}
+    spec = make_spec(space=space | {"optimizer.lr": {"log": [1e-3, 1.0]}})
+    rows = [whole, split, beaten | {"peak_memory_bytes": 20 * MIB}]
+    rows += confirm(whole, 3, [(0.95, 10.0)] * 3) + confirm(split, 6, [(0.95, 20.0)] * 3)
+    candidates = select_candidates(select_comparable(frames_of(spec, rows)), Limits())
+    assert candidates is not None
+    of_batch = candidates.rivals[:, candidates.untried.batches == 256]
+    costs = np.median(of_batch, axis=0)[:, [candidates.names.index(name) for name in (SECONDS, MEMORY)]]
+    assert sorted(costs.tolist()) == [
+        pytest.approx([10.0, 80 * MIB], rel=0.1),
+        pytest.approx([20.0, 20 * MIB], rel=0.1),
+    ]

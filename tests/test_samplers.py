@@ -1,5 +1,6 @@
 """Samplers: the one that weighs expected gains against seconds, with the models behind it, and the others."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -246,6 +247,27 @@ def test_any_objectives(objectives: list[str]) -> None:
     rates = [abs(np.log10(record.config.optimizer.lr) + 1.0) for record in records[8:]]
     assert np.median(rates) < 0.6  # 0.85 by chance
     assert len({make_point_key(record.values) for record in records}) == 24
+
+
+def test_the_last_trials_go_to_batch_sizes_that_would_not_count_as_tuned() -> None:
+    space = {"batch.micro": {"log2": [4, 9]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
+    spec = make_spec(sampler="cost_aware", trials=20, space=space, objectives=["val_accuracy", "train_seconds"])
+
+    def judge(values: dict[str, Any]) -> Measured:
+        micro, miss = values["batch.micro"], abs(np.log10(values["optimizer.lr"]) + 1.5)
+        seconds = 3000.0 / micro
+        accuracy = {16: 0.935, 256: 0.5}.get(micro, 0.95) - 0.05 * miss  # so that 16 would have one or two trials
+        measured: dict[str, float | int] = {
+            "val_accuracy": accuracy,
+            "train_seconds": seconds,
+            "total_seconds": seconds,
+        }
+        return ("out_of_memory", {}) if micro == 512 else ("complete", measured)
+
+    counts = Counter(record.config.batch.micro for record in search(spec, 20, judge))
+    assert min(counts[micro] for micro in (16, 32, 64, 128)) >= 3
+    assert counts[256] < 3  # far behind
+    assert counts[512] < 3  # does not fit
 
 
 @pytest.mark.parametrize("outcome", ["crashed", "out_of_memory"])

@@ -1,7 +1,6 @@
 """The configurations that could win a use: their estimates and draws of their plausible true values."""
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -56,9 +55,9 @@ class Candidates:
     ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
     probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``;
     ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``. ``untried`` is what else the space holds,
-    and ``rivals`` are draws of it, shape ``[draws, u, m]``: as fast and as small as the fastest and the smallest
-    candidate of its model at its batch size or, where there is none, at the next ones; beyond the largest batch size by
-    ideal scaling."""
+    and ``rivals`` are draws of it, shape ``[draws, u, m]``: one with the time and memory of each candidate of its model
+    at its batch size that no other there undercuts in both or, where there is none, at the next batch sizes; beyond the
+    largest batch size by ideal scaling."""
 
     records: ComparableTrials
     limits: Limits
@@ -167,6 +166,8 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
             records, rows, draws[..., accuracy], estimates[rows, accuracy], of_response
         )
     _round_draws(draws, names, quality if records.quality.unit == "fraction" else "")
+    costs = estimates[rows][:, np.isin(names, (SECONDS, MEMORY))]
+    untried, rivals = _draw_rivals(records, rows, draws, costs, names, untried)
     return Candidates(
         records=records,
         limits=limits,
@@ -177,28 +178,32 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         num_seeds=records.num_seeds[rows],
         p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
         untried=untried,
-        rivals=_draw_rivals(records, rows, draws, names, untried),
+        rivals=rivals,
     )
 
 
 def _draw_rivals(
-    records: ComparableTrials, rows: Numbers, draws: Values, names: tuple[str, ...], untried: Untried
-) -> Values:
+    records: ComparableTrials, rows: Numbers, draws: Values, costs: Values, names: tuple[str, ...], untried: Untried
+) -> tuple[Untried, Values]:
+    # ``costs`` are the estimates of time and memory, shape [k, c]; a batch size is untried once for each of its rivals
     models = read_text(records.frame, "config.model.name")[rows]
     sizes = read_numbers(records.frame, "global_batch_size")[rows]
-    rivals = np.empty((len(draws), len(untried.batches), len(names)))
+    costs = np.nan_to_num(np.column_stack([np.zeros(len(rows)), costs]), nan=1e300)
+    places, drawn = np.empty(0, dtype=np.int64), [draws[:, :0]]
     for place, (model, batch) in enumerate(zip(untried.models, untried.batches, strict=True)):
         among = models == model if (models == model).any() else np.ones(len(rows), dtype=np.bool_)
         own = sizes[among]
         below, above = own[own <= batch].max(initial=0.0), own[own >= batch].min(initial=np.inf)
-        near = among & np.isin(sizes, [below, above])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of what was not measured
-            rivals[:, place] = np.nanmin(draws[:, near if near.any() else among], axis=1)
+        near = np.flatnonzero(among & np.isin(sizes, [below, above]))
+        near = near[np.unique(costs[near], axis=0, return_index=True)[1]]
+        near = near[non_dominated(costs[near])]
+        places = np.append(places, np.full(len(near), place))
+        drawn.append(draws[:, near])
         if SECONDS in names and 0 < below < batch and not np.isfinite(above):  # ideal scaling is the best that there is
-            rivals[:, place, names.index(SECONDS)] *= below / batch
-    rivals[..., names.index(records.quality.column)] = untried.accuracies
-    return rivals
+            drawn[-1][..., names.index(SECONDS)] *= below / batch
+    rivals, accuracies = np.concatenate(drawn, axis=1), untried.accuracies[:, places]
+    rivals[..., names.index(records.quality.column)] = accuracies
+    return Untried(untried.models[places], untried.batches[places], accuracies), rivals
 
 
 @cache
@@ -261,16 +266,11 @@ def estimate_value(candidates: Candidates, candidate: int, name: str) -> Interva
     if pooled is not None:
         return pooled
     drawn = candidates.values(name, candidates.draws)[:, candidate]
-    value = describe_draws(drawn, int(np.isfinite(_own_values(candidates, candidate, name)).sum()))
-    return candidates.records.show(name, value)
-
-
-def describe_draws(drawn: Values, n: int) -> Interval:
-    """The median and the 95 % interval of ``drawn``, shape ``[draws]``; NaN with ``n`` = 0 where it is not known."""
     if not np.isfinite(drawn).all():
         return Interval(np.nan, np.nan, np.nan, 0)
     low, middle, high = np.quantile(drawn, QUANTILES).tolist()
-    return Interval(middle, low, high, n)
+    n = int(np.isfinite(_own_values(candidates, candidate, name)).sum())
+    return candidates.records.show(name, Interval(middle, low, high, n))
 
 
 def _measure_values(candidates: Candidates, candidate: int) -> dict[str, Interval]:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -73,9 +73,9 @@ _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where 
 _STOPPED = ("diverged", "pruned")  # trials without a final accuracy, which tell of it all the same
 
 
-def encode_decades(value: float) -> float:
-    """The logarithm of ``value``, in units of two decades: whatever the range, as much as the range of others."""
-    return math.log10(value) / _DECADES
+def encode_decades(values: npt.ArrayLike) -> Any:
+    """The logarithm of ``values``, in units of two decades: whatever the range, as much as the range of others."""
+    return np.log10(values) / _DECADES
 
 
 def find_encoder(values: Sequence[Scalar]) -> Callable[[Scalar], list[float]]:

@@ -34,7 +34,7 @@ from sweep.config.metrics import Quality
 _UNKNOWN = Interval(np.nan, np.nan, np.nan, 0)
 _SHARE_REACHED = 0.75  # of a model's batches reach the common target by their tuned accuracy
 RATE = "optimizer.lr"
-_FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
+FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
 _EDGE = 0.05  # share of a range that is its edge
 
 
@@ -316,10 +316,10 @@ def _count_configurations(candidates: Candidates, model: str, batch: int) -> tup
 def _list_remarks(candidates: Candidates, candidate: int, num_configurations: int, num_learned: int) -> list[str]:
     remarks = []
     rate = float(read_numbers(candidates.records.frame, f"config.{RATE}")[candidates.rows[candidate]])
-    if num_configurations < _FEWEST_CONFIGURATIONS:
+    if num_configurations < FEWEST_CONFIGURATIONS:
         few = "one configuration was" if num_configurations == 1 else f"{num_configurations} configurations were"
         remarks.append(f"too few configurations to count as tuned: only {few} tried")
-    elif num_learned < _FEWEST_CONFIGURATIONS:
+    elif num_learned < FEWEST_CONFIGURATIONS:
         remarks.append(
             f"too few configurations to count as tuned: of {num_configurations} that were tried, "
             f"{num_configurations - num_learned} were no better than chance"
@@ -347,7 +347,7 @@ def find_thin_batches(candidates: Candidates, draws: BatchDraws) -> dict[int, in
     spec = candidates.records.spec
     planned = list_batches(spec, draws.model) if spec else []
     counts = dict.fromkeys(planned, 0) | counts
-    return {batch: counts[batch] for batch in sorted(counts) if counts[batch] < _FEWEST_CONFIGURATIONS}
+    return {batch: counts[batch] for batch in sorted(counts) if counts[batch] < FEWEST_CONFIGURATIONS}
 
 
 def describe_thin_batches(thin: Mapping[int, int]) -> str:
@@ -358,7 +358,7 @@ def describe_thin_batches(thin: Mapping[int, int]) -> str:
     }
     absent = by_count.pop(0, "")
     parts = [
-        f"{batches} with {count} of at least {_FEWEST_CONFIGURATIONS} configurations"
+        f"{batches} with {count} of at least {FEWEST_CONFIGURATIONS} configurations"
         for count, batches in by_count.items()
     ]
     parts += [f"{absent} with no complete training"] * bool(absent)

@@ -79,14 +79,19 @@ class Parameter(BaseModel):
 
     def at(self, u: float) -> Scalar:
         """The value at share ``u`` in [0, 1) of the range; equal shares have equal weight."""
+        return self.list_at([u])[0]
+
+    def list_at(self, shares: Sequence[float]) -> list[Scalar]:
+        """The value at each of ``shares``, as :meth:`at` has it."""
         values = self.grid_values
         if values is not None:
-            return values[min(int(u * len(values)), len(values) - 1)]
+            return [values[min(int(u * len(values)), len(values) - 1)] for u in shares]
         if self.log is not None:
             low, high = map(math.log, self.log)
-            return math.exp(low + u * (high - low))
+            return [math.exp(low + u * (high - low)) for u in shares]
         assert self.float_ is not None
-        return self.float_[0] + u * (self.float_[1] - self.float_[0])
+        low, high = self.float_
+        return [low + u * (high - low) for u in shares]
 
     def share(self, value: Scalar) -> float:
         """The inverse of :meth:`at`: the position of ``value`` in the range, in [0, 1]."""

@@ -6,20 +6,21 @@ the shape of a configuration: their models have no other features, and are accur
 improvement is divided by the cost, cheap points come first, and expensive ones when enough improvement is expected.
 """
 
-import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, final
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.candidates import ACCURACY_MARGIN
-from sweep.analysis.response import Floats, GaussianProcess, encode_decades, find_encoder
-from sweep.analysis.statistics import LINEAR, SCALES, Scale, non_dominated
+from sweep.analysis.response import Floats, GaussianProcess, encode_decades, find_encoder, list_batches
+from sweep.analysis.statistics import LINEAR, SCALES, Mask, Numbers, Scale, non_dominated
+from sweep.analysis.tuned_batches import FEWEST_CONFIGURATIONS
 from sweep.config.metrics import IMAGES, METRICS, Quality, find_metric
 from sweep.config.space import Parameter
 from sweep.config.study import TRIAL_SECONDS, StudySpec
@@ -42,7 +43,7 @@ from sweep.search.seeds import collect_costs
 
 _BATCH = ("batch.micro", "batch.accumulation", "batch.global")
 Values = Mapping[str, Any]
-_Feature = Callable[[Values], list[float]]
+_Feature = Callable[[Sequence[Values]], Floats]  # of n points, shape [n, d]
 _LEAST = 1e-300  # a lower bound of all seconds and bytes
 _USEFUL_SHARE = 0.1  # of the range of another metric than accuracy: what is farther behind the best is no gain
 _GROWTH = 1.15  # hyperparameters are fitted again when the number of points has grown by this factor
@@ -58,6 +59,7 @@ _APART = 0.05  # a tenth of a decade of a rate: points that are closer cannot be
 _MAX_SHAPES = 100  # whose cost is predicted from probes
 _CHOICE = 32  # quasi-random points among which a first proposal is the one farthest from the others
 _UNLIKELY, _LEAST_CHANCE = 0.1, 1e-9  # of being feasible: what is unlikely comes when nothing else is left
+_HOPELESS = 0.05  # probability of being useful
 _CURIOSITY = 1e-9  # weight of uncertainty: below any other improvement
 
 
@@ -67,6 +69,7 @@ class Encoding:
 
     def __init__(self, spec: StudySpec) -> None:
         self._base, self.quality = flatten_config(spec.corners.first), spec.quality
+        self._batch = {path: self._base[path] for path in _BATCH}
         rest = {path: item for path, item in spec.space.items() if path not in _BATCH}
         has_batch = len(rest) < len(spec.space)
         encoded = {path: _feature(path, item) for path, item in rest.items()}
@@ -84,39 +87,49 @@ class Encoding:
 
     def accuracy(self, points: Sequence[Values]) -> Floats:
         """Features of accuracy, shape ``[n, d]``."""
-        return _table(points, self._of_accuracy)
+        return _encode(points, self._of_accuracy)
 
     def cost(self, points: Sequence[Values]) -> Floats:
         """Features of time and memory, shape ``[n, e]``."""
-        return _table(points, self._of_cost)
+        return _encode(points, self._of_cost)
 
     def is_of_shape(self, name: str) -> bool:
         """Whether the metric depends on the configuration's shape and budget alone."""
         metric = METRICS[name]
         return metric.is_memory or (metric.is_speed and not metric.until_target and not self._is_until_target)
 
-    def group(self, values: Values) -> tuple[str, int, int]:
-        """The model of a point and the powers of two next to its micro and effective batch size: its position on the
+    def group(self, points: Sequence[Values]) -> list[tuple[str, int, int]]:
+        """The model of each point and the powers of two next to its micro and effective batch size: its position on the
         curves of what the best setting gives, of which time and memory depend on little else."""
-        micro, whole = self._batch(values)
-        name = str(values.get("model.name", self._base["model.name"]))
-        return name, round(math.log2(micro)), round(math.log2(whole))
+        names = [str(values.get("model.name", self._base["model.name"])) for values in points]
+        powers = [np.rint(np.log2(sizes)).astype(int).tolist() for sizes in self._batches(points)]
+        return list(zip(names, *powers, strict=True))
 
-    def _accuracy_batch(self, values: Values) -> list[float]:
-        micro, whole = self._batch(values)
-        return [encode_decades(whole), encode_decades(micro) if self._depends_on_micro(values) else 0.0]
+    def name_batches(self, points: Sequence[Values]) -> list[tuple[str, int]]:
+        """The model of each point and its effective batch size."""
+        names = [str(values.get("model.name", self._base["model.name"])) for values in points]
+        return list(zip(names, self._batches(points)[1].astype(int).tolist(), strict=True))
 
-    def _cost_batch(self, values: Values) -> list[float]:
-        micro, whole = self._batch(values)
-        return [encode_decades(micro), encode_decades(whole), float(whole > micro)]
+    def _accuracy_batch(self, points: Sequence[Values]) -> Floats:
+        micro, whole = map(encode_decades, self._batches(points))
+        depends = [self._depends_on_micro(values) for values in points]
+        return np.stack([whole, np.where(depends, micro, 0.0)], axis=1)
 
-    def _batch(self, values: Values) -> tuple[float, float]:
-        micro, split, whole = (values.get(path, self._base[path]) for path in _BATCH)
-        if "batch.accumulation" not in values and "batch.global" in values:
-            split = None
-        if micro == "auto":
-            micro = whole
-        return float(micro), float(micro * split if split else whole)
+    def _cost_batch(self, points: Sequence[Values]) -> Floats:
+        micro, whole = self._batches(points)
+        return np.stack([encode_decades(micro), encode_decades(whole), whole > micro], axis=1)
+
+    def _batches(self, points: Sequence[Values]) -> tuple[Floats, Floats]:
+        # the micro and the effective batch sizes, shape [n]
+        table = []
+        for values in points:
+            micro, split, whole = (values.get(path, base) for path, base in self._batch.items())
+            if "batch.global" in values and "batch.accumulation" not in values:
+                split = None
+            micro = whole if micro == "auto" else micro
+            table.append((micro, micro * split if split else whole))
+        micro_sizes, sizes = np.array(table, dtype=np.float64).reshape(-1, 2).T
+        return micro_sizes, sizes
 
     def _depends_on_micro(self, values: Values) -> bool:
         name = str(values.get("model.name", self._base["model.name"]))
@@ -124,22 +137,21 @@ class Encoding:
         return has_batch_statistics(name, norm) is not False  # None: the model does not declare it
 
 
-def _table(points: Sequence[Values], features: list[_Feature]) -> Floats:
-    rows = [[number for feature in features for number in feature(point)] or [0.0] for point in points]
-    return np.array(rows, dtype=np.float64)
+def _encode(points: Sequence[Values], features: list[_Feature]) -> Floats:
+    return np.hstack([feature(points) for feature in features] or [np.zeros((len(points), 1))])
 
 
 def _switch(path: str) -> _Feature:
-    return lambda values: [float(bool(values[path]))]
+    return lambda points: np.array([[float(bool(values[path]))] for values in points])
 
 
 def _feature(path: str, parameter: Parameter) -> _Feature:
     if parameter.log is not None:
-        return lambda values: [encode_decades(values[path])]
+        return lambda points: encode_decades(np.array([[values[path]] for values in points]))
     if parameter.choice is None:
-        return lambda values: [parameter.share(values[path])]
+        return lambda points: np.array([[parameter.share(values[path])] for values in points])
     encode = find_encoder(parameter.choice)
-    return lambda values: encode(values[path])
+    return lambda points: np.array([encode(values[path]) for values in points])
 
 
 @final
@@ -207,26 +219,38 @@ class Surrogate:
         state = (len(records), records[-1].number if records else -1)
         if state != self._learned:
             self._learned = state
-            usable = [record for record in records if self._is_usable(record)]
-            points, costs = self._collect_data(usable)
+            points, costs, errors = self._read(records)
+            points, costs = self._add_predictions(points, costs)
             if not points:
                 self._model = None
                 return False
             if self._name == self._encoding.quality.column:
                 costs = np.minimum(costs, costs.min() + self._find_breakdown(costs))
-            errors = self._axis_errors(usable)  # predictions count as exact
-            self.fit_to(points, costs, np.append(errors, np.zeros(len(points) - len(errors))))
+            self.fit_to(points, costs, np.append(errors, np.zeros(len(points) - len(errors))))  # predictions are exact
         return self._model is not None
+
+    def _read(self, records: Sequence[TrialRecord]) -> tuple[Sequence[Values], Floats, Floats]:
+        """The points of the records that have the metric, and on its axis their costs and the standard errors of those
+        that were extrapolated; those that were measured have 0."""
+        # A pruned trial has a likely final accuracy, but its time is not the time of a whole training.
+        ends = ("complete",) if self.of_shape else ("complete", "pruned")
+        records = [record for record in records if self._name in record.measurements and record.outcome in ends]
+        values = np.array([record.measurements[self._name] for record in records], dtype=np.float64)
+        errors = np.array([record.errors.get(self._name, 0.0) for record in records])
+        middle = self.axis.of_values(values)
+        # The larger side counts, because on the other one the scale may end.
+        sides = [np.abs(self.axis.of_values(values + side * errors) - middle) for side in (-1.0, 1.0)]
+        known = np.isfinite(middle) & np.isfinite(errors)
+        points = [record.values for record, keep in zip(records, known, strict=True) if keep]
+        return points, middle[known], np.fmax(*sides)[known]
 
     def _find_breakdown(self, costs: Floats) -> float:
         if self.axis.quality.unit == "fraction":
             return _BREAKDOWN
         return _MANY_MEDIANS * float(np.median(costs) - costs.min()) or float(np.ptp(costs))
 
-    def _collect_data(self, usable: Sequence[TrialRecord]) -> tuple[list[Values], Floats]:
-        """Measured costs, and the predicted costs of other points, corrected by the median error of the predictions."""
-        points: list[Values] = [record.values for record in usable]
-        costs = self.axis.of_values(np.array([float(record.measurements[self._name]) for record in usable]))
+    def _add_predictions(self, points: Sequence[Values], costs: Floats) -> tuple[Sequence[Values], Floats]:
+        """With the predicted costs of other points, corrected by the median error of the predictions."""
         others, predicted = self._predicted
         if not others or not points:
             return (points, costs) if points else (list(others), predicted)
@@ -237,7 +261,7 @@ class Surrogate:
         errors = [median(measured[row]) - cost for row, cost in zip(rows, predicted, strict=True) if row in measured]
         is_new = np.array([row not in measured for row in rows])
         new = [point for point, keep in zip(others, is_new, strict=True) if keep]
-        return points + new, np.append(costs, predicted[is_new] + (median(errors) if errors else 0.0))
+        return [*points, *new], np.append(costs, predicted[is_new] + (median(errors) if errors else 0.0))
 
     def fit_to(self, points: Sequence[Values], costs: Floats, errors: Floats | None = None) -> None:
         """Fits these values at these points, with their standard errors besides the noise; equal points count as one
@@ -255,23 +279,6 @@ class Surrogate:
         """The prediction at these points; only after a fit."""
         assert self._model is not None
         return GaussianPrediction(*self._model.predict(self._features(points)), self.axis)
-
-    def _is_usable(self, record: TrialRecord) -> bool:
-        value = record.measurements.get(self._name)
-        if value is None or not np.isfinite(record.errors.get(self._name, 0.0)):
-            return False
-        # A pruned trial has a likely final accuracy, but its time is not the time of a whole training.
-        is_whole = record.outcome == "complete" or (record.outcome == "pruned" and not self.of_shape)
-        return is_whole and bool(np.isfinite(self.axis.of_values(np.array([float(value)]))[0]))
-
-    def _axis_errors(self, usable: Sequence[TrialRecord]) -> Floats:
-        """Standard errors on the axis of the values that were extrapolated; those that were measured have 0."""
-        values = np.array([float(record.measurements[self._name]) for record in usable])
-        errors = np.array([record.errors.get(self._name, 0.0) for record in usable])
-        middle = self.axis.of_values(values)
-        # The larger side counts, because on the other one the scale may end.
-        sides = [np.abs(self.axis.of_values(values + side * errors) - middle) for side in (-1.0, 1.0)]
-        return np.asarray(np.nanmax(sides, axis=0)) if len(usable) else np.empty(0)
 
     def _features(self, points: Sequence[Values]) -> Floats:
         return self._encoding.cost(points) if self.of_shape else self._encoding.accuracy(points)
@@ -322,7 +329,12 @@ class CostAwareSampler(Sampler):
         self._names = {path for path, item in spec.space.items() if any(isinstance(v, str) for v in item.choice or ())}
         self._threads = ThreadpoolController()
         self._seen: set[str] = set()
-        groups = {self._encoding.group(self._quasi_random(index)) for index in range(_MOST_GROUPS)}
+        groups = set(self._encoding.group([self._quasi_random(index) for index in range(_MOST_GROUPS)]))
+        models = spec.space["model.name"].grid_values if "model.name" in spec.space else None
+        models = models or [spec.corners.first.model.name]
+        planned = {(name, batch) for name in map(str, models) for batch in list_batches(spec, name)}
+        # those that the answer wants tuned, if the trials suffice for that
+        self._planned = planned if len(planned) * FEWEST_CONFIGURATIONS <= spec.trials else set()
         self._num_first = max(min(len(groups), spec.trials // 2), _LEAST_FIRST)
         self._records: list[TrialRecord] = []
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
@@ -377,7 +389,7 @@ class CostAwareSampler(Sampler):
         if not points:
             return None
         tried = [self._point(record) for record in self._records]
-        turns = np.array([self._turns(point, tried) for point in points])
+        turns = self._turns(points, tried)
         keys = (-self._distances(points, tried), self._prices_of_names(points), turns, self._chances(points) < 0.5)
         order = np.lexsort(keys)  # the last counts first
         return points[int(order[0])]
@@ -388,14 +400,15 @@ class CostAwareSampler(Sampler):
         least = quality.resize(_LEARNED, self._spec.tolerance or 0.0)
         return not values or max(values) > min(values) + least
 
-    def _turns(self, point: Point, tried: Sequence[Point]) -> int:
-        """How often the batch size of a point was tried, and the names that it chooses: the models do not generalize
-        from one name to another."""
-        group = self._encoding.group(point)
-        return sum(
-            (self._encoding.group(other) == group) + sum(other[path] == point[path] for path in self._names)
-            for other in tried
-        )
+    def _turns(self, points: Sequence[Point], tried: Sequence[Point]) -> Numbers:
+        """How often the batch size of each point was tried, and the names that it chooses, shape ``[n]``: the models
+        do not generalize from one name to another."""
+        turns = Counter(self._encoding.group(tried))
+        named = Counter((path, other[path]) for other in tried for path in self._names)
+        return np.array([
+            turns[group] + sum(named[path, point[path]] for path in self._names)
+            for point, group in zip(points, self._encoding.group(points), strict=True)
+        ])  # fmt: skip
 
     def _prices_of_names(self, points: Sequence[Point]) -> Floats:
         """The median cost of the ``points`` that choose the same names, shape ``[n]``: an expensive model is not
@@ -412,8 +425,7 @@ class CostAwareSampler(Sampler):
         if not tried:
             away = [[item.share(point[path]) - 0.5 for path, item in self._spec.space.items()] for point in points]
             return np.asarray(-np.linalg.norm(np.array(away), axis=1))
-        places, others = self._encoding.accuracy(points), self._encoding.accuracy(tried)
-        return np.asarray(np.linalg.norm(places[:, None] - others[None], axis=-1).min(axis=1))
+        return np.asarray(cdist(self._encoding.accuracy(points), self._encoding.accuracy(tried)).min(axis=1))
 
     # ------------------------------------------------------------------ by the models
 
@@ -425,8 +437,26 @@ class CostAwareSampler(Sampler):
             return None
         apart = self._distances(points, [self._point(record) for record in self._records]) >= _APART
         points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
-        utilities = self._gains(points, complete, costs) * self._chances(points) / self._prices(points)
+        utilities = self._chances(points) / self._prices(points)
+        if complete:
+            learner = self._learners[self._spec.objectives[self._quality]]
+            learner.fit(self._records)
+            prediction, costs = learner.predict(points), costs[:, self._quality]
+            utilities *= self._find_gains(points, complete, costs, prediction)
+            useful = ndtr((self._least_useful(costs, prediction.axis) - prediction.mean) / prediction.deviation)
+            utilities *= self._reserve(index, points, complete, useful * self._chances(points))
         return points[int(np.argmax(utilities))]
+
+    def _reserve(self, index: int, points: list[Point], complete: list[TrialRecord], useful: Floats) -> Mask:
+        """Which of the ``points`` may be proposed: all, until no more trials are left than the batch sizes that may be
+        useful lack to count as tuned; ``useful`` are the probabilities of that."""
+        batches = self._encoding.name_batches(points)
+        hopeful = {batch for batch, chance in zip(batches, useful, strict=True) if chance > _HOPELESS}
+        counts = Counter(self._encoding.name_batches([self._point(record) for record in complete]))
+        lacking = {batch: max(FEWEST_CONFIGURATIONS - counts[batch], 0) for batch in self._planned & hopeful}
+        if not 0 < self._spec.trials - index <= sum(lacking.values()):
+            return np.ones(len(points), dtype=np.bool_)
+        return np.array([lacking.get(batch, 0) > 0 for batch in batches])
 
     def _complete(self) -> tuple[list[TrialRecord], Floats]:
         """The complete trials and their costs: the smoothed values of the models, which lucky seeds affect less."""
@@ -438,33 +468,25 @@ class CostAwareSampler(Sampler):
                 costs[:, column] = learner.axis.costs(learner.predict(points).mean)
         return complete, costs
 
-    def _gains(self, points: list[Point], complete: list[TrialRecord], costs: Floats) -> Floats:
-        if not len(costs):
-            return np.ones(len(points))
-        predictions: list[GaussianPrediction] = []
-        for name in self._spec.objectives:
-            self._learners[name].fit(self._records)
-            predictions.append(self._learners[name].predict(points))
-        gains = self._curve_gains(points, complete, costs[:, self._quality], predictions[self._quality])
-        # If hardly any improvement is left, the most uncertain point comes first.
-        unknown = predictions[0].deviation
-        return np.asarray(gains + _CURIOSITY * unknown / unknown.max())
-
-    def _curve_gains(
+    def _find_gains(
         self, points: list[Point], complete: list[TrialRecord], costs: Floats, prediction: GaussianPrediction
     ) -> Floats:
         """The expected gains of what the best setting gives at each position of the curves, on the axis of the metric;
         ``costs`` are of the ``complete`` trials. What stays far behind the best of all is no gain."""
-        axis = prediction.axis
+        best: dict[Hashable, float] = {}
+        groups = self._encoding.group([self._point(record) for record in complete])
+        for group, position in zip(groups, prediction.axis.of_costs(costs).tolist(), strict=True):
+            best[group] = min(position, best.get(group, np.inf))
+        least_useful = self._least_useful(costs, prediction.axis)
+        gains = find_curve_gains(self._encoding.group(points), prediction, best, least_useful)
+        # If hardly any improvement is left, the most uncertain point comes first.
+        return np.asarray(gains + _CURIOSITY * prediction.deviation / prediction.deviation.max())
+
+    def _least_useful(self, costs: Floats, axis: CostAxis) -> float:
         margin, tolerance = _USEFUL_SHARE * float(np.ptp(costs)), self._spec.tolerance
         if axis.name == axis.quality.column and tolerance is not None:
             margin = axis.quality.resize(ACCURACY_MARGIN, tolerance)
-        tried, least_useful = axis.of_costs(costs), float(axis.of_costs(costs.min(keepdims=True) + margin)[0])
-        best: dict[Hashable, float] = {}
-        for record, position in zip(complete, tried.tolist(), strict=True):
-            group = self._encoding.group(self._point(record))
-            best[group] = min(position, best.get(group, np.inf))
-        return find_curve_gains([self._encoding.group(point) for point in points], prediction, best, least_useful)
+        return float(axis.of_costs(costs.min(keepdims=True) + margin)[0])
 
     def _prices(self, points: Sequence[Point]) -> Floats:
         for name in TRIAL_SECONDS:

@@ -37,6 +37,8 @@ class CandidatePoints:
         """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`make_point_key`), some of them
         near ``best`` unless the space is a small grid. Empty if there is no point left."""
         points = self._draw(index, best) if self._grid is None else self._grid
+        if any(item.grid_values is None for item in self._space.values()):
+            return points  # a float is not drawn twice
         by_key = {make_point_key(point): point for point in points}
         return [point for key, point in by_key.items() if key not in seen]
 
@@ -46,8 +48,9 @@ class CandidatePoints:
         if best:
             centers = [np.array([item.share(point[path]) for path, item in self._space.items()]) for point in best]
             shares += [_moved(centers[int(rng.integers(len(centers)))], rng) for _ in range(_NUM_NEAR)]
-        parameters = self._space.items()
-        return [{path: item.at(float(u)) for (path, item), u in zip(parameters, row, strict=True)} for row in shares]
+        columns = zip(self._space.values(), np.array(shares).T.tolist(), strict=True)
+        rows = zip(*(item.list_at(column) for item, column in columns), strict=True)
+        return [dict(zip(self._space, row, strict=True)) for row in rows]
 
 
 def make_point_key(values: Mapping[str, Any]) -> str:

@@ -212,8 +212,9 @@ def collect_costs(
     records: Sequence[TrialRecord], objectives: Sequence[str], quality: Quality = IMAGES
 ) -> tuple[list[TrialRecord], Values]:
     """The complete search trials that have every objective, and their values, shape ``[n, m]``, smaller is better."""
+    signs = {name: find_metric(name, quality).sign for name in objectives}
     rows = [
-        (record, [find_metric(name, quality).sign * record.measurements[name] for name in objectives])
+        (record, [sign * record.measurements[name] for name, sign in signs.items()])
         for record in records
         if record.phase == "search"
         and record.outcome == "complete"

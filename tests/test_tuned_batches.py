@@ -118,12 +118,15 @@ def test_the_power_of_the_rate_is_the_findings() -> None:
 _FEW_RATES, _MORE_RATES = (1e-4, 1e-2, 1e-1, 1.0, 1e2), (1e-4, 1e-2, 3e-2, 1e-1, 1.0, 1e2)
 
 
-def draw_with_stopped(rates: tuple[float, ...], outcome: str | None) -> Candidates:
-    """Three batch sizes with complete trainings at the inner ``rates``; those at both ends ended with ``outcome``."""
+def draw_with_stopped(rates: tuple[float, ...], outcome: str | None, untried: float | None = None) -> Candidates:
+    """Three batch sizes with complete trainings at the inner ``rates``, but for the ``untried`` one; those at both ends
+    ended with ``outcome``."""
     spec = make_spec(space={"batch.micro": {"choice": [16, 32, 64]}, "optimizer.lr": {"choice": list(rates)}})
     rows: list[dict[str, Any]] = []
     for batch, rate in itertools.product((16, 32, 64), rates):
         is_whole = rate in rates[1:-1]
+        if rate == untried:
+            continue
         for seed in range(4 if is_whole else 1):
             accuracy = 0.95 - 0.0004 * batch - 0.02 * abs(math.log10(rate) + 1) + 1e-3 * (seed % 3)
             row = trial(len(rows), batch, accuracy, seed) | {"config.optimizer.lr": rate}
@@ -148,3 +151,9 @@ def test_what_was_stopped_is_no_open_chance(rates: tuple[float, ...]) -> None:
     # a training that ended for another reason tells nothing
     assert chance_of_untried(draw_with_stopped(rates, "crashed")) == unknown
     assert draw_with_stopped(rates, "diverged").untried.batches.tolist() == []
+
+
+def test_what_was_pruned_tells_about_what_was_not_tried() -> None:
+    rates = (1e-3, 1e-2, 1e-1, 1.0, 3.0, 1e2)  # 9 settings are complete
+    pruned, crashed = (chance_of_untried(draw_with_stopped(rates, outcome, 3.0)) for outcome in ("pruned", "crashed"))
+    assert pruned < crashed / 3

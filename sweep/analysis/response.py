@@ -269,8 +269,9 @@ def draw_response(
         if k >= _FEWEST:
             draws[:, of_model[is_top]], estimates[of_model[is_top]] = drawn[:, :k], middle[:k]
         of_points, unknown = drawn[:, k:], draw_unknown(str(name), settings.batches)
-        # without a study the space is what the records have
-        is_enough = spec is None or k >= _ENOUGH[min(settings.features.shape[1], 2) - 1]
+        # without a study the space is what the records have; what was pruned tells as much as what is known to be worse
+        num_known = k + int((~settings.is_diverged).sum())
+        is_enough = spec is None or num_known >= _ENOUGH[min(settings.features.shape[1], 2) - 1]
         for (_, batch), of_nothing in unknown.items():
             here = settings.point_batches == batch
             values = of_points[:, here].max(axis=1)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from cli_calls import call_sweep
-from script_factory import write_script
+from script_factory import LINES, write_script
 
 from sweep.config.script import ScriptSection
 from sweep.config.study_file import load_study
@@ -140,6 +140,16 @@ def test_what_cannot_be_found_out_is_said_with_the_line_to_add(
     assert asked.returncode == 2
     assert all(word in asked.stderr for word in words), asked.stderr
     assert not list(tmp_path.glob("*.toml"))
+
+
+def test_too_short_a_budget_is_refused_before_the_checks_start_the_script(tmp_path: Path) -> None:
+    # six starts take more than is left of the budget after the first one and the time for the report
+    slow = f"import time\ntime.sleep(5)\nopen('starts', 'a').write('x')\n{LINES['data']}"
+    write_script(tmp_path, **(FLAGS | {"data": slow}))
+    asked = ask(tmp_path, "--budget", "45s")
+    assert asked.returncode == 2
+    assert "Give --budget" in asked.stderr
+    assert (tmp_path / "starts").read_text() == "x"
 
 
 def test_a_script_without_a_seed_or_a_rate_gets_a_study_that_says_so(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ class Display:
         known = len(self._records)
         confirm = self._spec.confirm
         start = f"study {self._spec.name}: {format_count(self._spec.trials, 'search trial')} planned"
-        start += f", then {confirm.describe_limits()}" if confirm.most_trials else ""
+        start += f", then {confirm.describe_limits(self._spec.trials)}" if confirm.most_trials else ""
         self._line(start + (f", {known} on record" if known else ""))
         self._surface.start()
         return self

@@ -105,9 +105,11 @@ class Confirm(Section):
             changes["confirm.seeds"] = max(Confirm().seeds, 2 * self.seeds)
         return changes
 
-    def describe_limits(self) -> str:
-        """The limits in words, to stand behind the costs of the search."""
-        return f"at most {self.most_trials:,} to confirm for about {self.share:.0%} of their time"
+    def describe_limits(self, num_search: int) -> str:
+        """What comes after ``num_search`` search trials, in words."""
+        expected = self.count_expected(num_search)
+        count = f"{'at most' if expected == self.most_trials else 'about'} {expected:,}"
+        return f"{count} to confirm for about {self.share:.0%} of their time"
 
 
 class Tolerance(Section):
@@ -444,4 +446,4 @@ def describe_cost(spec: StudySpec) -> str:
         amounts = {name: getattr(budget, name) for name in ("epochs", "steps", "samples", "seconds")}
         each = next(f"{value:g} {name}" for name, value in amounts.items() if value is not None)
     search = f"{spec.trials} trainings of {each}"
-    return f"{search}, then {spec.confirm.describe_limits()}" if spec.confirm.most_trials else search
+    return f"{search}, then {spec.confirm.describe_limits(spec.trials)}" if spec.confirm.most_trials else search

@@ -256,6 +256,8 @@ def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
     """Checks what the script follows, prices its trainings, and makes the study. Raises ``InputError``: the script does
     something else, or the budget is too short."""
     name, batches = task.script.name, _choose_batches(task, facts)
+    if _is_hopeless(task, facts):  # before the check, which starts the script several times
+        _choose_plan(task, facts, batches, {})
     check = check_script(_build(task, facts, _Plan(batches, 1, 1.0)), device_type(task.options.executor))
     notes = []
     for row in check.rows:
@@ -271,10 +273,26 @@ def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
         )
     if "seed" not in facts.keys:
         notes.append(f"{name} takes no seed; place {{seed}} in its command, or read trial.seed")
-    plan, left_out = _choose_plan(task, facts, batches, check)
+    costs = {size: cost for size, cost in check.costs.items() if "step_seconds_median" in cost}
+    steps = {size: cost["step_seconds_median"] for size, cost in costs.items()}
+    plan, left_out = _choose_plan(task, facts, batches, steps)
     head = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."]
     text = write_tables(_list_settings(task, facts, plan), head)
     return GuidedScript(text=text, check=check, batch=task.batch or facts.batch, notes=(*notes, *left_out))
+
+
+def _find_time_left(task: ScriptTask) -> float:
+    budget = math.inf if task.budget_seconds is None else task.budget_seconds
+    return budget - (time.monotonic() - task.began) - _REPORT_SECONDS
+
+
+def _is_hopeless(task: ScriptTask, facts: ScriptFacts) -> bool:
+    """Whether the smallest question does not fit even if its trainings have half of the steps, or one epoch of them."""
+    share = 0.0 if "budget.steps" in facts.keys else 0.5
+    if "budget.epochs" in facts.keys:
+        share /= max(facts.num_epochs, 1.0)
+    each = facts.other_seconds + share * facts.measured["train_seconds"]
+    return _FEWEST_BATCHES * CONFIGURATIONS * each > _find_time_left(task)
 
 
 def _choose_batches(task: ScriptTask, facts: ScriptFacts) -> tuple[int, ...]:
@@ -286,14 +304,13 @@ def _choose_batches(task: ScriptTask, facts: ScriptFacts) -> tuple[int, ...]:
 
 
 def _choose_plan(
-    task: ScriptTask, facts: ScriptFacts, batches: tuple[int, ...], check: ScriptCheck
+    task: ScriptTask, facts: ScriptFacts, batches: tuple[int, ...], steps: Mapping[int, float]
 ) -> tuple[_Plan, list[str]]:
-    # with what is left out for lack of time
+    # by the seconds of the steps that were timed; with what is left out for lack of time
     if task.budget_seconds is None:
         num_trials = _USUAL_TRIALS * len(batches)
         return _Plan(batches, num_trials, choose_confirm_share(num_trials)), []
-    steps = {size: cost["step_seconds_median"] for size, cost in check.costs.items() if "step_seconds_median" in cost}
-    left, kept = task.budget_seconds - (time.monotonic() - task.began) - _REPORT_SECONDS, batches
+    left, kept = _find_time_left(task), batches
     while True:
         mean = sum(_price(facts, size, steps) for size in kept) / len(kept)
         confirm_share = choose_confirm_share(max(int(left / mean) - NUM_SEEDED, 1))

@@ -437,24 +437,28 @@ class CostAwareSampler(Sampler):
             return None
         apart = self._distances(points, [self._point(record) for record in self._records]) >= _APART
         points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
-        utilities = self._chances(points) / self._prices(points)
+        chances = self._chances(points)
+        utilities = chances / self._prices(points)
         if complete:
             learner = self._learners[self._spec.objectives[self._quality]]
             learner.fit(self._records)
             prediction, costs = learner.predict(points), costs[:, self._quality]
             utilities *= self._find_gains(points, complete, costs, prediction)
             useful = ndtr((self._least_useful(costs, prediction.axis) - prediction.mean) / prediction.deviation)
-            utilities *= self._reserve(index, points, complete, useful * self._chances(points))
+            utilities *= self._reserve(index, points, complete, useful * chances)
         return points[int(np.argmax(utilities))]
 
     def _reserve(self, index: int, points: list[Point], complete: list[TrialRecord], useful: Floats) -> Mask:
         """Which of the ``points`` may be proposed: all, until no more trials are left than the batch sizes that may be
         useful lack to count as tuned; ``useful`` are the probabilities of that."""
+        num_left = self._spec.trials - index
+        if not 0 < num_left <= FEWEST_CONFIGURATIONS * len(self._planned):
+            return np.ones(len(points), dtype=np.bool_)
         batches = self._encoding.name_batches(points)
         hopeful = {batch for batch, chance in zip(batches, useful, strict=True) if chance > _HOPELESS}
         counts = Counter(self._encoding.name_batches([self._point(record) for record in complete]))
         lacking = {batch: max(FEWEST_CONFIGURATIONS - counts[batch], 0) for batch in self._planned & hopeful}
-        if not 0 < self._spec.trials - index <= sum(lacking.values()):
+        if num_left > sum(lacking.values()):
             return np.ones(len(points), dtype=np.bool_)
         return np.array([lacking.get(batch, 0) > 0 for batch in batches])
 

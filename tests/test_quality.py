@@ -188,7 +188,7 @@ def test_scores_of_samples_widen_intervals_and_are_for_new_ones() -> None:
     alone, scored = recommend(frames), recommend(replace(frames, find_correct=find))  # type: ignore[arg-type]
     widths = [item.uses["accuracy"].values["val_loss"] for item in (alone, scored)]
     assert widths[1].high - widths[1].low > 0.15 > widths[0].high - widths[0].low  # 2 * 1.96 / sqrt(500) of all
-    assert scored.validation.statement.endswith("are for new samples.")
+    assert "are for new samples." in scored.validation.statement
     assert "on these validation data" not in " ".join(list_sentences(scored))
     differences = [item.uses["accuracy"].next_best.differences["val_loss"] for item in (alone, scored)]  # type: ignore[union-attr]
     assert all(gap.low < 0.0 < gap.high for gap in differences)

@@ -34,6 +34,7 @@ _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 _NOT_CRITICAL = (
     "it is not the critical batch, which follows from steps to a target, but was of its order in McCandlish et al. 2018"
 )
+_SMOOTHED = "An estimate rests on similar configurations too, so it may lie outside of what its own trainings reached."
 # The value of a fact, how many trials it rests on and what it holds for; or the command that would add what is missing.
 _Measured = tuple[float, int, str] | str
 
@@ -217,7 +218,8 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
             f" For {num_unknown} of {format_count(len(rows), 'configuration')} it is not on record which images they "
             "got right: their errors count as independent, so the intervals of their differences are too wide."
         )
-    return ValidationSize(num_images=num_images, accuracy_per_image=1 / num_images, statement=size + covered)
+    statement = f"{size}{covered} {_SMOOTHED}"
+    return ValidationSize(num_images=num_images, accuracy_per_image=1 / num_images, statement=statement)
 
 
 def _describe_samples(records: ComparableTrials, num_samples: int | None) -> ValidationSize:
@@ -227,7 +229,7 @@ def _describe_samples(records: ComparableTrials, num_samples: int | None) -> Val
     size = unknown if num_samples is None else f"{num_samples:,} validation {quality.sample}"
     covered = "are for" if are_sampled else "are for other seeds on these validation data, not for"
     each = 1 / num_samples if num_samples and quality.unit == "fraction" else None
-    statement = f"{size}. Intervals and probabilities of {quality.noun} {covered} new {quality.sample}."
+    statement = f"{size}. Intervals and probabilities of {quality.noun} {covered} new {quality.sample}. {_SMOOTHED}"
     return ValidationSize(num_images=num_samples, accuracy_per_image=each, statement=statement)
 
 

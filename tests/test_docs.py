@@ -59,7 +59,7 @@ def test_every_study_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(MODELS, "logistic", ModelEntry(build=None))  # of docs/guides/own-loop.md
     names = set()
     for _, text in examples("toml"):
-        if "[space]" in text:
+        if "[space]" in text or "\nspace." in text:
             path = tmp_path / "study.toml"
             path.write_text(text)
             names.add(load_study(path).name)

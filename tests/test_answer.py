@@ -427,3 +427,15 @@ def test_what_was_not_tried_costs_what_some_trial_of_its_batch_size_did() -> Non
         pytest.approx([10.0, 80 * MIB], rel=0.1),
         pytest.approx([20.0, 20 * MIB], rel=0.1),
     ]
+
+
+def test_a_batch_size_without_a_time_does_not_hide_the_others() -> None:
+    timeless = trial(0, 0.95, 1.0, **{"config.batch.micro": 64, "global_batch_size": 64})
+    timed = trial(1, 0.95, 1.02, **{"config.batch.micro": 16, "global_batch_size": 16})
+    rows = [timeless, *confirm(timeless, 3, [(0.95, 1.0)] * 3)]
+    rows = [row | {"train_seconds": None} for row in rows] + [timed, *confirm(timed, 6, [(0.95, 1.02)] * 3)]
+    rows.append(trial(2, 0.95, 1.0, **{"config.batch.micro": 32, "global_batch_size": 32}))
+    spec = make_spec(space={"batch.micro": {"choice": [16, 32, 64]}, "optimizer.lr": {"choice": [0.01, 0.02, 0.03]}})
+    answer = recommend(frames_of(spec, rows)).batch_size
+    assert answer is not None
+    assert answer.named.global_batch_size == 16

@@ -142,10 +142,13 @@ def test_what_cannot_be_found_out_is_said_with_the_line_to_add(
     assert not list(tmp_path.glob("*.toml"))
 
 
-def test_too_short_a_budget_is_refused_before_the_checks_start_the_script(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [FLAGS, STEPS], ids=["epochs", "steps"])
+def test_too_short_a_budget_is_refused_before_the_checks_start_the_script(
+    tmp_path: Path, script: dict[str, str]
+) -> None:
     # six starts take more than is left of the budget after the first one and the time for the report
     slow = f"import time\ntime.sleep(5)\nopen('starts', 'a').write('x')\n{LINES['data']}"
-    write_script(tmp_path, **(FLAGS | {"data": slow}))
+    write_script(tmp_path, **(script | {"data": slow}))
     asked = ask(tmp_path, "--budget", "45s")
     assert asked.returncode == 2
     assert "Give --budget" in asked.stderr

@@ -181,6 +181,14 @@ def test_only_what_changed_is_decoded_anew(
     assert np.array_equal(pixels_of(folder), after)
 
 
+def test_an_earlier_map_that_is_gone_meanwhile_is_decoded_again(folder: Path) -> None:
+    pixels_of(folder)
+    for path in cache_files(".npy"):  # the name is still there, and what it names is not
+        path.unlink()
+        path.with_name(f"{path.name.partition('.')[0]}.0.npy").symlink_to("nowhere")
+    assert pixels_of(folder).any()
+
+
 @pytest.mark.parametrize("limit", ["0", "12800", "38399"])
 def test_a_cache_too_small_is_refused_with_the_size_that_fits(
     limit: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

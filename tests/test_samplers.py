@@ -277,6 +277,16 @@ def test_where_everything_fails_it_goes_on_asking_elsewhere(outcome: Outcome) ->
     assert len({record.config.batch.micro for record in records}) >= 4
 
 
+@pytest.mark.parametrize("metric", ["test_mse", "log_mse"])
+def test_a_quality_outside_of_its_scale_is_searched_all_the_same(metric: str) -> None:
+    # a logarithm is not one of a factor, and an error of 0 has none
+    spec = make_spec(sampler="cost_aware", script={"command": "python train.py", "metric": metric})
+    assert spec.quality.scale == ("log" if metric == "test_mse" else "linear")
+    measured = {"quality": 0.0 if metric == "test_mse" else -3.0, "train_seconds": 1.0, "peak_memory_bytes": 10}
+    records = search(spec, 12, lambda _values: ("complete", measured))
+    assert len({make_point_key(record.values) for record in records}) == 12
+
+
 def test_equal_trials_and_a_space_of_one_point() -> None:
     spec = make_spec(sampler="cost_aware", space={"batch.micro": {"choice": [64]}})
     records = search(spec, 3, lambda _values: ("complete", ALIKE))

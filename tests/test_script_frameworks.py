@@ -123,14 +123,15 @@ def test_a_correct_script_is_seen_as_it_is(name: str, tmp_path: Path, monkeypatc
     ending, messages = run_trial(spec, {"batch.micro": script.micro}, tmp_path, monkeypatch)
 
     measured = ending.measurements
+    whole = script.micro * script.accumulation * script.ranks
     assert set(ending.quality_flags) <= _OF_TIMES & MEANINGS.keys()
-    assert measured["observed_batch_size"] == script.micro * script.accumulation * script.ranks
+    assert measured["observed_batch_size"] == whole
     assert measured["num_steps"] == script.steps
     assert measured["observed_lr"] == pytest.approx(script.rate, rel=0.01)
     assert measured.get("num_epochs", 0) == script.epochs
     assert measured["peak_memory_bytes"] > 0
     evaluations = [message for message in messages if isinstance(message, Evaluation)]
-    assert evaluations[-1].step == script.steps
+    assert (evaluations[-1].step, evaluations[-1].samples) == (script.steps, script.steps * whole)
     if "{optimizer.weight_decay}" in script.arguments:
         assert measured["observed_weight_decay"] == 0.002
     if script.arguments == "generator.py":
@@ -153,7 +154,7 @@ class Page(NamedTuple):
 GUIDES = {
     "plain-pytorch": Page("", 4, 64, 96, 64),
     "hf-trainer": Page("transformers", 4, 8, 26, 16),
-    "lightning": Page("lightning", 5, 64, 14, 128),
+    "lightning": Page("lightning", 6, 64, 14, 128),
     "ultralytics": Page("ultralytics", 4, 4, 16, 4),
 }
 

@@ -1,16 +1,20 @@
 """A user's script as a trial: what it is asked, what is observed of it, and how it ends."""
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from script_factory import LINES, NUM_TRAIN, NUM_VAL, make_spec, write_script
 
+from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.records.messages import Ending, Evaluation, ScriptCommand, TrialTask
 from sweep.records.records import decode_correct
+from sweep.script.channel import Channel, describe_script_trial
 from sweep.script.check import check_script
 from sweep.script.runner import run_script
+from sweep.script.trial import Trial
 
 _ASKED = {"batch.micro": 16, "batch.accumulation": 4, "optimizer.lr": 0.2, "optimizer.weight_decay": 0.01}
 
@@ -187,3 +191,60 @@ def test_check_names_what_a_script_does_not_follow(tmp_path: Path, changes: dict
         "accumulation",
     }
     assert list(found.costs) == [16, 32]
+
+
+_BY_HAND = {  # without an optimizer of torch
+    "step": "            for p in model.parameters(): p.data -= trial.lr * p.grad; p.grad = None\n"
+            "            trial.step(trial.batch_size * split)",
+    "optimizer": "trial.weight_decay", "schedule": "", "end": "    for p in model.parameters(): p.grad = None",
+}  # fmt: skip
+
+
+def test_check_says_what_it_cannot_know(tmp_path: Path) -> None:
+    write_script(tmp_path, **_BY_HAND)
+    ending, _ = _run(tmp_path)
+    assert ending.measurements["observed_batch_size"] == 64
+    assert "observed_lr" not in ending.measurements
+    assert not _DEVIATIONS.intersection(ending.quality_flags)
+    found = check_script(make_spec(tmp_path), "cpu")
+    assert {row.setting: row.observed for row in found.rows if row.status == "note"} == {
+        "seed": "not known", "accumulation": "not known",
+    }  # fmt: skip
+
+
+def test_check_refuses_a_script_that_fails_at_one_of_its_batch_sizes(tmp_path: Path) -> None:
+    write_script(tmp_path, loss=f"        if i and trial.batch_size == 16: raise ValueError('torn')\n{LINES['loss']}")
+    with pytest.raises(InputError, match="torn"):
+        check_script(make_spec(tmp_path), "cpu")
+
+
+def test_check_doubles_the_batch_size_that_the_study_fixes(tmp_path: Path) -> None:
+    write_script(tmp_path, loader="loader = DataLoader(train, batch_size=64)", steps="split = 1")
+    space = {"optimizer.lr": {"choice": [0.05, 0.2]}, "optimizer.weight_decay": {"choice": [0.0, 0.01]}}
+    for base in ({"batch.global": 64}, {"batch.micro": 64, "batch.accumulation": 1}):
+        found = check_script(make_spec(tmp_path, space=space, base=base), "cpu")
+        sizes = [(row.asked, row.observed, row.status) for row in found.rows if row.setting == "batch size"]
+        assert sizes == [("64", "64", "ok"), ("128", "64", "FAIL")], base
+
+
+def test_a_script_may_have_a_path_of_its_own_and_report_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library/of_mine.py").write_text("import numpy\nnum_samples = numpy.int64(104)\n")
+    report = "trial.report(scores=right.to(torch.bfloat16), n=of_mine.num_samples, val_accuracy=right.float().mean())"
+    write_script(tmp_path, data=f"import of_mine\n{LINES['data']}", report=f"    {report}")
+    (tmp_path / ("long" * 25)).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 25)))
+    script = {"command": "python train.py", "folder": str(tmp_path)}
+    spec = make_spec(tmp_path, script=script | {"environment": {"PYTHONPATH": str(tmp_path / "library")}})
+    ending, _ = _run(tmp_path, spec)
+    assert (ending.outcome, ending.error) == ("complete", "")
+    assert ending.measurements["num_val_samples"] == NUM_VAL
+    assert decode_correct(ending.correct_images).mean() == pytest.approx(ending.measurements["val_accuracy"])
+
+
+def test_a_report_without_a_supervisor_goes_nowhere(tmp_path: Path) -> None:
+    for address in ("", str(tmp_path / "gone")):
+        told = json.loads(describe_script_trial(address, {}, "val_loss", ""))
+        Trial({}, Channel(told), None).report(val_loss=1.0)

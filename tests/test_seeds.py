@@ -17,7 +17,7 @@ from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome
 from sweep.records.records import TrialRecord
 from sweep.search.cost_aware import CostAxis, GaussianPrediction, find_curve_gains
-from sweep.search.seeds import count_confirmations, find_front, list_confirmations
+from sweep.search.seeds import count_confirmations, find_front, list_confirmations, measure_time_left
 from sweep.search.tuner import Stopped
 
 NOISE = 0.003
@@ -187,3 +187,15 @@ def test_the_gain_of_the_curve_is_the_expected_improvement_at_its_own_batch_size
         values = prediction.mean[place] + prediction.deviation[place] * draws
         assert gains[place] == pytest.approx(np.maximum(limit - values, 0.0).mean(), rel=0.01, abs=1e-9)
     assert gains[2] < 1e-12 < gains[1]
+
+
+@pytest.mark.parametrize(("num_searched", "timeout", "seconds"), [
+    (10, None, 50.0),  # all trials, half of whose time is for seeds
+    (5, None, 25.0 + 50.0 + 25.0),  # the time of the five that were left out, and that for their seeds
+    (5, "80s", 25.0 + 30.0 + 15.0),  # the search could have taken 30 seconds more
+    (5, "1h", 100.0), (5, "40s", 25.0),
+])  # fmt: skip
+def test_what_an_early_search_leaves_is_for_seeds(num_searched: int, timeout: str | None, seconds: float) -> None:
+    study = make_spec(objectives=OBJECTIVES, trials=10, search_timeout=timeout, confirm={"share": 0.5})
+    records = [record(study, number, 0.9, 10.0) for number in range(num_searched)]
+    assert measure_time_left(records, study).in_all == pytest.approx(seconds)

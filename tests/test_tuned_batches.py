@@ -14,8 +14,11 @@ from sweep.analysis.answer import Limits
 from sweep.analysis.candidates import Candidates, select_candidates
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.findings import evaluate_claims
+from sweep.analysis.response import list_batches
 from sweep.analysis.statistics import Interval
-from sweep.analysis.tuned_batches import combine_ratio, find_common_target
+from sweep.analysis.tuned_batches import combine_ratio, find_common_target, fix_batch, list_models
+from sweep.config.trial import flatten_config
+from sweep.search.cost_aware import Encoding
 
 
 def trial(number: int, batch: int, accuracy: float, seed: int = 0) -> dict[str, Any]:
@@ -157,3 +160,53 @@ def test_what_was_pruned_tells_about_what_was_not_tried() -> None:
     rates = (1e-3, 1e-2, 1e-1, 1.0, 3.0, 1e2)  # 9 settings are complete
     pruned, crashed = (chance_of_untried(draw_with_stopped(rates, outcome, 3.0)) for outcome in ("pruned", "crashed"))
     assert pruned < crashed / 3
+
+
+@pytest.mark.parametrize(("batch", "sizes"), [
+    ({"batch.micro": {"int": [16, 20]}}, [16, 17, 18, 19, 20]),
+    ({"batch.micro": {"int": [16, 144]}}, []),  # too many to be tuned
+    ({"batch.micro": {"int": [1, 10**9]}}, []),
+    ({"batch.micro": {"int": [1, 64]}, "batch.accumulation": {"int": [1, 64]}}, []),
+    ({"batch.micro": {"log2": [4, 6]}, "distributed.world_size": {"choice": [1, 2]}}, [16, 32, 64, 128]),
+])  # fmt: skip
+def test_batch_sizes_of_a_space_are_listed_where_they_can_be_tuned(batch: dict[str, Any], sizes: list[int]) -> None:
+    spec = make_spec(space=batch | {"optimizer.lr": {"log": [1e-3, 1.0]}})
+    assert list_batches(spec, "resnet8") == sizes
+    points = [spec.config({key: parameter.at(0.0) for key, parameter in spec.space.items()})]
+    values = [flatten_config(config) for config in points]
+    named = Encoding(spec).name_batches(values)
+    assert [size for _, size in named] == [config.global_batch_size for config in points]
+
+
+@pytest.mark.parametrize(("ranks", "given", "keys"), [
+    ([1, 1], 64, {"batch.micro": 64}),
+    ([2, 2], 64, {"batch.micro": 32}),
+    ([2, 2], 33, {"batch.global": 33, "batch.micro": 17}),
+    ([1, 4], 64, {"batch.global": 64, "batch.micro": 16}),
+])  # fmt: skip
+def test_a_given_batch_size_counts_all_ranks(ranks: list[int], given: int, keys: dict[str, int]) -> None:
+    rows = [trial(0, 16, 0.9), trial(1, 32, 0.9)]
+    rows = [row | {"config.distributed.world_size": count} for row, count in zip(rows, ranks, strict=True)]
+    candidates = select_candidates(select_comparable(frames_of(make_spec(), rows)), Limits())  # type: ignore[arg-type]
+    assert candidates is not None
+    assert fix_batch(candidates, given) == keys
+    spec = make_spec(space={"optimizer.lr": {"log": [1e-3, 1.0]}})
+    config = spec.config({"optimizer.lr": 0.1} | keys | {"distributed.world_size": ranks[-1]})
+    assert config.global_batch_size == given
+
+
+def test_a_script_that_is_given_a_model_keeps_the_models_apart() -> None:
+    script = {"command": "python train.py {model.name} {batch.micro} {optimizer.lr}", "metric": "val_accuracy"}
+    models = {"model.name": {"choice": ["resnet8", "vit_micro"]}}
+    space = {"batch.micro": {"choice": [16, 32]}, "optimizer.lr": {"choice": [0.1, 0.2]}} | models
+    places = itertools.product((16, 32), (0.1, 0.2), ("resnet8", "vit_micro"))
+    rows = [
+        trial(number, batch, 0.9 + 0.01 * number) | {"config.optimizer.lr": rate, "config.model.name": name}
+        for number, (batch, rate, name) in enumerate(places)
+    ]
+    records = select_comparable(frames_of(make_spec(space=space, script=script), rows))  # type: ignore[arg-type]
+    assert len(records.frame) == 8
+    candidates = select_candidates(records, Limits())
+    assert candidates is not None
+    assert set(list_models(candidates)) == {"resnet8", "vit_micro"}
+    assert not len(candidates.untried.models)  # all of the grid was tried

@@ -485,15 +485,15 @@ def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligibl
     being right for ``use``. Of several that are right with the study's confidence, the best by the estimates; of those
     within the tolerance of it, the one most probably on the front. None where there is none, or only such as are surely
     wrong."""
+    score = use.score(candidates, candidates.estimates)
     usable = eligible & use.takes_part(candidates) & (probabilities > 1.0 - candidates.rules.confidence)
+    usable &= np.isfinite(score)  # what is optimized was measured
     if not usable.any():
         return None
     enough = min(candidates.rules.confidence, float(probabilities[usable].max()))
     sure = usable & (probabilities >= enough)
-    score = np.where(sure, use.score(candidates, candidates.estimates), np.inf)
-    close = np.flatnonzero(sure & (score <= _widen_best(candidates, use, score.min(keepdims=True))))
-    if not len(close):  # what is optimized was not measured
-        return None
+    score = np.where(sure, score, np.inf)
+    close = np.flatnonzero(score <= _widen_best(candidates, use, score.min(keepdims=True)))
     return int(close[np.lexsort((-probabilities[close], -candidates.p_front[close]))[0]])
 
 

@@ -258,8 +258,10 @@ def _find_quality(frames: Frames) -> Quality:
 
 
 def name_scripts(frames: Frames) -> pd.DataFrame:
-    """The trials with the name of the script, where that is what a trial ran, in the place of the model."""
-    names = {study: spec.script.name for study, spec in frames.specs.items() if spec.script}
+    """The trials with the name of the script, where that is what a trial ran, in the place of a model that it was not
+    given."""
+    scripts = {study: (spec.script, spec.given_keys) for study, spec in frames.specs.items()}
+    names = {study: script.name for study, (script, keys) in scripts.items() if script and "model.name" not in keys}
     if not names:
         return frames.trials
     models = frames.trials["study"].map(names).fillna(frames.trials["config.model.name"])

@@ -2,7 +2,8 @@
 
 There are two fits, because they answer different questions. The sampler predicts untried points of all models, from
 single trainings and before the spread between seeds is known (:mod:`sweep.search.cost_aware`). The answer, here, is
-about the configurations of one model that were tried, whose means have the errors of their seeds and of the images.
+about one model: its configurations that were tried, whose means have the errors of their seeds and of the images, and
+the settings of the space that were not.
 
 In the answer a polynomial of the second degree and a Gaussian process over the effective batch size, the learning rate
 and whatever else was swept, with deviations that only close neighbors share, are conditioned on all trainings. So a
@@ -15,7 +16,7 @@ Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import product
 from typing import Any, final
 
 import numpy as np
@@ -61,7 +62,8 @@ _IMPLAUSIBLE = 0.05  # probability
 _DECADES = 2.0  # of a setting that counts by its logarithm are as much as the range of another
 _APART_FROM_RATES = ("model.name", "distributed.world_size")
 _NUM_POINTS, _MAX_MOVED = 32, 8  # settings that are looked at for each batch size: of the space, and of others
-_MOST_POINTS = 1024  # of the space that are looked at for its batch sizes
+_MOST, _MOST_BATCHES = 1024, 64  # combinations of batch keys, and batch sizes, of a space whose batch sizes are listed
+_MOST_POINTS, _FEWEST_OF_BATCH = 1500, 4  # settings that are looked at in all, and at each batch size
 _FEWEST_AT_ALL = 3  # configurations that tell anything about what was not tried
 _ENOUGH = (6, 12)  # that tell enough of one setting, or of several: twice the coefficients of a square in one or two
 _UNKNOWN = 0.1  # of what nothing is known of: the deviation of its accuracy from the best
@@ -314,7 +316,7 @@ def _fit_response(
     factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
     away = draw_normal(covariance, num_draws, generator)
     # how images differ is known from those that were misclassified, and scores from all
-    share = 1.0 - estimates[0] if records.quality.unit == "fraction" else 1.0
+    share = (1.0 if records.quality.sign > 0 else 0.0) - estimates[0] if records.quality.unit == "fraction" else 1.0
     missed = (records.images.num_images or 0) * share
     errors = generator.standard_t(max(missed, _FEWEST_DEGREES), (num_draws, 1))
     drawn = middle + factor * away
@@ -483,6 +485,7 @@ class _Settings:
         others = list(dict.fromkeys([*tried[:k][:_MAX_MOVED], *_spread_points(parameters)]))
         planned = list_batches(spec, model) if spec else []
         sizes_there = sorted({*planned, *sizes[:k][np.isfinite(sizes[:k])].astype(int).tolist()})
+        others = others[: max(_MOST_POINTS // max(len(sizes_there), 1), _FEWEST_OF_BATCH)]
         encoders = [find_encoder([*column, *(point[i] for point in others)]) for i, column in enumerate(columns)]
 
         def encode(size: float, point: tuple[Scalar, ...]) -> list[float]:
@@ -528,18 +531,18 @@ def _spread_points(parameters: Sequence[Parameter]) -> list[tuple[Scalar, ...]]:
 
 def list_batches(spec: StudySpec, model: str) -> list[int]:
     """The effective batch sizes of the space of ``spec`` with ``model``, in ascending order; empty where they cannot be
-    listed, because a key is continuous or chosen by the machine."""
+    listed, because a key is continuous or chosen by the machine, or where they are too many to be tuned."""
     swept = {path: each for path, each in spec.space.items() if is_batch_key(path) or path == "distributed.world_size"}
     ranges = [parameter.grid_values for parameter in swept.values()]
-    if not ranges or any(values is None for values in ranges):
+    if not ranges or any(values is None for values in ranges) or math.prod(len(each or ()) for each in ranges) > _MOST:
         return []
     fixed = {path: parameter.at(0.0) for path, parameter in spec.space.items() if path not in swept}
     if "model.name" in spec.space:
         fixed["model.name"] = model
     sizes: set[int] = set()
-    for values in islice(product(*(values or () for values in ranges)), _MOST_POINTS):
+    for values in product(*(values or () for values in ranges)):
         try:
             sizes.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
         except InputError:  # a combination that the study refuses is not one of its batch sizes
             continue
-    return sorted(sizes)
+    return sorted(sizes) if len(sizes) <= _MOST_BATCHES else []

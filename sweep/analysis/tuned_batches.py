@@ -40,16 +40,12 @@ _EDGE = 0.05  # share of a range that is its edge
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCurve:
-    """For each effective batch size in ascending order (all of shape ``[b]``): ``rows``, its best configuration; the
-    accuracy that is expected of it on new images, as ``centers`` on the scale of its noise with the standard ``errors``
-    there, and as a fraction, ``accuracies``. Errors of differences are smaller, because all are measured on the same
-    images: :meth:`sweep.analysis.posterior.Posterior.compare` gives them."""
+    """For each effective batch size in ascending order (all of shape ``[b]``): ``rows``, its best configuration, and
+    ``accuracies``, what is expected of it on new images, as a fraction."""
 
     batches: Values
     rows: Numbers
-    centers: Values
     accuracies: Values
-    errors: Values
     num_configurations: int
 
 
@@ -58,9 +54,8 @@ def _group_by_batch(sizes: Values, usable: Mask) -> dict[int, Numbers]:
     return {int(batch): np.flatnonzero(usable & (sizes == batch)) for batch in np.unique(sizes[usable])}
 
 
-def fit_batch_curve(records: ComparableTrials, chosen: Mask, at_least: int = 1) -> BatchCurve:
-    """The curve over the configurations ``chosen`` (shape ``[configurations]``), for batches that have ``at_least`` as
-    many.
+def fit_batch_curve(records: ComparableTrials, chosen: Mask) -> BatchCurve:
+    """The curve over the configurations ``chosen``, shape ``[configurations]``.
 
     The expected accuracy is corrected for the luck of single seeds, so that a batch is not ahead for having been tried
     more often.
@@ -68,14 +63,12 @@ def fit_batch_curve(records: ComparableTrials, chosen: Mask, at_least: int = 1) 
     posterior = records.posterior(records.quality.column)
     sizes = read_numbers(records.frame, "global_batch_size")
     usable = chosen & np.isfinite(posterior.expected) & np.isfinite(sizes)
-    groups = {batch: rows for batch, rows in _group_by_batch(sizes, usable).items() if len(rows) >= at_least}
+    groups = _group_by_batch(sizes, usable)
     best = np.array([rows[np.argmax(posterior.expected[rows])] for rows in groups.values()], dtype=np.int64)
     return BatchCurve(
         batches=np.array(list(groups), dtype=np.float64),
         rows=best,
-        centers=posterior.expected[best],
         accuracies=posterior.estimates[best],
-        errors=np.sqrt(posterior.covariance(best).diagonal()),
         num_configurations=sum(map(len, groups.values())),
     )
 
@@ -373,4 +366,8 @@ def fix_batch(candidates: Candidates, given: int) -> dict[str, object]:
         too_large = bool((read_numbers(frame, "config.batch.micro") > given).any())
         return dict.fromkeys(("batch.global", "batch.micro") if is_swept or too_large else ("batch.global",), given)
     accumulates = bool((read_numbers(frame, "config.batch.accumulation") > 1).any())
-    return {"batch.micro": given, "batch.accumulation": 1} if accumulates else {"batch.micro": given}
+    ranks = np.nan_to_num(read_numbers(frame, "config.distributed.world_size"), nan=1.0)
+    micro, rest = divmod(given, int(ranks[0]))
+    if rest or (ranks != ranks[0]).any():
+        return {"batch.global": given, "batch.micro": math.ceil(given / ranks.max())}
+    return {"batch.micro": micro, "batch.accumulation": 1} if accumulates else {"batch.micro": micro}

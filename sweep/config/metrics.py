@@ -312,7 +312,7 @@ class Quality:
         """The scale on which its noise is even: perplexities and mean squares scatter by a factor."""
         if self.unit == "fraction":
             return "angle"
-        is_error = self.unit == "number" and self.direction == "minimize"
+        is_error = self.unit == "number" and self.direction == "minimize" and not self.name.lower().startswith("log")
         return "log" if is_error and re.search("ppl|perplexity|mse|mae|square", self.name.lower()) else "linear"
 
     @property

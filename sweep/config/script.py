@@ -37,8 +37,8 @@ class ScriptSection(Section):
     folder: str = Field(".", description="its working folder, seen from the study file")
     environment: dict[str, str] = Field(default_factory=dict, description="environment variables to add")
     metric: str = Field("val_accuracy", description="the quality that the script reports")
-    unit: _Unit = Field("number", description="its unit; absent: `fraction` for an accuracy, `nats` for a loss")
-    direction: _Direction = Field("maximize", description="absent: `minimize` for a loss, else `maximize`")
+    unit: _Unit = Field("number", description="its unit; absent: by the name, such as `nats` for a loss")
+    direction: _Direction = Field("maximize", description="absent: `minimize` for a loss or an error, else `maximize`")
     sample: str = Field("samples", description="what one of the validation data is called, in the plural")
     data: str = Field("", description="digest of the script's data; absent: accuracy is taken over from no other study")
 

@@ -37,8 +37,13 @@ class Channel:
             return
         with suppress(OSError):
             if self._socket is None:
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                self._socket.connect(self._address)
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                try:
+                    connection.connect(self._address)
+                except OSError:
+                    connection.close()
+                    return
+                self._socket = connection
             self._socket.sendall(json.dumps({"kind": kind, "rank": self.rank, **content}).encode() + b"\n")
 
     @property
@@ -46,7 +51,7 @@ class Channel:
         """Whether the supervisor has asked the script to end."""
         if self._socket is None or os.getpid() != self._pid:
             return False
-        with suppress(BlockingIOError, ConnectionError):
+        with suppress(OSError):  # nothing to read, or no supervisor
             return bool(self._socket.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
         return False
 

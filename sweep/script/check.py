@@ -10,7 +10,7 @@ from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.trial import TrialConfig
 from sweep.records.messages import Ending, ScriptCommand, TrialTask
-from sweep.script.runner import ScriptProbe, probe_script
+from sweep.script.runner import NO_REPORT, NOT_TAKEN, ScriptProbe, probe_script
 
 _TIMED_SECONDS = 1.0
 _EQUAL = 1e-3  # of the norm: what rounding leaves between two sums of the same gradients
@@ -40,7 +40,7 @@ class ScriptCheck:
 
 
 def check_script(spec: StudySpec, device: str = "auto") -> ScriptCheck:
-    """Runs the script of ``spec`` four or five times for about a second of training each. Raises ``InputError``: it
+    """Runs the script of ``spec`` three or four times for about a second of training each. Raises ``InputError``: it
     does not train, with the end of its output."""
     assert spec.script is not None
     spec.script.check()
@@ -53,8 +53,10 @@ def check_script(spec: StudySpec, device: str = "auto") -> ScriptCheck:
         names = ("step_seconds_median", "peak_memory_bytes", "images_per_second")
         measured = {name: float(ending.measurements[name]) for name in names if name in ending.measurements}
         found.costs[config.global_batch_size] = measured
-    seeds, is_same = f"{small.seed} and {small.seed + 1}", _measure_distance(usual, other) == 0.0
-    if is_same:
+    seeds, distance = f"{small.seed} and {small.seed + 1}", _measure_distance(usual, other)
+    if math.isnan(distance):
+        found.rows.append(Followed("seed", seeds, "not known", "note"))
+    elif distance == 0.0:
         remedy = "give {seed} to torch.manual_seed, and to what orders the data"
         found.rows.append(Followed("seed", seeds, "equal first gradients", "FAIL", remedy))
     else:
@@ -70,8 +72,9 @@ def _choose_sizes(spec: StudySpec) -> tuple[TrialConfig, TrialConfig]:
     fixed = middle | ({"batch.accumulation": 1} if "batch.accumulation" in spec.space else {})
     if key not in spec.space:
         first = spec.config(fixed)
-        changed = first.batch.model_copy(update={key.partition(".")[2]: 2 * int(spec.base[key])})
-        return first, first.model_copy(update={"batch": changed})
+        batch = first.batch
+        double = {"global_": 2 * batch.global_} if batch.global_ else {"micro": 2 * int(batch.micro)}
+        return first, first.model_copy(update={"batch": batch.model_copy(update=double)})
     sizes = [int(str(value)) for value in spec.space[key].grid_values or spec.space[key].extremes()]
     low, high = sorted(sizes)[0], sorted(sizes)[min(1, len(sizes) - 1)]
     return spec.config(fixed | {key: low}), spec.config(fixed | {key: high})
@@ -83,6 +86,9 @@ def _probe(spec: StudySpec, config: TrialConfig, device: str) -> ScriptProbe:
     if "num_steps" not in probe.ending.measurements:
         reason = probe.ending.error or "no optimizer of torch took a step; call trial.step(samples) after each"
         raise InputError(f"study {spec.name}: the script took no step that was seen: {reason}")
+    ending = probe.ending
+    if ending.outcome != "complete" and not ending.error.startswith((NO_REPORT, NOT_TAKEN)):
+        raise InputError(f"study {spec.name}: the script failed ({ending.outcome}): {ending.error}")
     return probe
 
 
@@ -121,12 +127,13 @@ def _compare_split(spec: StudySpec, config: TrialConfig, whole: ScriptProbe, dev
     if "batch.accumulation" not in {*spec.given_keys, *spec.script.placeholders}:
         yield Followed("accumulation", "", "", "note", "the script is given no batch.accumulation")
         return
-    if size % 2 or size < 2:
+    own, rest = divmod(size, config.distributed.world_size)  # of each rank
+    if own % 2 or rest:
         return
-    halves = config.batch.model_copy(update={"micro": size // 2, "accumulation": 2, "global_": None})
+    halves = config.batch.model_copy(update={"micro": own // 2, "accumulation": 2, "global_": None})
     split = _probe(spec, config.model_copy(update={"batch": halves}), device)
     distance = _measure_distance(whole, split)
-    asked = f"{size} = {size // 2} x 2"
+    asked = f"{own} = {own // 2} x 2"
     if math.isnan(distance):
         yield Followed("accumulation", asked, "not known", "note", "")
     elif distance <= _EQUAL:

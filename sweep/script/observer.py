@@ -167,7 +167,8 @@ class Observer:
         self._run = (size, length)
         if length > self._longest[size]:
             self._longest[size] = length
-        self.num_leftover += bool(self._carried and self._is_new_pass)
+        # without an optimizer of torch nothing tells when gradients are set to zero
+        self.num_leftover += bool(samples is None and self._carried and self._is_new_pass)
         self._pending = self._last = self._carried = self._other_pending = 0
         self._note_rates()
         if self.num_steps <= _WARMUP_STEPS + 1:
@@ -217,7 +218,7 @@ class Observer:
     def _warm_up(self) -> None:
         # the first steps are not timed; one of them shows the memory, on a CPU by its allocator's events
         self._count_idle("warmup")
-        if self.num_steps == 1 and self.channel.is_probe:
+        if self.num_steps == 1 and self.channel.is_probe and hasattr(self.optimizer, "param_groups"):
             self.sketch, self.varying = self._sketch_gradients(), _find_varying_layers()
         if self.num_steps == _WARMUP_STEPS and self.device is not None and self.device.type == "cpu":
             from sweep.measurement.memory import AllocationRecorder, count_held_bytes
@@ -366,8 +367,10 @@ class Observer:
                 "step_time_error": measure_time_error(even), "slowdown_by_others": measure_slowdown(even),
             }  # fmt: skip
         if self.num_steps:
-            values |= {"num_steps": self.num_steps, "num_parameters": self._num_parameters}
-            values |= {"observed_batch_size": self.batch, "observed_lr": self.rate, "observed_weight_decay": self.decay}
+            values |= {"num_steps": self.num_steps, "observed_batch_size": self.batch}
+            if hasattr(self.optimizer, "param_groups"):
+                values |= {"num_parameters": self._num_parameters}
+                values |= {"observed_lr": self.rate, "observed_weight_decay": self.decay}
         if self._peak_bytes:
             values["peak_memory_bytes"] = self._peak_bytes
         if self.num_passes:

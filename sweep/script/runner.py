@@ -46,8 +46,9 @@ from sweep.script.channel import VARIABLE, describe_script_trial
 from sweep.training.processes import SUPERVISOR_LINK, die_with_parent, find_signal_name
 
 _POLL_SECONDS, _END_POLL_SECONDS, _DRAIN_SECONDS, _GRACE_SECONDS = 0.5, 0.05, 2.0, 30.0
-_TAIL_LINES, _MAX_LINE = 25, 64 * 2**20
+_TAIL_LINES, _MAX_LINE, _MAX_FOLDER = 25, 64 * 2**20, 80
 _CLOSE = 0.01  # ratio by which a rate or a decay may differ from the asked one
+NO_REPORT, NOT_TAKEN = "the script ended without", "the script never took"  # errors of a script that runs all the same
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "outofmemoryerror")
 _SITE = Path(__file__).parent / "site"
 _Said = dict[str, Any]
@@ -60,6 +61,7 @@ class _Seen:
 
     metric: str
     began: float
+    ranks: int
     latest: _Said = field(default_factory=dict)  # of the first rank: measurements, flags ...
     read: dict[str, Any] = field(default_factory=dict)  # keys that it has read, with its defaults
     ooms: int = 0
@@ -93,7 +95,7 @@ class _Seen:
     def _describe_progress(self, said: _Said) -> Progress:
         step, peak = int(said["step"]), int(said["peak"])
         return Progress(
-            step=step, num_steps=step, epoch=float(said["passes"]), images_per_second=float(said["rate"]),
+            step=step, num_steps=step, epoch=float(said["passes"]), images_per_second=self.ranks * float(said["rate"]),
             peak_memory_bytes=peak or None,
         )  # fmt: skip
 
@@ -104,18 +106,18 @@ class _Seen:
         if text := said.get("scores"):
             scores: Any = np.frombuffer(base64.b64decode(text), dtype=said["type"])
             self.scores = encode_correct(scores)
-        measured = self.latest.get("measurements", {})
-        column = self.column
+        measured, column = self.latest.get("measurements", {}), self.column
+        size = self.ranks * int(measured.get("observed_batch_size", 0))
         return Evaluation(
             step=int(measured.get("num_steps", self.num_reports)),
             epoch=float(measured.get("num_epochs", 0.0)),
-            samples=int(measured.get("num_steps", 0) * measured.get("observed_batch_size", 0)),
+            samples=int(measured.get("num_steps", 0)) * size,
             train_seconds=float(measured.get("train_seconds", time.perf_counter() - self.began)),
             train_loss=math.nan,
             val_loss=self.value if column == "val_loss" else math.nan,
             val_accuracy=self.value if column == "val_accuracy" else math.nan,
             learning_rate=float(measured.get("observed_lr", math.nan)),
-            global_batch_size=int(measured.get("observed_batch_size", 0)),
+            global_batch_size=size,
             quality=self.value if column == "quality" else None,
         )
 
@@ -133,7 +135,12 @@ def run_script(task: TrialTask) -> Iterator[Message]:
 
     Closing the iterator ends the program, with everything that it started.
     """
-    return _run(task, _Seen(metric=task.script.metric if task.script else "", began=time.perf_counter()))
+    return _run(task, _begin(task))
+
+
+def _begin(task: TrialTask) -> _Seen:
+    assert task.script is not None
+    return _Seen(metric=task.script.metric, began=time.perf_counter(), ranks=task.config.distributed.world_size)
 
 
 class ScriptProbe(NamedTuple):
@@ -150,8 +157,7 @@ class ScriptProbe(NamedTuple):
 
 def probe_script(task: TrialTask) -> ScriptProbe:
     """Runs the program of ``task`` until its ``timed_seconds`` of training."""
-    assert task.script is not None
-    seen = _Seen(metric=task.script.metric, began=time.perf_counter())
+    seen = _begin(task)
     *_, ending = _run(task, seen)
     assert isinstance(ending, Ending)
     latest = seen.latest
@@ -161,10 +167,14 @@ def probe_script(task: TrialTask) -> ScriptProbe:
 
 
 def _run(task: TrialTask, seen: _Seen) -> Iterator[Message]:
-    script, config = task.script, task.config
+    script = task.script
     assert script is not None
-    with tempfile.TemporaryDirectory(prefix="sweep-") as room:
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # the address of a socket has 107 bytes at most
+    place = "/tmp" if len(tempfile.gettempdir()) > _MAX_FOLDER else None
+    with (
+        tempfile.TemporaryDirectory(prefix="sweep-", dir=place) as room,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server,
+    ):
         server.bind(address := str(Path(room) / "socket"))
         server.listen(64)
         folder = task.checkpoint_dir or room
@@ -179,8 +189,7 @@ def _run(task: TrialTask, seen: _Seen) -> Iterator[Message]:
             yield from _listen(server, process, seen, script)
         finally:
             _end(process)
-            server.close()
-    yield _make_ending(task, seen, process.returncode, output.tail(), config.distributed.world_size)
+    yield _make_ending(task, seen, process.returncode, output.tail())
 
 
 def prepare_call(script: ScriptCommand, address: str = "", folder: str = "") -> tuple[list[str], dict[str, str]]:
@@ -193,8 +202,8 @@ def prepare_call(script: ScriptCommand, address: str = "", folder: str = "") -> 
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         **script.environment,
         VARIABLE: describe_script_trial(address, script.values, script.metric, folder, is_probe=is_probe),
-        "PYTHONPATH": os.pathsep.join([str(_SITE), *filter(None, [os.environ.get("PYTHONPATH", "")])]),
     }
+    environment["PYTHONPATH"] = os.pathsep.join([str(_SITE), *filter(None, [environment.get("PYTHONPATH", "")])])
     # python is the one that has this project
     first = sys.executable if script.arguments[0] in ("python", "python3") else script.arguments[0]
     return [first, *script.arguments[1:]], environment
@@ -323,8 +332,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 # ---------------------------------------------------------------------- how it ended
 
 
-def _make_ending(task: TrialTask, seen: _Seen, exit_code: int, tail: str, ranks: int) -> Ending:
-    script = task.script
+def _make_ending(task: TrialTask, seen: _Seen, exit_code: int, tail: str) -> Ending:
+    script, ranks = task.script, seen.ranks
     assert script is not None
     measured: dict[str, float | int] = {
         name: round(value) if METRICS[name].unit_facts.is_whole else value
@@ -392,12 +401,12 @@ def _judge(task: TrialTask, seen: _Seen, exit_code: int, tail: str) -> tuple[Out
         ended = f"killed by {name}" if name else f"exit code {exit_code}"
         return outcome, f"{ended}\n{tail}".rstrip(), name
     if not seen.num_reports:
-        return "crashed", f"the script ended without trial.report({script.metric}=...)\n{tail}".rstrip(), ""
+        return "crashed", f"{NO_REPORT} trial.report({script.metric}=...)\n{tail}".rstrip(), ""
     if not math.isfinite(seen.value):
         return "diverged", f"{script.metric} is {seen.value}", ""
     if unread := [key for key in script.keys if key not in script.placed and not _is_taken(key, seen.read)]:
         remedy = f"write {{{unread[0]}}} in its command, or read it from sweep.trial()"
-        return "crashed", f"the script never took {', '.join(unread)}: {remedy}", ""
+        return "crashed", f"{NOT_TAKEN} {', '.join(unread)}: {remedy}", ""
     return "complete", "", ""
 
 

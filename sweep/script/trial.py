@@ -86,7 +86,10 @@ class Trial:
         if scores is not None:
             import numpy as np
 
-            values = np.asarray(scores.detach().cpu() if hasattr(scores, "detach") else scores).ravel()
+            if hasattr(scores, "detach"):
+                scores = scores.detach().cpu()
+                scores = scores.float() if scores.is_floating_point() else scores  # NumPy has no bfloat16
+            values = np.asarray(scores).ravel()
             are_hits = values.dtype == np.bool_ or bool(np.isin(values, (0, 1)).all())
             values = values.astype(np.bool_ if are_hits else np.float32)
             content = {"scores": base64.b64encode(values.tobytes()).decode(), "type": str(values.dtype)}
@@ -96,7 +99,9 @@ class Trial:
             raise ValueError(f"the study measures {name}; report it: trial.report({name}=...)")
         seen = self._observer.measure() if self._observer else {}
         value = float(metrics[name])
-        self._channel.send("report", value=value if math.isfinite(value) else None, n=n, **content, **seen)
+        self._channel.send(
+            "report", value=value if math.isfinite(value) else None, n=None if n is None else int(n), **content, **seen
+        )
         if self._channel.is_asked_to_stop:
             raise Stop(0)
 

@@ -22,7 +22,7 @@ from sweep.executors.table import device_type
 from sweep.probing.cost_model import interpolate
 from sweep.records.messages import ScriptCommand, TrialTask
 from sweep.script.check import ScriptCheck, check_script
-from sweep.script.runner import prepare_call, probe_script
+from sweep.script.runner import NO_REPORT, prepare_call, probe_script
 from sweep.search.ask import CONFIGURATIONS, NUM_SEEDED, ROOM, USED, Setting, choose_confirm_share, write_tables
 from sweep.search.session import Options
 
@@ -43,7 +43,7 @@ _KEY_OF = {name: key for key, names in _NAMES.items() for name in names}
 _HELPERS = re.compile(r"\b(argparse|click|typer|tyro|fire|absl|hydra|HfArgumentParser|simple_parsing|jsonargparse)\b")
 _FLAG = re.compile(r"(?<![\w-])--([A-Za-z][\w.-]*)")
 _OVERRIDE = re.compile(r"^( *)([A-Za-z_][\w]*):(?: +(\S.*))?$", re.MULTILINE)  # of the configuration that Hydra prints
-_ASSIGNED = re.compile(r"[A-Za-z_][\w.]*=")
+_ASSIGNED = re.compile(r"--|[A-Za-z_][\w.]*=")  # a flag, or an override
 _HELP_SECONDS = 60.0
 _BASELINE_SHARE = 0.2  # of the budget, at most, for a training with the script's own values
 _REPORT_SECONDS = 15.0
@@ -127,9 +127,7 @@ def find_places(script: ScriptSection) -> Places:
     """What the command of ``script`` has no place for yet: by the flags and overrides in the command, and by those that
     its ``--help`` prints, which is run if its file imports a library that answers it."""
     printed, failure = _print_help(script)
-    given = [
-        word for word in _drop_places(script.command) if word.startswith("--") or re.match(r"[A-Za-z_][\w.]*=", word)
-    ]
+    given = [word for word in _drop_places(script.command) if _ASSIGNED.match(word)]
     names = [word.partition("=")[0].lstrip("-") + "=" * (not word.startswith("-")) for word in given]
     names += [name.rstrip(".") for name in _FLAG.findall(printed)]
     names += _list_overrides(printed)
@@ -227,7 +225,7 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
             f"{script.name}: its batches come from no DataLoader, so that their size was not seen. Loop over "
             "`sweep.trial().batches(LOADER)`, where LOADER gives one batch after the other."
         )
-    if ending.outcome != "complete" and not (ending.error and "ended without" in ending.error):
+    if ending.outcome != "complete" and not ending.error.startswith(NO_REPORT):
         raise InputError(f"{script.name} failed with its own values ({ending.outcome}): {ending.error}")
     if not is_whole and measured["train_seconds"] < limit:
         raise InputError(
@@ -352,7 +350,7 @@ def _choose_length(facts: ScriptFacts, share: float) -> Setting | None:
     if "budget.epochs" in facts.keys:
         epochs = math.floor(share * facts.num_epochs + 0.01)
         return Setting("budget.epochs", epochs, reason) if epochs else None
-    if "budget.steps" in facts.keys:
+    if "budget.steps" in facts.keys and share > 0.0:
         return Setting(
             "budget.samples", math.ceil(share * facts.samples), f"{reason}; steps are these over a batch size"
         )

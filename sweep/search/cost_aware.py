@@ -1,5 +1,6 @@
-"""Proposes the point with the largest expected gain per second of its predicted cost: that of the tuned accuracy at its
-batch size. Time and memory depend on little else, so that what is best at each batch size makes the Pareto front.
+"""Proposes the point with the largest expected gain per predicted second. The gain is that of the tuned accuracy at the
+point's batch size. Time and memory depend on little else, so that what is best at each batch size makes the Pareto
+front.
 
 Accuracy, and whatever else only training determines, is modeled over all swept parameters. Time and memory follow from
 the shape of a configuration: their models have no other features, and are accurate after a few measured shapes. As the
@@ -41,7 +42,7 @@ from sweep.search.sampler import (
 )
 from sweep.search.seeds import collect_costs
 
-_BATCH = ("batch.micro", "batch.accumulation", "batch.global")
+_BATCH = ("batch.micro", "batch.accumulation", "batch.global", "distributed.world_size")
 Values = Mapping[str, Any]
 _Feature = Callable[[Sequence[Values]], Floats]  # of n points, shape [n, d]
 _LEAST = 1e-300  # a lower bound of all seconds and bytes
@@ -70,7 +71,7 @@ class Encoding:
     def __init__(self, spec: StudySpec) -> None:
         self._base, self.quality = flatten_config(spec.corners.first), spec.quality
         self._batch = {path: self._base[path] for path in _BATCH}
-        rest = {path: item for path, item in spec.space.items() if path not in _BATCH}
+        rest = {path: item for path, item in spec.space.items() if path not in _BATCH[:3]}
         has_batch = len(rest) < len(spec.space)
         encoded = {path: _feature(path, item) for path, item in rest.items()}
         target = "budget.target_accuracy"
@@ -101,35 +102,35 @@ class Encoding:
     def group(self, points: Sequence[Values]) -> list[tuple[str, int, int]]:
         """The model of each point and the powers of two next to its micro and effective batch size: its position on the
         curves of what the best setting gives, of which time and memory depend on little else."""
-        names = [str(values.get("model.name", self._base["model.name"])) for values in points]
-        powers = [np.rint(np.log2(sizes)).astype(int).tolist() for sizes in self._batches(points)]
-        return list(zip(names, *powers, strict=True))
+        powers = np.rint(np.log2(self._batches(points)[:, :2])).astype(int).tolist()
+        return [(name, *each) for name, each in zip(self._list_models(points), powers, strict=True)]
 
     def name_batches(self, points: Sequence[Values]) -> list[tuple[str, int]]:
         """The model of each point and its effective batch size."""
-        names = [str(values.get("model.name", self._base["model.name"])) for values in points]
-        return list(zip(names, self._batches(points)[1].astype(int).tolist(), strict=True))
+        return list(zip(self._list_models(points), self._batches(points)[:, 1].astype(int).tolist(), strict=True))
+
+    def _list_models(self, points: Sequence[Values]) -> list[str]:
+        return [str(values.get("model.name", self._base["model.name"])) for values in points]
 
     def _accuracy_batch(self, points: Sequence[Values]) -> Floats:
-        micro, whole = map(encode_decades, self._batches(points))
+        micro, whole, _ = encode_decades(self._batches(points)).T
         depends = [self._depends_on_micro(values) for values in points]
         return np.stack([whole, np.where(depends, micro, 0.0)], axis=1)
 
     def _cost_batch(self, points: Sequence[Values]) -> Floats:
-        micro, whole = self._batches(points)
-        return np.stack([encode_decades(micro), encode_decades(whole), whole > micro], axis=1)
+        micro, whole, ranks = self._batches(points).T
+        return np.stack([encode_decades(micro), encode_decades(whole), whole > micro * ranks], axis=1)
 
-    def _batches(self, points: Sequence[Values]) -> tuple[Floats, Floats]:
-        # the micro and the effective batch sizes, shape [n]
+    def _batches(self, points: Sequence[Values]) -> Floats:
+        # the micro and the effective batch sizes and the ranks, shape [n, 3]
         table = []
         for values in points:
-            micro, split, whole = (values.get(path, base) for path, base in self._batch.items())
+            micro, split, whole, ranks = (values.get(path, base) for path, base in self._batch.items())
             if "batch.global" in values and "batch.accumulation" not in values:
                 split = None
             micro = whole if micro == "auto" else micro
-            table.append((micro, micro * split if split else whole))
-        micro_sizes, sizes = np.array(table, dtype=np.float64).reshape(-1, 2).T
-        return micro_sizes, sizes
+            table.append((micro, micro * split * ranks if split else whole, ranks))
+        return np.array(table, dtype=np.float64).reshape(-1, 3)
 
     def _depends_on_micro(self, values: Values) -> bool:
         name = str(values.get("model.name", self._base["model.name"]))
@@ -439,9 +440,8 @@ class CostAwareSampler(Sampler):
         points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
         chances = self._chances(points)
         utilities = chances / self._prices(points)
-        if complete:
-            learner = self._learners[self._spec.objectives[self._quality]]
-            learner.fit(self._records)
+        learner = self._learners[self._spec.objectives[self._quality]]
+        if complete and learner.fit(self._records):
             prediction, costs = learner.predict(points), costs[:, self._quality]
             utilities *= self._find_gains(points, complete, costs, prediction)
             useful = ndtr((self._least_useful(costs, prediction.axis) - prediction.mean) / prediction.deviation)

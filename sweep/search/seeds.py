@@ -3,7 +3,7 @@
 One search trial is one seed, and the best of many noisy trials owes its rank to chance in part, so the answer names
 only configurations with fresh seeds. First those that the answer would name get the fewest seeds with which it may.
 Then each further seed goes where it is expected to make the answer's statements most certain per second. The first
-half of the time belongs to the question of the batch size until that is settled. The confirming ends when every
+four fifths of the time belong to the question of the batch size until that is settled. The confirming ends when every
 statement is settled, when the time is spent, or when no seed is worth anything.
 
 The answer itself gives the probabilities, so that what stops the confirming is what the user reads.
@@ -317,9 +317,12 @@ def measure_time_left(records: Sequence[TrialRecord], spec: StudySpec) -> Confir
     time = measure_confirm_time(records, spec)
     num_searched = sum(each.phase == "search" and each.outcome is not None for each in records)
     planned = min(spec.trials, count_grid_points(spec.space) or spec.trials)
-    if spec.search_timeout or not 0 < num_searched < planned:
+    if not 0 < num_searched < planned:
         return time
     unused = planned / num_searched - 1.0
+    if spec.search_timeout:
+        searched = time.in_all / spec.confirm.share
+        unused = min(unused, max(spec.search_timeout / searched - 1.0, 0.0)) if searched else 0.0
     return time._replace(in_all=time.in_all * (1.0 + unused + unused / spec.confirm.share))
 
 

@@ -1,7 +1,7 @@
 """Image files decoded once into one file of pixels, which every process maps into its memory. Imports no torch.
 
-A file is decoded in spans by a process for each processor. A journal beside it tells which spans are whole, so that a
-decoding that was killed continues. Both get their names when all is decoded.
+Images are decoded in spans, by one process for each processor unless they are few. A journal beside the pixels tells
+which spans are whole, so that a decoding that was killed continues. Both get their names when all is decoded.
 """
 
 import hashlib
@@ -150,7 +150,7 @@ def _decode_locked(decoding: Decoding, on_progress: OnProgress | None) -> list[I
         os.utime(path)  # the pixels are deleted last
     for path in final.parent.glob(f"{decoding.group}.*.*"):
         if path not in (final, journal):
-            path.unlink()  # an earlier state of the folder; who has it mapped keeps it
+            path.unlink(missing_ok=True)  # an earlier state of the folder; who has it mapped keeps it
     return facts
 
 
@@ -165,8 +165,9 @@ def _require_room(decoding: Decoding) -> None:
         side = math.isqrt(limit // (3 * len(decoding.files)))
         raise InputError(
             f"data.root = {str(decoding.root)!r}: {len(decoding.files):,} images decode to {decoding.describe()}, "
-            f"which may take {limit / 1e9:,.3g} GB ({BYTES_VARIABLE}, or half of the free disk). Sizes up to {side} "
-            f"fit: set data.image_size to at most {side}, or SWEEP_CACHE to a folder on a larger disk."
+            f"which may take {limit / 1e9:,.3g} GB ({BYTES_VARIABLE}, or half of what it takes and what is free). "
+            f"Sizes up to {side} fit: set data.image_size to at most {side}, or SWEEP_CACHE to a folder on a larger "
+            "disk."
         )
     make_room(decoding.num_bytes, keep=decoding.name.removesuffix("npy"))
 
@@ -207,7 +208,7 @@ def _copy_earlier(decoding: Decoding, pixels: Pixels, missing: Sequence[int]) ->
     for path in find_cache_folder().glob(f"{decoding.group}.*.npy"):
         try:
             earlier = open_memmap(path, mode="r")
-        except ValueError:  # damaged
+        except (OSError, ValueError):  # deleted meanwhile, or damaged
             continue
         known: dict[str, tuple[int, ImageFacts]] = {}
         for span in _read_journal(path.with_suffix(".jsonl")):

@@ -445,18 +445,20 @@ class CostAwareSampler(Sampler):
             prediction, costs = learner.predict(points), costs[:, self._quality]
             utilities *= self._find_gains(points, complete, costs, prediction)
             useful = ndtr((self._least_useful(costs, prediction.axis) - prediction.mean) / prediction.deviation)
-            utilities *= self._reserve(index, points, complete, useful * chances)
+            utilities *= self._reserve(index, points, complete, np.where(chances < _UNLIKELY, np.nan, useful))
         return points[int(np.argmax(utilities))]
 
     def _reserve(self, index: int, points: list[Point], complete: list[TrialRecord], useful: Floats) -> Mask:
         """Which of the ``points`` may be proposed: all, until no more trials are left than the batch sizes that may be
-        useful lack to count as tuned; ``useful`` are the probabilities of that."""
+        useful lack to count as tuned; ``useful`` are the probabilities of that, NaN of what hardly fits."""
         num_left = self._spec.trials - index
         if not 0 < num_left <= FEWEST_CONFIGURATIONS * len(self._planned):
             return np.ones(len(points), dtype=np.bool_)
         batches = self._encoding.name_batches(points)
-        hopeful = {batch for batch, chance in zip(batches, useful, strict=True) if chance > _HOPELESS}
         counts = Counter(self._encoding.name_batches([self._point(record) for record in complete]))
+        # one training tells little about the other rates
+        least = {batch: _HOPELESS if counts[batch] > 1 else 0.0 for batch in self._planned}
+        hopeful = {batch for batch, chance in zip(batches, useful, strict=True) if chance > least.get(batch, 1.0)}
         lacking = {batch: max(FEWEST_CONFIGURATIONS - counts[batch], 0) for batch in self._planned & hopeful}
         if num_left > sum(lacking.values()):
             return np.ones(len(points), dtype=np.bool_)

@@ -272,7 +272,7 @@ def test_the_last_trials_go_to_batch_sizes_that_would_not_count_as_tuned() -> No
     assert counts[512] < 3  # does not fit
 
 
-# micro batch, accumulation, rate and accuracy of a real search of 20: 512 and 1024 had one rate each, and not a good one
+# micro batch, accumulation, rate and accuracy of a real search of 20: 512 and 1024 had one rate each, not a good one
 _ONE_RATE_EACH = [
     (64, 1, 0.0118, 0.992), (256, 4, 0.0899, 0.571), (128, 4, 0.0015, 0.905), (32, 1, 0.0886, 0.984),
     (256, 1, 0.0182, 0.984), (32, 4, 0.0019, 0.974), (128, 1, 0.0647, 0.988), (64, 4, 0.0062, 0.986),

@@ -33,7 +33,7 @@ from benchmarks.answer_table import CONFIRM_SHARE, RecordedTable, price_naive, p
 from benchmarks.harness import NUM_RESAMPLES, TABLES, digest_files, keep, save
 from benchmarks.replay import OUR_ARM, Order, Searched, list_arms
 from sweep.analysis.answer import Limits
-from sweep.analysis.candidates import BATCH_SIZE, choose_for, select_candidates
+from sweep.analysis.candidates import BATCH_SIZE, pick_for, select_candidates
 from sweep.analysis.comparable import select_comparable
 from sweep.analysis.statistics import CONFIDENCE, Values
 from sweep.config.study import StudySpec
@@ -134,11 +134,13 @@ def confirm_search(table: RecordedTable, searched: Sequence[TrialRecord], study:
         candidates = select_candidates(select_comparable(table.make_frames(records, study)), Limits())
         if candidates is None:
             return Confirmed(False, None, seconds, num_trainings)
-        named = choose_for(candidates, BATCH_SIZE, "batch_size")
-        due = [] if named.is_settled else rank_confirmations(candidates, records, study)
+        # the headline is about the batch size, whatever the rest of the configuration
+        named, probabilities = pick_for(candidates, BATCH_SIZE, candidates.nameable)
+        is_settled = named is not None and bool(probabilities[named] >= candidates.rules.confidence)
+        due = [] if is_settled else rank_confirmations(candidates, records, study)
         if not due:
-            row = None if named.number is None else table.find_point(records[named.number])
-            return Confirmed(named.is_settled, row, seconds, num_trainings)
+            row = None if named is None else table.find_point(records[candidates.number(named)])
+            return Confirmed(is_settled, row, seconds, num_trainings)
         records.append(table.train(due[0], len(records), "confirm"))
         seconds += records[-1].measurements["total_seconds"]
 

@@ -247,4 +247,6 @@ def test_a_script_may_have_a_path_of_its_own_and_report_what_it_has(
 def test_a_report_without_a_supervisor_goes_nowhere(tmp_path: Path) -> None:
     for address in ("", str(tmp_path / "gone")):
         told = json.loads(describe_script_trial(address, {}, "val_loss", ""))
-        Trial({}, Channel(told), None).report(val_loss=1.0)
+        channel = Channel(told)
+        Trial({}, channel, None).report(val_loss=1.0)
+        assert not channel.is_asked_to_stop

@@ -14,6 +14,7 @@ Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -62,7 +63,7 @@ _IMPLAUSIBLE = 0.05  # probability
 _DECADES = 2.0  # of a setting that counts by its logarithm are as much as the range of another
 _APART_FROM_RATES = ("model.name", "distributed.world_size")
 _NUM_POINTS, _MAX_MOVED = 32, 8  # settings that are looked at for each batch size: of the space, and of others
-_MOST, _MOST_BATCHES = 1024, 64  # combinations of batch keys, and batch sizes, of a space whose batch sizes are listed
+_MOST, _MOST_BATCHES = 1024, 32  # combinations of batch keys, and batch sizes, that stand for those of a space
 _MOST_POINTS, _FEWEST_OF_BATCH = 1500, 4  # settings that are looked at in all, and at each batch size
 _FEWEST_AT_ALL = 3  # configurations that tell anything about what was not tried
 _ENOUGH = (6, 12)  # that tell enough of one setting, or of several: twice the coefficients of a square in one or two
@@ -530,19 +531,28 @@ def _spread_points(parameters: Sequence[Parameter]) -> list[tuple[Scalar, ...]]:
 
 
 def list_batches(spec: StudySpec, model: str) -> list[int]:
-    """The effective batch sizes of the space of ``spec`` with ``model``, in ascending order; empty where they cannot be
-    listed, because a key is continuous or chosen by the machine, or where they are too many to be tuned."""
+    """The effective batch sizes of the space of ``spec`` with ``model``, in ascending order, at most 32 that stand for
+    all; empty where they cannot be listed, because a key is continuous or chosen by the machine."""
     swept = {path: each for path, each in spec.space.items() if is_batch_key(path) or path == "distributed.world_size"}
     ranges = [parameter.grid_values for parameter in swept.values()]
-    if not ranges or any(values is None for values in ranges) or math.prod(len(each or ()) for each in ranges) > _MOST:
+    if not ranges or any(values is None for values in ranges):
         return []
+    most = int(_MOST ** (1.0 / len(ranges)))
     fixed = {path: parameter.at(0.0) for path, parameter in spec.space.items() if path not in swept}
     if "model.name" in spec.space:
         fixed["model.name"] = model
     sizes: set[int] = set()
-    for values in product(*(values or () for values in ranges)):
+    for values in product(*(_thin_out(each, most) if isinstance(each, range) else each or () for each in ranges)):
         try:
             sizes.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
         except InputError:  # a combination that the study refuses is not one of its batch sizes
             continue
-    return sorted(sizes) if len(sizes) <= _MOST_BATCHES else []
+    return _thin_out(sorted(sizes), _MOST_BATCHES)
+
+
+def _thin_out(values: Sequence[int], most: int) -> list[int]:
+    # at most so many of the ascending values, with both ends and even steps of the logarithm between them
+    if len(values) <= most:
+        return list(values)
+    places = {bisect_left(values, round(value)) for value in np.geomspace(values[0], values[-1], most)}
+    return [values[place] for place in sorted(places)]

@@ -30,11 +30,11 @@ from sweep.analysis.statistics import (
     seed_interval,
 )
 from sweep.config.metrics import Quality
+from sweep.config.study import FEWEST_CONFIGURATIONS
 
 _UNKNOWN = Interval(np.nan, np.nan, np.nan, 0)
 _SHARE_REACHED = 0.75  # of a model's batches reach the common target by their tuned accuracy
 RATE = "optimizer.lr"
-FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
 _EDGE = 0.05  # share of a range that is its edge
 
 

@@ -36,6 +36,7 @@ from sweep.config.trial import (
 )
 
 FEWEST_SEEDS = 3  # a configuration with fewer fresh seeds is never recommended
+FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
 # The seconds that a trial cost: the first of these metrics that was measured.
 TRIAL_SECONDS = ("total_seconds", "train_seconds")
 

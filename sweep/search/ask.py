@@ -13,7 +13,7 @@ from sweep.config.commands import toml_literal
 from sweep.config.errors import InputError
 from sweep.config.metrics import format_count
 from sweep.config.sections import BUDGETS, round_up_duration
-from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study import FEWEST_CONFIGURATIONS, FEWEST_SEEDS, StudySpec
 from sweep.config.tables import has_batch_statistics
 from sweep.config.trial import find_rivals
 
@@ -35,7 +35,6 @@ _REFERENCE = 256  # effective batch size at which these rates are usual
 _ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
 _LEAST_TOLERANCE = 0.005
 _DISAGREEMENT = 0.02  # of two good configurations, where no earlier study of the images tells it
-CONFIGURATIONS = 3  # with so many a batch size counts as tuned
 # Trainings with fresh seeds of four configurations: for the batch size and the usual uses, which often agree.
 NUM_SEEDED = 4 * FEWEST_SEEDS
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # time for fresh seeds, as a share of the search's
@@ -337,7 +336,7 @@ def find_full_size(decisions: Decisions, num_train: int) -> Size:
         num_batches=num_batches,
         epochs=epochs,
         most_epochs=epochs,
-        num_trials=(CONFIGURATIONS + 1) * num_batches * num_models,
+        num_trials=(FEWEST_CONFIGURATIONS + 1) * num_batches * num_models,
         tunes_decay=True,
     )
 
@@ -349,7 +348,7 @@ def _count_epochs(num_seen: int, num_train: int) -> int:
 def resize(size: Size, **changes: int | bool) -> Size:
     """The size with these ``changes``, and as many trials as they require."""
     smaller = replace(size, **changes)  # type: ignore[arg-type]
-    per_batch = CONFIGURATIONS + smaller.tunes_decay if smaller.num_batches != _FEWEST_BATCHES else CONFIGURATIONS - 1
+    per_batch = FEWEST_CONFIGURATIONS + (-1 if smaller.num_batches == _FEWEST_BATCHES else smaller.tunes_decay)
     return replace(smaller, num_trials=per_batch * smaller.num_batches * smaller.num_models)
 
 
@@ -505,7 +504,7 @@ def _study(draft: StudyDraft) -> Iterator[Setting]:
     yield Setting("question", draft.question, "")
     if seconds is None:
         per_batch = size.num_trials // max(size.num_batches * size.num_models, 1)
-        reason = f"{per_batch} for each batch size and model; tuned is one from {CONFIGURATIONS} on"
+        reason = f"{per_batch} for each batch size and model; tuned is one from {FEWEST_CONFIGURATIONS} on"
     else:
         reason = "search trials at most: usually search_timeout ends the search before"
     yield Setting("trials", size.num_trials, reason)

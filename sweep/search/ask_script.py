@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sweep.config.errors import InputError
 from sweep.config.script import PLACEHOLDER, ScriptSection
 from sweep.config.sections import round_up_duration
-from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study import FEWEST_CONFIGURATIONS, FEWEST_SEEDS, StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial import build_config
 from sweep.executors.table import device_type
@@ -23,7 +23,7 @@ from sweep.probing.cost_model import interpolate
 from sweep.records.messages import ScriptCommand, TrialTask
 from sweep.script.check import ScriptCheck, check_script
 from sweep.script.runner import NO_REPORT, prepare_call, probe_script
-from sweep.search.ask import CONFIGURATIONS, NUM_SEEDED, ROOM, USED, Setting, choose_confirm_share, write_tables
+from sweep.search.ask import NUM_SEEDED, ROOM, USED, Setting, choose_confirm_share, write_tables
 from sweep.search.session import Options
 
 # Names of flags and of overrides, in lower case with "_", for the keys of a study; the usual ones of argparse scripts
@@ -290,7 +290,7 @@ def _is_hopeless(task: ScriptTask, facts: ScriptFacts) -> bool:
     if "budget.epochs" in facts.keys:
         share /= max(facts.num_epochs, 1.0)
     each = facts.other_seconds + share * facts.measured["train_seconds"]
-    return _FEWEST_BATCHES * CONFIGURATIONS * each > _find_time_left(task)
+    return _FEWEST_BATCHES * FEWEST_CONFIGURATIONS * each > _find_time_left(task)
 
 
 def _choose_batches(task: ScriptTask, facts: ScriptFacts) -> tuple[int, ...]:
@@ -312,7 +312,7 @@ def _choose_plan(
     while True:
         mean = sum(_price(facts, size, steps) for size in kept) / len(kept)
         confirm_share = choose_confirm_share(max(int(left / mean) - NUM_SEEDED, 1))
-        num_searched, least = left / (1.0 + USED * confirm_share) / mean, CONFIGURATIONS * len(kept)
+        num_searched, least = left / (1.0 + USED * confirm_share) / mean, FEWEST_CONFIGURATIONS * len(kept)
         if num_searched >= least or len(kept) <= _FEWEST_BATCHES:
             break
         kept = _thin_out(kept, task.batch or facts.batch)

@@ -21,10 +21,9 @@ from threadpoolctl import ThreadpoolController
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.response import Floats, GaussianProcess, encode_decades, find_encoder, list_batches
 from sweep.analysis.statistics import LINEAR, SCALES, Mask, Numbers, Scale, non_dominated
-from sweep.analysis.tuned_batches import FEWEST_CONFIGURATIONS
 from sweep.config.metrics import IMAGES, METRICS, Quality, find_metric
 from sweep.config.space import Parameter
-from sweep.config.study import TRIAL_SECONDS, StudySpec
+from sweep.config.study import FEWEST_CONFIGURATIONS, TRIAL_SECONDS, StudySpec
 from sweep.config.tables import has_batch_statistics
 from sweep.config.trial import flatten_config
 from sweep.probing.shape import NO_SHAPE, SWITCHES

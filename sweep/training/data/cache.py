@@ -59,13 +59,14 @@ def make_room(num_bytes: int, keep: str) -> None:
 
 def _list_files(folder: Path) -> list[tuple[float, Path, int]]:
     # when each was used last, and its bytes; a lock that was deleted could be held twice
-    found = []
+    paths, found = list[Path](), []
     with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            with contextlib.suppress(OSError):  # another process deletes too
-                status = path.stat()
-                if path.is_file() and path.suffix != ".lock":
-                    found.append((status.st_mtime, path, status.st_size))
+        paths = list(folder.iterdir())
+    for path in paths:
+        with contextlib.suppress(OSError):  # another process deletes too
+            status = path.stat()
+            if path.is_file() and path.suffix != ".lock":
+                found.append((status.st_mtime, path, status.st_size))
     return found
 
 

@@ -392,6 +392,7 @@ _COLUMNS = [
 
 # ---------------------------------------------------------------------- the judgment
 
+_TOLERANCE = 0.01
 _NOISES, _IMAGES, _TRIALS = (0.002, 0.004, 0.007, 0.01), (200, 1000, 3000, 10_000), (6, 12, 30, 60)
 ARMS = ("cost_aware", "tpe", "gp", "nsga2", "qmc", "random")
 _FRESH = 30_000_000  # number of the first study: those with lower numbers were looked at
@@ -401,7 +402,9 @@ _FRESH = 30_000_000  # number of the first study: those with lower numbers were 
 class StudyFigures:
     """One study. ``is_right`` and ``is_near`` are about the named configuration and the whole space: whether it is the
     fastest of those that lose no more than the tolerance, and whether its accuracy is within the tolerance of the best;
-    ``regret`` is what it loses against that. Without a named one it is that of guessing, the mean of the space."""
+    ``regret`` is what it loses against that. Without a named one it is that of guessing, the mean of the space. The
+    answer looks for the fastest within the tolerance: one who knows the truth has ``oracle_regret``, and the named one
+    takes ``slowdown`` times as long as that."""
 
     arm: str
     family: str
@@ -415,6 +418,8 @@ class StudyFigures:
     largest_settled: bool
     largest_right: bool
     regret: float
+    oracle_regret: float
+    slowdown: float | None = None
     is_named: bool = False
     is_right: bool = False
     is_near: bool = False
@@ -440,7 +445,7 @@ def run_study(
     rng = np.random.default_rng([number, *family.encode()])
     noise, num_images = float(rng.choice(_NOISES)), int(rng.choice(_IMAGES))
     truth = _ALL[family](rng, noise)
-    rules = {"tolerance": {"accuracy": 0.01, "quality": 0.01 * _LOSS_SLOPE}}
+    rules = {"tolerance": {"accuracy": _TOLERANCE, "quality": _TOLERANCE * _LOSS_SLOPE}}
     script = {"script": {"command": "train", "metric": metric}} if metric else {}
     spec = make_spec(truth, num_trials, number, answer=rules, sampler=arm, **script)
     study = MadeStudy(truth, spec, num_images, int(rng.integers(2**31)), has_scores=has_scores)
@@ -460,6 +465,7 @@ def run_study(
         is_settled=answer.statements[0].is_settled, is_feasible=_is_feasible(tuned, spec, num_images, budget),
         largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tuned, spec)),
+        oracle_regret=max(each.accuracy for each in tuned) - _find_fastest(tuned, spec).accuracy,
         **_judge_named(answer.named, tuned, truth, spec),
     )  # fmt: skip
 
@@ -481,9 +487,15 @@ def _judge_named(named: Any, tuned: list[_Tuned], truth: Truth, spec: StudySpec)
     return {
         "is_named": True, "is_right": _find_margin(one, tuned, spec) >= 0, "regret": optimum - accuracy,
         "is_near": accuracy >= optimum - spec.answer.tolerance.accuracy,
+        "slowdown": one.seconds / _find_fastest(tuned, spec).seconds,
         "is_covered": low <= accuracy <= high, "width": high - low,
         "num_seeds": interval.n,
     }  # fmt: skip
+
+
+def _find_fastest(tuned: list[_Tuned], spec: StudySpec) -> _Tuned:
+    limit = max(each.accuracy for each in tuned) - spec.answer.tolerance.accuracy
+    return min((each for each in tuned if each.accuracy >= limit), key=lambda each: each.seconds)
 
 
 def _find_margin(one: _Tuned, tuned: list[_Tuned], spec: StudySpec) -> float:
@@ -527,6 +539,11 @@ def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
         "named_covered": share_of([each.is_covered for each in named]),
         "median_width_points": 100 * float(np.median([each.width for each in named])) if named else None,
         "mean_regret_points": 100 * float(np.mean([each.regret for each in found])),
+        "mean_oracle_regret_points": 100 * float(np.mean([each.oracle_regret for each in found])),
+        "mean_loss_beyond_tolerance_points": 100
+        * float(np.mean([max(each.regret - _TOLERANCE, 0.0) for each in found])),
+        "median_slowdown": float(np.median([each.slowdown for each in named])) if named else None,
+        "mean_study_seconds": float(np.mean([each.seconds for each in found])),
         "settled_where_feasible": share_of([each.is_settled for each in found if each.is_feasible]),
         "settled": share_of([each.is_settled for each in found]),
     }

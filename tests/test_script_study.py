@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from cli_calls import call_sweep
+from executor_contract import fake_cluster
 from script_factory import LINES, write_script
 
 from sweep import load_frames
@@ -62,6 +64,30 @@ def test_a_script_is_searched_confirmed_and_answered_for(tmp_path: Path) -> None
     copied = call_sweep("import", "exported", "--root", "other", cwd=tmp_path)
     assert copied.returncode == 0, copied.stderr
     assert load_frames(tmp_path / "other" / "own").trials.equals(trials)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(("executor", "settings"), [
+    ("ray", 'executor = "ray"\ndevice = "cpu"'),
+    ("submitit", 'executor = "slurm"\n[sbatch]\njobs = 2\ngpus_per_node = 0'),
+])  # fmt: skip
+def test_a_script_is_a_trial_on_the_machines_of_a_cluster(executor: str, settings: str, tmp_path: Path) -> None:
+    pytest.importorskip(executor)
+    _write_study(tmp_path, trials=1)
+    (tmp_path / "cluster.toml").write_text(settings)
+    command = [sys.executable, "-m", "sweep.cli", "run", "own.toml", "--json", "--on", "cluster.toml"]
+    # sockets of Ray do not fit into the folder of a test
+    with TemporaryDirectory(dir="/tmp", prefix="s-") as short, fake_cluster(Path(short)):
+        ran = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | {"TMPDIR": short}, capture_output=True, text=True, check=False
+        )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["outcomes"] == {"complete": 4}
+    frames = load_frames(tmp_path / "runs" / "own", correct_images=True)
+    assert (frames.trials["observed_batch_size"] == frames.trials["global_batch_size"]).all()
+    assert (frames.trials["num_steps"] == 6 * (800 // frames.trials["config.batch.micro"])).all()
+    assert frames.correct_images is not None
+    assert len(frames.correct_images) == 4
 
 
 def test_a_script_that_does_something_else_stops_the_study(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def _saved_memory(trials: pd.DataFrame, effect: float, _rng: np.random.Generator
 def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
     batches, rates = trials["global_batch_size"].to_numpy(), _column(trials, "optimizer.lr")
     steps = 50 * (1 + effect / batches) * np.exp(np.log10(rates / 0.05) ** 2 + 0.1 * rng.standard_normal(len(trials)))
-    target = _column(trials, "budget.target_accuracy")
+    target = _column(trials, "budget.target")
     shares = np.array([0.5, 0.95, 1.05])
     points = {
         "number": np.repeat(np.arange(len(trials)), len(shares)), "step": np.outer(steps, shares).ravel(),

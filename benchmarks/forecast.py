@@ -60,7 +60,7 @@ _MODELS = (("resnet8",), ("vit_micro",), ("resnet8", "vit_micro"))
 _MICRO = ((3, 6), (4, 8), (5, 9))  # powers of two
 _ACCUMULATION = ((1,), (1, 2, 4))
 _OPTIMIZERS = (("adamw",), ("momentum",), ("adamw", "sgd"))
-_BUDGETS = ("epochs", "epochs", "epochs", "samples", "steps", "target_accuracy")
+_BUDGETS = ("epochs", "epochs", "epochs", "samples", "steps", "target")
 SAMPLERS = ("cost_aware", "cost_aware", "cost_aware", "tpe", "tpe", "nsga2", "gp", "qmc", "random", "grid")
 PRUNERS = ("none", "front")
 _CONFIRM = ((0, 0), (16, 20), (4, 5), (3, 3))  # configurations, seeds
@@ -108,8 +108,8 @@ def _draw(part: str, number: int) -> PlannedStudy:
 
 def _make_budget(unit: str, num_images: float, num_train: int) -> dict[str, float]:
     epochs = max(round(num_images / num_train), 1)
-    if unit == "target_accuracy":
-        return {"budget.target_accuracy": 0.8, "budget.max_epochs": float(epochs)}
+    if unit == "target":
+        return {"budget.target": 0.8, "budget.max_epochs": float(epochs)}
     amounts = {"epochs": epochs, "samples": round(num_images), "steps": max(round(num_images / _UNIFORM_STEP), 5)}
     return {f"budget.{unit}": amounts[unit]}
 

@@ -8,7 +8,7 @@ Lengths are multiplied by ``UNIT``, so that a loss of 0.1 in those units is ln 2
 The model and its blank images are registered under the name ``noisy_quadratic``. A trial treats the model as any other:
 its output is two logits whose cross entropy at class 0 *is* the quadratic loss, its data set has no other class, and an
 image counts as classified when the loss is below ln 2. So ``val_loss`` is the exact loss, and
-``budget.target_accuracy = 1`` gives the steps until it falls to ln 2.
+``budget.target = 1`` gives the steps until it falls to ln 2.
 """
 
 import math

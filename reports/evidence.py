@@ -51,7 +51,7 @@ _FRESH = "(seeds that the search did not use)"
 # key of a budget, and how it reads after its value
 _BUDGETS = {
     "epochs": "epochs", "steps": "steps", "samples": "samples", "seconds": "seconds",
-    "target_accuracy": "as the target accuracy",
+    "target": "as the target",
 }  # fmt: skip
 # More than this many trials make a page slow; the others are drawn as a density and counted.
 MAX_DETAILED = 2_000

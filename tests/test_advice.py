@@ -67,7 +67,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("key_without_effect", {"rules.warmup": "graded", "schedule.name": "triangular"}, {}),
     ("key_without_effect", {"model.norm_momentum": 0.01, "model.norm": "group"}, {}),
     ("", {"model.norm_momentum": 0.01}, {"model.norm": {"choice": ["batch", "group"]}}),
-    ("", {"budget.steps": None, "budget.target_accuracy": 0.9}, {}),
+    ("", {"budget.steps": None, "budget.target": 0.9}, {}),
 ]
 
 
@@ -134,7 +134,7 @@ def find_growing(table: dict[str, Any], num_train: int | None) -> list[str]:
     ({"budget.epochs": 12, "rules.epochs": 0.4, "rules.reference_batch": 8}, None),
     # 8 times the batch of 32 at most, of 320 images: 25 steps are 20 epochs
     ({"budget.steps": 25}, 20), ({"budget.steps": 26}, None), ({"budget.samples": 320}, 1),
-    ({"budget.target_accuracy": 0.9, "budget.max_epochs": 9.0}, 9), ({"budget.target_accuracy": 0.9}, None),
+    ({"budget.target": 0.9, "budget.max_epochs": 9.0}, 9), ({"budget.target": 0.9}, None),
 ])  # fmt: skip
 def test_a_batch_that_grows_in_a_short_training(budget: dict[str, Any], epochs: int | None) -> None:
     table = {"name": "mine", "base": {"batch.micro": 32, "batch.schedule": "linear", **budget}}

@@ -70,9 +70,9 @@ def test_seconds_are_train_seconds_and_schedules_follow_their_share() -> None:
 
 
 def test_a_target_is_capped_in_epochs() -> None:
-    assert budget(target_accuracy=0.9).num_steps == 400
-    found = budget(target_accuracy=0.9, max_epochs=3.0)
-    assert (found.num_steps, found.target_accuracy) == (12, 0.9)
+    assert budget(target=0.9).num_steps == 400
+    found = budget(target=0.9, max_epochs=3.0)
+    assert (found.num_steps, found.target) == (12, 0.9)
 
 
 def test_evaluations_come_at_epochs_and_at_most_fifty() -> None:
@@ -104,7 +104,7 @@ def train(**values: object) -> tuple[list[Evaluation], Ending]:
 
 @pytest.mark.parametrize("micro", [16, 100])
 def test_a_target_that_is_reached_ends_the_training_there(micro: int) -> None:
-    told, ending = train(budget__target_accuracy=0.6, batch__micro=micro)
+    told, ending = train(budget__target=0.6, batch__micro=micro)
     assert ending.outcome == "complete"
     measured = ending.measurements
     assert told[-1].val_accuracy >= 0.6 > max((each.val_accuracy for each in told[:-1]), default=0.0)
@@ -115,10 +115,10 @@ def test_a_target_that_is_reached_ends_the_training_there(micro: int) -> None:
 
 
 def test_a_target_that_is_missed_is_an_outcome_and_no_number() -> None:
-    told, ending = train(budget__target_accuracy=0.999, budget__max_epochs=2.0)
+    told, ending = train(budget__target=0.999, budget__max_epochs=2.0)
     assert ending.outcome == "target_missed"
     assert ending.outcome in INFEASIBLE  # a sampler learns to stay away
-    assert "below budget.target_accuracy = 0.999, in budget.max_epochs = 2 epochs" in ending.error
+    assert "below budget.target = 0.999, in budget.max_epochs = 2 epochs" in ending.error
     assert "Traceback" not in ending.error
     assert not {"steps_to_target", "seconds_to_target"} & ending.measurements.keys()
     assert ending.measurements["val_accuracy"] == told[-1].val_accuracy

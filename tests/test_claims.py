@@ -237,7 +237,7 @@ def test_a_rate_that_follows_the_batch_is_no_test_of_the_rule() -> None:
     item = found(rows, "lr_rule_linear")
     assert (item.verdict, math.isnan(item.effect)) == ("not tested", True)
     assert "the learning rate follows the effective batch size" in item.reason
-    until = [each | {"config.budget.target_accuracy": 0.9} for each in simulate_study(0)]
+    until = [each | {"config.budget.target": 0.9} for each in simulate_study(0)]
     assert found(until, "lr_rule_linear").reason.startswith("no training of a fixed length")
 
 
@@ -303,7 +303,7 @@ def test_pairs_are_of_one_model() -> None:
 def test_times_of_trainings_of_no_fixed_length_are_not_compared() -> None:
     rows = [
         row(n, measured={"train_seconds": 10.0 + n}, batch__micro=2 ** (4 + n // 2),
-            precision__checkpointing=bool(n % 2), budget__target_accuracy=0.9)
+            precision__checkpointing=bool(n % 2), budget__target=0.9)
         for n in range(8)
     ]  # fmt: skip
     assert found(rows, "checkpointing_time").verdict == "not tested"
@@ -312,7 +312,7 @@ def test_times_of_trainings_of_no_fixed_length_are_not_compared() -> None:
 def test_accuracies_are_compared_at_one_length_of_training() -> None:
     # long trainings with small batches alone reach more; those until a target all end with it
     long = [each for each in ladder(-0.03, start=100, budget__epochs=50) if each["global_batch_size"] <= 64]
-    until = ladder(-0.05, start=200, budget__target_accuracy=0.99)
+    until = ladder(-0.05, start=200, budget__target=0.99)
     alone = found(ladder(-0.01, budget__epochs=10), "small_batches_best")
     mixed = found([*ladder(-0.01, budget__epochs=10), *long, *until], "small_batches_best")
     assert alone.verdict == mixed.verdict == "contradicted"

@@ -242,7 +242,7 @@ def test_what_depends_on_the_training_time_changes_with_it_and_the_clock_stays_o
 
 
 def test_each_time_until_a_target_is_an_observation_of_its_own() -> None:
-    wanted = config(**{"budget.epochs": None, "budget.target_accuracy": 0.8, "budget.max_epochs": 4})
+    wanted = config(**{"budget.epochs": None, "budget.target": 0.8, "budget.max_epochs": 4})
     rows = [
         trial(0.9, DOUBTFUL, wanted, number=seed, seed=seed, num_steps=5 * seed, images_per_second=100 * seed / 0.9)
         | {"config.seed": seed}

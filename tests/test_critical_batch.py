@@ -31,7 +31,7 @@ from sweep.analysis.tuned_batches import cross_target
 
 BATCHES = (32, 64, 128, 256, 512, 1024)
 RATES = (0.05, 0.1, 0.2)
-UNTIL = {"budget__target_accuracy": 0.9, "schedule__name": "constant"}
+UNTIL = {"budget__target": 0.9, "schedule__name": "constant"}
 EVERY = 6400  # samples between evaluations
 
 
@@ -146,7 +146,7 @@ def test_a_missed_target_is_a_try() -> None:
 @pytest.mark.parametrize(("trials", "reason"), [
     ([(row(n, batch__micro=b, optimizer__lr=r), study()[0][1])
       for n, (b, r) in enumerate(itertools.product(BATCHES, RATES))],
-     "a study has to set target accuracy (budget.target_accuracy)"),
+     "a study has to set target (budget.target)"),
     (study(schedule__name="cosine"), "the learning rate falls over budget.max_epochs whatever the batch"),
     ([each for each in study() if each[0]["config.optimizer.lr"] != 0.2],
      "0 effective batch sizes whose rate was tuned; 4 are required"),
@@ -208,6 +208,6 @@ def test_the_figure_has_the_law_the_regimes_and_every_estimate_on_one_axis() -> 
 
 
 def test_without_steps_to_a_target_the_figure_is_absent() -> None:
-    absent = make_batch_regimes(gather_evidence(frames(study(budget__target_accuracy=None, budget__epochs=2.0))))
+    absent = make_batch_regimes(gather_evidence(frames(study(budget__target=None, budget__epochs=2.0))))
     assert isinstance(absent, Absent)
-    assert "target accuracy" in absent.remedy
+    assert "budget.target" in absent.remedy

@@ -474,12 +474,12 @@ def test_of_a_cluster_the_type_of_device_decides(monkeypatch: pytest.MonkeyPatch
 
 def test_what_settings_do_not_measure_is_refused_with_the_setting() -> None:
     for name in ("steps_to_target", "seconds_to_target"):
-        with pytest.raises(InputError, match=r"set budget\.target_accuracy in \[base\]"):
+        with pytest.raises(InputError, match=r"set budget\.target in \[base\]"):
             check_objectives(study(name), CPU)
-    spec = study("steps_to_target", base={"budget.target_accuracy": 0.9})
+    spec = study("steps_to_target", base={"budget.target": 0.9})
     check_objectives(spec, CPU)
     assert set(list_objectives()) - set(list_measurable(spec, CPU)) == HARDWARE | {"quality"}
-    check_objectives(study("steps_to_target", space={"budget.target_accuracy": {"float": [0.5, 0.9]}}), CPU)
+    check_objectives(study("steps_to_target", space={"budget.target": {"float": [0.5, 0.9]}}), CPU)
 
 
 STUDY = """

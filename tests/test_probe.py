@@ -51,7 +51,7 @@ OTHERS: dict[str, Any] = {
     "batch.plateau_patience": 5, "optimizer.name": "adamw",
     "optimizer.momentum": 0.0, "precision.dtype": "bf16", "schedule.name": "linear", "schedule.warmup": 0.1,
     "schedule.warmup_unit": "steps", "schedule.milestones": "0.4", "budget.epochs": 3.0, "budget.steps": 3,
-    "budget.samples": 300, "budget.seconds": 3.0, "budget.target_accuracy": 0.5, "budget.max_epochs": 7.0,
+    "budget.samples": 300, "budget.seconds": 3.0, "budget.target": 0.5, "budget.max_epochs": 7.0,
     "optimizer.lr": 0.5, "rules.reference_batch": 128, "optimizer.weight_decay": 0.5, "rules.weight_decay": "sqrt",
     "optimizer.beta2": 0.9, "optimizer.eps": 1e-6, "rules.lr": 0.7, "model.norm_momentum": 0.5,
     "rules.warmup": "graded", "rules.epochs": 0.3, "rules.betas": 0.7, "optimizer.trust_coefficient": 1e-2,

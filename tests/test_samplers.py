@@ -115,7 +115,7 @@ def test_costs_see_the_split_and_neither_the_rate_nor_the_decay() -> None:
     )
     assert one.tolist() == same.tolist() != split.tolist()
     # until a target accuracy, time depends on all that training depends on
-    until = encoding(base={"budget.target_accuracy": 0.9})
+    until = encoding(base={"budget.target": 0.9})
     one, other = until.cost([point("vit_micro", 64, 1), point("vit_micro", 64, 1, 0.003)])
     assert one.tolist() != other.tolist()
 

@@ -147,6 +147,48 @@ def test_every_end_has_an_outcome_and_its_reason(
     assert reason in ending.error
 
 
+_LOSSES = "    losses = nn.functional.cross_entropy(model(val.tensors[0]), val.tensors[1], reduction='none').detach()"
+_BY_LOSS = {"evaluate": _LOSSES, "report": "    trial.report(val_loss=losses.mean(), scores=losses)"}
+
+
+@pytest.mark.parametrize(("metric", "reached", "missed", "changes"), [
+    ("val_accuracy", 0.85, 1.0, {}), ("val_loss", 0.45, 1e-4, _BY_LOSS),
+])  # fmt: skip
+def test_a_target_ends_a_script_that_reaches_it(
+    tmp_path: Path, metric: str, reached: float, missed: float, changes: dict[str, str]
+) -> None:
+    write_script(tmp_path, **changes)
+    script = {"command": "python train.py", "folder": str(tmp_path), "metric": metric}
+    made = {target: make_spec(tmp_path, script=script, base={"budget.target": target}) for target in (reached, missed)}
+    sign, asked = made[reached].quality.sign, {"optimizer.lr": 0.05}
+    ending, evaluations = _run(tmp_path, made[reached], **asked)
+    assert (ending.outcome, ending.error) == ("complete", "")
+    *before, last = [sign * getattr(each, metric) for each in evaluations]
+    assert max(before) < sign * reached <= last
+    assert ending.measurements["steps_to_target"] == ending.measurements["num_steps"] == evaluations[-1].step
+    assert ending.measurements["seconds_to_target"] == evaluations[-1].train_seconds
+    assert ending.correct_images
+    ending, evaluations = _run(tmp_path, made[missed], **asked)
+    assert ending.outcome == "target_missed"
+    assert f"short of budget.target = {missed:g}" in ending.error
+    assert len(evaluations) == 6
+    assert "steps_to_target" not in ending.measurements
+
+
+def test_a_target_excuses_no_value_that_the_script_never_took(tmp_path: Path) -> None:
+    write_script(tmp_path, trial=LINES["trial"] + "\nlr = 0.2", optimizer=LINES["optimizer"].replace("trial.lr", "lr"))
+    ending, _ = _run(tmp_path, make_spec(tmp_path, base={"budget.target": 0.6}))
+    assert ending.outcome == "crashed"
+    assert "the script never took optimizer.lr" in ending.error
+
+
+@pytest.mark.parametrize("metric", ["val_accuracy", "f1"])
+def test_a_target_of_a_share_in_percent_is_refused(tmp_path: Path, metric: str) -> None:
+    script = {"command": "python train.py", "metric": metric}
+    with pytest.raises(InputError, match=rf"budget\.target = 90: {metric} is a share, above 0 and at most 1"):
+        make_spec(tmp_path, script=script, base={"budget.target": 90})
+
+
 def test_values_reach_a_script_by_its_command_alone(tmp_path: Path) -> None:
     values = {"batch.micro": 32, "batch.accumulation": 2, "optimizer.lr": 0.05, "optimizer.weight_decay": 0.0}
     named = (

@@ -94,7 +94,7 @@ def test_micro_batches_are_counted_by_their_size() -> None:
 def test_a_growing_batch_takes_its_average_and_a_target_its_cap() -> None:
     grown = compute_workload(config(batch__micro=10, batch__schedule="linear", batch__schedule_factor=3.0), 1000)
     assert grown.steps_per_epoch == 50  # of 20 samples on average
-    target = compute_workload(config(batch__micro=10, budget__target_accuracy=0.9, budget__max_epochs=5.0), 1000)
+    target = compute_workload(config(batch__micro=10, budget__target=0.9, budget__max_epochs=5.0), 1000)
     assert (target.is_cap, target.epochs, target.num_evaluations) == (True, 5.0, 20)
 
 

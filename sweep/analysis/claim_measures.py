@@ -182,7 +182,7 @@ def _read_ended(records: ComparableTrials) -> pd.DataFrame:
 def _read_comparable_costs(trials: pd.DataFrame, metric: str) -> Values:
     # a time is NaN where the budget does not fix the number of samples: until a target, or for so many seconds, a
     # training takes more or fewer
-    is_open = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
+    is_open = np.isfinite(read_numbers(trials, "config.budget.target"))
     is_open |= np.isfinite(read_numbers(trials, "config.budget.seconds"))
     values = read_numbers(trials, metric)
     return np.where(is_open, np.nan, values) if metric.endswith("_seconds") else values

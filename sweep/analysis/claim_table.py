@@ -414,9 +414,9 @@ CLAIMS = (
         "between the regimes is among those that were tried.",
         published="McCandlish et al. 2018, critical batch: MNIST 200, SVHN 500, CIFAR-10 900, ImageNet 15,000 "
         "(averages over a run). Shallue et al. 2018 see the three regimes in every workload.",
-        sets=("budget.target_accuracy",), measure=measure_critical_batch,
+        sets=("budget.target",), measure=measure_critical_batch,
         design=Design(
-            base={"budget.target_accuracy": 0.9, "budget.max_epochs": 30, _SCHEDULE: "constant"},
+            base={"budget.target": 0.9, "budget.max_epochs": 30, _SCHEDULE: "constant"},
             space={_RATE: (0.003, 0.01, 0.03, 0.1, 0.3)}, spread=1.0, lost=2, fewest=8,
             repeated=_MICRO, low=8, high=1024,
         )),

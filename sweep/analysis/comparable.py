@@ -345,7 +345,7 @@ def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str)
 def read_accuracies(trials: pd.DataFrame, name: str = ACCURACY) -> Values:
     """The accuracies, or another quality, of trainings of a fixed length, NaN for those until a target; shape
     ``[trials]``."""
-    has_target = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
+    has_target = np.isfinite(read_numbers(trials, "config.budget.target"))
     return np.where(has_target, np.nan, read_numbers(trials, name))
 
 

@@ -57,7 +57,7 @@ def find_cost_groups(name: str, done: pd.DataFrame) -> Numbers:
 
 def _depends_on_learning(done: pd.DataFrame) -> bool:
     """Whether how long a training takes depends on how well it learns."""
-    by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
+    by_target = np.isfinite(read_numbers(done, "config.budget.target")).any()
     return bool(by_target or LEARNED_SCHEDULES & set(read_text(done, "config.batch.schedule")))
 
 

@@ -191,12 +191,12 @@ def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
     chance, so that each batch counts with the expected fewest of as many as the batch with the least has; a training
     that missed the target, diverged or was pruned is one of them, without an end.
     """
-    trials, evaluations = records.trials, records.frames.evaluations
-    targets = read_numbers(trials, "config.budget.target_accuracy")
+    trials, evaluations, quality = records.trials, records.frames.evaluations, records.quality
+    targets = read_numbers(trials, "config.budget.target")
     has_target = np.isfinite(targets) & np.isin(read_text(trials, "outcome"), _TRIED)
     if not has_target.any():
         return (
-            "no training ran to a target accuracy common to all: the steps of trainings of a fixed length are not "
+            "no training ran to a target (budget.target): the steps of trainings of a fixed length are not "
             "steps to a target"
         )
     if evaluations is None or not len(evaluations):
@@ -206,13 +206,16 @@ def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
     levels, counts = np.unique(targets[main], return_counts=True)
     target = float(levels[np.argmax(counts)]) if len(levels) else np.nan
     chosen = trials[main & (targets == target)]
-    falls = ~np.isin(read_text(chosen, "config.schedule.name"), ["constant"])
+    falls = ~np.isin(read_text(chosen, _name_schedule(records)), ["constant"])
+    if falls.any() and records.is_script:
+        return f'{recipe}: a script shows no schedule; script.schedule = "constant" says that its rate is constant'
     if falls.any() and len(np.unique(read_numbers(chosen, "config.budget.max_epochs"))) < _MIN_RATES:
         return (
             f"{recipe}: the learning rate falls over budget.max_epochs whatever the batch, and the steps to the target "
             'follow from that; schedule.name = "constant", or budget.max_epochs in [space], would test it'
         )
-    return _compare_batches(chosen, evaluations, f"{recipe}: steps to {100 * target:.1f} %")
+    gains = evaluations.assign(gain=quality.sign * read_numbers(evaluations, quality.column))
+    return _compare_batches(chosen, gains, quality.sign * target, f"{recipe}: steps to {quality.format_value(target)}")
 
 
 def estimate_growth(records: ComparableTrials) -> CriticalGrowth | str:
@@ -247,8 +250,7 @@ def estimate_growth(records: ComparableTrials) -> CriticalGrowth | str:
 def _join_losses(records: ComparableTrials) -> tuple[pd.DataFrame, pd.DataFrame]:
     # the trials at a constant rate and batch, numbered by "row", and their evaluations as "row", "step" and "loss"
     trials, evaluations, keys = records.trials, records.frames.evaluations, ["study", "number"]
-    schedule = "config.script.schedule" if records.is_script else "config.schedule.name"
-    is_constant = np.isin(read_text(trials, schedule), ["constant"])
+    is_constant = np.isin(read_text(trials, _name_schedule(records)), ["constant"])
     is_constant &= np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
     trials = trials[is_constant].assign(row=np.arange(int(is_constant.sum())))
     if evaluations is None or not len(evaluations):
@@ -258,19 +260,22 @@ def _join_losses(records: ComparableTrials) -> tuple[pd.DataFrame, pd.DataFrame]
     return trials, points.sort_values(["row", "step"])
 
 
+def _name_schedule(records: ComparableTrials) -> str:
+    return "config.script.schedule" if records.is_script else "config.schedule.name"
+
+
 def _fit_at(trials: pd.DataFrame, points: pd.DataFrame, ends: pd.Series, level: float) -> float:
     # the critical batch by the steps to one loss, NaN where the law is not fitted
     reached = np.where(ends[trials.index] <= level, "complete", "target_missed")
-    wanted = trials.assign(outcome=reached)
-    wanted["config.budget.target_accuracy"] = -level
-    tuned = _compare_batches(wanted, points.assign(val_accuracy=-points["loss"]), "")
+    tuned = _compare_batches(trials.assign(outcome=reached), points.assign(gain=-points["loss"]), -level, "")
     law = None if isinstance(tuned, str) else fit_regimes(tuned.batches, tuned.steps)
     return law.critical_batch if law else np.nan
 
 
-def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str) -> TunedSteps | str:
+def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, target: float, what: str) -> TunedSteps | str:
+    # the evaluations have the quality as a "gain", and the target is one
     grouping = group_configurations(trials, configuration_groups(trials))
-    paces, _ = grouping.medians(_measure_paces(trials, evaluations))
+    paces, _ = grouping.medians(_measure_paces(trials, evaluations, target))
     frame = trials.iloc[grouping.first]
     batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
     tuned = {}
@@ -309,15 +314,15 @@ def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:
     return float(np.exp(np.sum(weights * np.log(steps)) / weights.sum()))
 
 
-def _measure_paces(trials: pd.DataFrame, evaluations: pd.DataFrame) -> Values:
+def _measure_paces(trials: pd.DataFrame, evaluations: pd.DataFrame, target: float) -> Values:
     # 1 / steps to the target, 0 where it was not reached; NaN where it was before the first evaluation
-    targets, keys = read_numbers(trials, "config.budget.target_accuracy"), ["study", "number"]
+    keys = ["study", "number"]
     chosen = trials[keys].assign(row=np.arange(len(trials)))
-    points = evaluations[[*keys, "step", "val_accuracy"]].merge(chosen, on=keys).sort_values(["row", "step"])
+    points = evaluations[[*keys, "step", "gain"]].merge(chosen, on=keys).sort_values(["row", "step"])
     paces = np.where(read_text(trials, "outcome") == "complete", np.nan, 0.0)
-    steps, accuracies = read_numbers(points, "step"), read_numbers(points, "val_accuracy")
+    steps, gains = read_numbers(points, "step"), read_numbers(points, "gain")
     owners = np.asarray(points["row"], dtype=np.int64)
     for row in np.flatnonzero(np.isnan(paces)):
         own = slice(*np.searchsorted(owners, [row, row + 1]))
-        paces[row] = 1 / cross_target(steps[own], accuracies[own], targets[row])
+        paces[row] = 1 / cross_target(steps[own], gains[own], target)
     return paces

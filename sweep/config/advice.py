@@ -250,7 +250,7 @@ def _grows_shortly(case: _Case) -> _Facts:
 def _count_most_epochs(config: TrialConfig, num_train: int | None) -> float | None:
     # that the budget allows; None where that is not known
     budget = config.apply_rules().budget
-    if budget.target_accuracy is not None:
+    if budget.target is not None:
         return budget.max_epochs
     if budget.epochs is not None or not num_train:
         return budget.epochs
@@ -316,7 +316,7 @@ _PITFALLS = (
         "Batches from {smallest} to {largest} are compared at equal epochs only.",
         "The largest then takes {times} times fewer steps, so that the study cannot tell a "
         "worse batch from a shorter training (Shallue et al. 2018; Hoffer et al. 2017).",
-        "run the study once more with budget.steps, or with budget.target_accuracy, under another name",
+        "run the study once more with budget.steps, or with budget.target, under another name",
         "large_batch_equal_steps"),
     _Pitfall("no_warmup", "schedule.warmup", _lacks_warmup,
         "An effective batch size of {largest} trains without warm-up, 8 times the reference batch or more.",

@@ -130,7 +130,7 @@ class Requirement(NamedTuple):
 _ENERGY_COUNTER = Requirement("an NVIDIA GPU with an energy counter", sensor="energy")
 _POWER_SENSOR = Requirement("an NVIDIA GPU with a power sensor", sensor="power")
 _SCRIPT = Requirement("a [script] that reports it", key="script")
-_TARGET = Requirement("budget.target_accuracy", key="budget.target_accuracy")
+_TARGET = Requirement("budget.target", key="budget.target")
 
 
 class Metric(NamedTuple):

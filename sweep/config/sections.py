@@ -78,6 +78,7 @@ _Positive = Annotated[float, Field(gt=0.0)]
 _Passes = Annotated[float, Field(gt=0.0, le=1e6)]
 _Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 _Some = Annotated[float, Field(gt=0.0, le=1.0)]  # a fraction above 0
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Part = Annotated[float, Field(ge=0.0, lt=1.0)]  # below 1
 _Inner = Annotated[float, Field(gt=0.0, lt=1.0)]  # between both
 
@@ -216,7 +217,7 @@ class BatchSection(Section):
         return parse_durations(self.schedule_milestones).values
 
 
-BUDGETS = ("epochs", "steps", "samples", "seconds", "target_accuracy")
+BUDGETS = ("epochs", "steps", "samples", "seconds", "target")
 
 
 class BudgetSection(Section):
@@ -224,10 +225,12 @@ class BudgetSection(Section):
     steps: _PositiveInt | None = key(None, "optimizer steps; replaces the other budgets", cost="trial")
     samples: _PositiveInt | None = key(None, "samples; replaces the other budgets", cost="trial")
     seconds: _Positive | None = key(None, "seconds; replaces the other budgets", cost="trial")
-    target_accuracy: _Some | None = key(
-        None, "val_accuracy that ends the training; replaces the other budgets", cost="trial"
+    target: _Finite | None = key(
+        None,
+        "val_accuracy, or the metric of a script, that ends the training; replaces the other budgets",
+        cost="trial",
     )
-    max_epochs: _Passes = key(100.0, "most epochs with target_accuracy; then `target_missed`", cost="trial")
+    max_epochs: _Passes = key(100.0, "most epochs with target; then `target_missed`", cost="trial")
 
     @model_validator(mode="before")
     @classmethod

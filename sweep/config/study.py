@@ -319,7 +319,9 @@ class StudySpec(Section):
                         f"space.{path}: {value!r} is recorded as {recorded!r} and a unit; sweep the number, and set "
                         f"{path}_unit in [base]"
                     )
-        self.list_corners()
+        targets = (each.budget.target for each in self.list_corners() if each.budget.target is not None)
+        if self.quality.unit == "fraction" and (wrong := [each for each in targets if not 0 < each <= 1]):
+            raise ValueError(f"budget.target = {wrong[0]:g}: {self.quality.name} is a share, above 0 and at most 1")
         return self
 
     def _possible(self, values: dict[str, Any], where: str) -> TrialConfig:
@@ -377,6 +379,7 @@ class StudySpec(Section):
         placed = script.placeholders | ({"budget.samples"} if "budget.steps" in script.placeholders else set())
         return {
             "arguments": arguments, "environment": environment, "folder": script.folder, "metric": script.metric,
+            "sign": self.quality.sign,
             "values": values, "keys": self.given_keys, "placed": tuple(sorted(placed)),
         }  # fmt: skip
 
@@ -440,7 +443,7 @@ def describe_cost(spec: StudySpec) -> str:
     """How much training a study requires; how long that takes depends on the device."""
     budgets = [config.apply_rules().budget for config in spec.list_corners()]
     budget = budgets[0]
-    if budget.target_accuracy is not None:
+    if budget.target is not None:
         each = f"at most {max(item.max_epochs for item in budgets):g} epochs"
     else:
         budget = max(budgets, key=lambda item: item.epochs or 0)  # by rule a larger batch has more

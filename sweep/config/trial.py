@@ -255,7 +255,7 @@ _EFFECTS: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     ("batch.schedule_factor batch.schedule_lr", "batch.schedule", lambda name: name != "constant"),
     ("batch.schedule_milestones", "batch.schedule", lambda name: name == "stepwise"),
     ("batch.plateau_patience", "batch.schedule", lambda name: name == "plateau"),
-    ("budget.max_epochs", "budget.target_accuracy", _is_on),
+    ("budget.max_epochs", "budget.target", _is_on),
     ("model.norm_momentum", "model.name model.norm", lambda *model: has_batch_statistics(*model) is not False),
     ("model.ghost_batch", "model.norm", lambda norm: norm == "ghost"),
     ("optimizer.momentum", "optimizer.name", lambda name: name != "sgd"),

@@ -339,7 +339,7 @@ def compute_workload(config: TrialConfig, num_train: int) -> Workload:
     steps, sizes = _split_epoch(num_train, average, micro * ranks, least)
     budget = Budget(config.apply_rules().budget, num_train, average, steps, is_growing=False)
     epochs = budget.num_steps / steps
-    is_target = config.budget.target_accuracy is not None
+    is_target = config.budget.target is not None
     return Workload(
         epochs=epochs,
         steps_per_epoch=steps,

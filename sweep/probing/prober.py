@@ -75,7 +75,7 @@ def is_disturbed(record: TrialRecord) -> bool:
 
 def _frame(records: Sequence[TrialRecord], keys: Iterable[str] = ()) -> pd.DataFrame:
     """What the times of ``records`` depend on, with the configuration ``keys``, in the form of the analysis."""
-    keys = (*keys, "budget.seconds", "budget.target_accuracy", "batch.schedule")
+    keys = (*keys, "budget.seconds", "budget.target", "batch.schedule")
     rows = []
     for record in records:
         row: dict[str, Any] = {f"{CONFIG_PREFIX}{key}": record.values.get(key) for key in keys}

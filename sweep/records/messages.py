@@ -124,11 +124,12 @@ class ExpectedData:
 class ScriptCommand:
     """A program of the user's, with the values of a trial filled in; ``values`` are those by dotted key, for
     :func:`sweep.trial`, ``keys`` those that the study gives, of which ``placed`` are in the arguments or in the
-    environment, and ``metric`` is the name of the quality."""
+    environment, ``metric`` is the name of the quality, and ``sign`` is -1 where less of it is better."""
 
     arguments: tuple[str, ...]
     folder: str
     metric: str
+    sign: float = 1.0
     environment: dict[str, str] = field(default_factory=dict)
     values: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     keys: tuple[str, ...] = ()

@@ -62,6 +62,8 @@ class _Seen:
     metric: str
     began: float
     ranks: int
+    target: float = math.inf  # of the gain, which is the metric or, where less of it is better, its negative
+    sign: float = 1.0
     latest: _Said = field(default_factory=dict)  # of the first rank: measurements, flags ...
     read: dict[str, Any] = field(default_factory=dict)  # keys that it has read, with its defaults
     ooms: int = 0
@@ -71,6 +73,7 @@ class _Seen:
     num_samples: int | None = None
     scores: str = ""
     timed: float = 0.0
+    to_target: dict[str, float] = field(default_factory=dict)
 
     def add(self, said: _Said) -> Message | None:
         """Takes a message of the script into account; the one for the supervisor, if there is one."""
@@ -108,11 +111,15 @@ class _Seen:
             self.scores = encode_correct(scores)
         measured, column = self.latest.get("measurements", {}), self.column
         size = self.ranks * int(measured.get("observed_batch_size", 0))
+        steps = int(measured.get("num_steps", self.num_reports))
+        seconds = float(measured.get("train_seconds", time.perf_counter() - self.began))
+        if self.sign * self.value >= self.target:
+            self.to_target = {"steps_to_target": steps, "seconds_to_target": seconds}
         return Evaluation(
-            step=int(measured.get("num_steps", self.num_reports)),
+            step=steps,
             epoch=float(measured.get("num_epochs", 0.0)),
             samples=int(measured.get("num_steps", 0)) * size,
-            train_seconds=float(measured.get("train_seconds", time.perf_counter() - self.began)),
+            train_seconds=seconds,
             train_loss=math.nan,
             val_loss=self.value if column == "val_loss" else math.nan,
             val_accuracy=self.value if column == "val_accuracy" else math.nan,
@@ -139,8 +146,12 @@ def run_script(task: TrialTask) -> Iterator[Message]:
 
 
 def _begin(task: TrialTask) -> _Seen:
-    assert task.script is not None
-    return _Seen(metric=task.script.metric, began=time.perf_counter(), ranks=task.config.distributed.world_size)
+    script, target = task.script, task.config.budget.target
+    assert script is not None
+    return _Seen(
+        metric=script.metric, began=time.perf_counter(), ranks=task.config.distributed.world_size, sign=script.sign,
+        target=math.inf if target is None else script.sign * target,
+    )  # fmt: skip
 
 
 class ScriptProbe(NamedTuple):
@@ -249,7 +260,8 @@ class _Output:
 def _listen(
     server: socket.socket, process: "subprocess.Popen[bytes]", seen: _Seen, script: ScriptCommand
 ) -> Iterator[Message]:
-    """The messages of the program until it has ended and all of them have arrived, or its probe has enough."""
+    """The messages of the program until it has ended and all of them have arrived, its quality has reached the target
+    of the budget, or its probe has enough."""
     limit = math.inf if script.timed_seconds is None else script.timed_seconds
     stop_at = drain_at = math.inf
     with _Connections(server) as connections:
@@ -259,6 +271,8 @@ def _listen(
             for line in connections.read_lines(_POLL_SECONDS if is_quiet else _END_POLL_SECONDS):
                 if message := seen.add(json.loads(line)):
                     yield message
+                if seen.to_target:
+                    return
             if process.poll() is not None and drain_at == math.inf:
                 drain_at = time.monotonic() + _DRAIN_SECONDS
             if drain_at < math.inf and not connections.are_open:
@@ -344,7 +358,7 @@ def _make_ending(task: TrialTask, seen: _Seen, exit_code: int, tail: str) -> End
         measured["observed_batch_size"] *= ranks
         for name in ("images_per_second", "tokens_per_second"):
             measured |= {name: measured[name] * ranks} if name in measured else {}
-    measured["total_seconds"] = time.perf_counter() - seen.began
+    measured |= {**seen.to_target, "total_seconds": time.perf_counter() - seen.began}
     if math.isfinite(seen.value):
         measured[seen.column] = seen.value
     if seen.num_samples is not None:
@@ -394,7 +408,7 @@ def _judge(task: TrialTask, seen: _Seen, exit_code: int, tail: str) -> tuple[Out
         return "out_of_memory", "the script went on after the device was out of memory", ""
     if seen.error:
         return seen.error["outcome"], str(seen.error["error"]), str(seen.error["cause"])
-    if exit_code:
+    if exit_code and not seen.to_target:
         name = find_signal_name(exit_code)
         is_full = any(words in tail.lower() for words in _OUT_OF_MEMORY)
         outcome: Literal["out_of_memory", "crashed"] = "out_of_memory" if is_full else "crashed"
@@ -407,10 +421,13 @@ def _judge(task: TrialTask, seen: _Seen, exit_code: int, tail: str) -> tuple[Out
     if unread := [key for key in script.keys if key not in script.placed and not _is_taken(key, seen.read)]:
         remedy = f"write {{{unread[0]}}} in its command, or read it from sweep.trial()"
         return "crashed", f"{NOT_TAKEN} {', '.join(unread)}: {remedy}", ""
+    if math.isfinite(seen.target) and not seen.to_target:
+        target = f"budget.target = {seen.sign * seen.target:g}"
+        return "target_missed", f"the script ended with {script.metric} = {seen.value:g}, short of {target}", ""
     return "complete", "", ""
 
 
 def _is_taken(key: str, read: Collection[str]) -> bool:
-    # the batch size may be read by its parts, and samples as steps
+    # the batch size may be read by its parts, and samples as steps; the target is seen to from here
     is_size = key.startswith("batch.") and any(other.startswith("batch.") for other in read)
-    return key in read or is_size or (key == "budget.samples" and "budget.steps" in read)
+    return key in read or key == "budget.target" or is_size or (key == "budget.samples" and "budget.steps" in read)

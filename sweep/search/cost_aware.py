@@ -74,7 +74,7 @@ class Encoding:
         rest = {path: item for path, item in spec.space.items() if path not in _BATCH[:3]}
         has_batch = len(rest) < len(spec.space)
         encoded = {path: _feature(path, item) for path, item in rest.items()}
-        target = "budget.target_accuracy"
+        target = "budget.target"
         self._is_until_target = self._base[target] is not None or target in spec.space
         self._of_accuracy = list(encoded.values())
         self._of_cost = [

@@ -30,7 +30,7 @@ class Budget:
     def __init__(
         self, section: BudgetSection, num_samples: int, global_batch: int, steps_per_epoch: int, *, is_growing: bool
     ) -> None:
-        self.target_accuracy = section.target_accuracy
+        self.target = section.target
         self._num_samples = num_samples
         self._steps_per_epoch = steps_per_epoch
         self.num_steps = 1

@@ -119,10 +119,10 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
                     stored_side=getattr(setup.splits.train, "stored_side", None),
                 )
                 save_model(model, facts, task.weights_path)
-    if setup.budget.target_accuracy is not None and "steps_to_target" not in state.facts:
+    if setup.budget.target is not None and "steps_to_target" not in state.facts:
         best = max(evaluation.val_accuracy for evaluation in state.evaluations)
         raise TargetMissedError(
-            f"val_accuracy reached {best:.4f} at best, below budget.target_accuracy = {setup.budget.target_accuracy:g}"
+            f"val_accuracy reached {best:.4f} at best, below budget.target = {setup.budget.target:g}"
             f", in budget.max_epochs = {task.config.budget.max_epochs:g} epochs"
         )
     if task.config.diagnostics.sharpness and task.measure_costly:

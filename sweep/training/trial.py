@@ -115,7 +115,7 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
     with state.ledger.phase("setup"):
         epochs = setup.budget.expected_epochs(setup.schedule.average() if setup.schedule.is_growing else None)
-        until_target = setup.budget.target_accuracy is not None
+        until_target = setup.budget.target is not None
         eval_schedule = EvaluationSchedule(setup.planner.num_samples, epochs, until_target=until_target)
         torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
         meter, progress_at = LossMeter(state.device, world), 0.0
@@ -246,7 +246,7 @@ def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
 
 
 def _is_target_reached(setup: TrainingSetup, accuracy: float) -> bool:
-    target = setup.budget.target_accuracy
+    target = setup.budget.target
     return target is not None and accuracy >= target
 
 

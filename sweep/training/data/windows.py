@@ -74,7 +74,7 @@ def count_budget_steps(
 
 def count_budget_epochs(budget: BudgetSection) -> float:
     """The epochs of a budget in epochs, or the limit of a target accuracy."""
-    epochs = budget.max_epochs if budget.target_accuracy is not None else budget.epochs
+    epochs = budget.max_epochs if budget.target is not None else budget.epochs
     assert epochs is not None
     return epochs
 

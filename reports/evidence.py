@@ -23,7 +23,7 @@ from sweep.analysis.comparable import (
     select_comparable,
     summarize_configurations,
 )
-from sweep.analysis.costs import MEASURED, SOURCE_NAMES, apply_times
+from sweep.analysis.costs import SOURCE_NAMES, apply_times
 from sweep.analysis.findings import Finding, evaluate_claims
 from sweep.analysis.recommendation import make_answer
 from sweep.analysis.statistics import (
@@ -311,7 +311,7 @@ def _describe_quality(flags: str, source: str, clock_seconds: float) -> str:
     if not flags:
         return ""
     warning = f"Quality warnings: {name_flags(flags)}"
-    if source in ("", MEASURED):
+    if source not in SOURCE_NAMES:
         return warning
     measured = format_metric("train_seconds", clock_seconds)
     return f"{warning}\nThe time shown is by {SOURCE_NAMES[source]}; the measured one was {measured}"

@@ -22,6 +22,7 @@ from sweep.analysis.costs import (
     MEASURED,
     PROBED,
     UNDISTURBED,
+    WEIGHED,
     apply_times,
     clock_trials,
     estimate_times,
@@ -111,6 +112,12 @@ SLOWED = {"slowdown_by_others": 0.4}
     ([trial(0.7, "slowed_by_others")], [], [(0.7, "")]),  # a flag without its figure
     # equal trials are closer to it than a probe
     ([trial(0.52), trial(0.9, DOUBTFUL, seed=1)], [make_probe()], [(0.52, MEASURED), (0.52, EQUAL)]),
+    ([trial(0.52), trial(0.9, "uncertain_time", seed=1)], [make_probe()], [(0.52, MEASURED), (0.9, WEIGHED)]),
+    ([*[trial(0.52)] * 3, trial(0.9, "uncertain_time", seed=1)], [], [*[(0.52, MEASURED)] * 3, (0.52, EQUAL)]),
+    ([trial(0.52), trial(0.9, "uncertain_time,packed", seed=1)], [], [(0.52, MEASURED), (0.52, EQUAL)]),
+    ([trial(0.7, "uncertain_time")] * 2, [], [(0.7, "")] * 2),
+    ([trial(0.7, "uncertain_time")] * 3, [], [(0.7, WEIGHED)] * 3),
+    ([trial(0.7, "uncertain_time")] * 3, [make_probe()], [(ALONE, PROBED)] * 3),
     ([trial(0.52), trial(0.9, DOUBTFUL, device="other")], [make_probe()], [(0.52, MEASURED), (0.9, "")]),
     ([trial(0.52), trial(0.9, DOUBTFUL, config(**{"model.norm": "group"}))], [], [(0.52, MEASURED), (0.9, "")]),
     ([trial(0.9, "packed"), trial(0.8, "packed")], [make_probe()], [(ALONE, PROBED)] * 2),
@@ -284,15 +291,34 @@ def test_times_that_cannot_be_used_for_certain_count_by_their_uncertainty() -> N
     rows = study_rows(0)[:4]
     for row in rows:
         row |= {"quality_flags": "uncertain_time", "step_time_error": 0.4}
-    rows[0] |= {"step_time_error": 0.02, "train_seconds": 20.0}
+    rows[0] |= {"step_time_error": 0.02, "train_seconds": 12.0}
     records = compare(rows)
     doubtful = records.posterior("train_seconds")
-    assert records.has_doubtful_time.all()
-    assert 15.0 < doubtful.estimates[0] < 20.0  # near the one that is known best
+    assert not records.has_doubtful_time.any()  # three or more of them are worth as much as they agree
+    assert compare(rows[:2]).has_doubtful_time.all()
+    assert 11.0 < doubtful.estimates[0] < 12.0  # nearer to the one that is known best, of 12 and three of about 10
     assert (np.ptp(doubtful.estimates), doubtful.num_pooled.tolist()) == (0.0, [4] * 4)  # all are of equal cost
     known = compare(study_rows(0)[:4]).posterior("train_seconds")
     errors = [posterior.errors[0] * posterior.spread.sd for posterior in (doubtful, known)]
     assert errors[0] > 3 * errors[1]
+
+
+def test_one_reliable_time_does_not_outweigh_many_uncertain_ones() -> None:
+    # a real demo: one of eight trainings had no doubt, and was the fastest
+    clock = {256: (1.51, 1.44, 1.3, 1.13, 1.26, 1.04, 1.16, 0.9), 128: (1.2, 1.52, 1.28, 1.53, 1.48, 1.6)}
+    sure = {(256, 0.9), (128, 1.52)}
+    rows = [
+        {"number": number, "seed": number, "config.batch.micro": batch, "global_batch_size": batch,
+         "val_accuracy": 0.9, "train_seconds": seconds, "step_time_error": 0.15, "device": DEVICE,
+         "quality_flags": "" if (batch, seconds) in sure else "uncertain_time"}
+        for number, (batch, seconds) in enumerate((batch, each) for batch, many in clock.items() for each in many)
+    ]  # fmt: skip
+    records = compare(rows)
+    posterior = records.posterior("train_seconds")
+    large, small = (int(np.argmax(records.frame["config.batch.micro"] == batch)) for batch in (256, 128))
+    assert posterior.estimates[small] / posterior.estimates[large] < 1.3  # 1.69 by the two alone
+    assert posterior.spread.degrees == 12
+    assert posterior.spread.sd == pytest.approx(0.14, abs=0.03)
 
 
 def test_the_time_of_one_probe_counts_once() -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.costs import SOURCE_NAMES, apply_times
+from sweep.analysis.costs import SOURCE_NAMES, WEIGHED, apply_times
 from sweep.analysis.gain import find_gain_scale, turn_interval, turn_trials
 from sweep.analysis.posterior import Posterior, ValidationImages, fit_posterior
 from sweep.analysis.statistics import (
@@ -317,6 +317,7 @@ def _note_flags(done: pd.DataFrame, check: str) -> list[str]:
     counts = Counter(name.strip() for names in flags for name in names)
     sources = Counter(read_text(done, "time_source")[np.isfinite(read_numbers(done, SECONDS))].tolist())
     instead = {source: f"those of {words} stand for them" for source, words in SOURCE_NAMES.items()}
+    instead[WEIGHED] = "they count by their uncertainty, as fewer than 3 trials of equal cost have a reliable one"
     instead[""] = "they count only where no trial of equal cost has another time, and then with their uncertainty"
     notes = [
         f"The measured times of {format_count(sources[source], 'trial')} are not reliable: {words}. Accuracy and "

@@ -75,6 +75,7 @@ def average_costs(values: Values, costs: Numbers, own_errors: Values) -> tuple[V
 # --- the time of a trial
 
 MEASURED, UNDISTURBED, EQUAL, PROBED = "measured", "undisturbed windows", "equal trials", "probe"
+WEIGHED = "by its uncertainty"
 # What stands for a disturbed time, in words.
 SOURCE_NAMES = {
     UNDISTURBED: "the undisturbed steps",
@@ -83,6 +84,7 @@ SOURCE_NAMES = {
 }
 _MAX_SLOWDOWN = 0.1  # beside another load, against a solo probe
 _MIN_RATIOS = 3  # of trials to probes, with which their median is used
+_FEW_SURE = 3  # fewer reliable times tell too little about how much times scatter
 # Half the width of the 95 % interval, as a share of the time: where others slowed it by an unknown factor, and where
 # it is not on record.
 _SLOWED_ERROR, _UNKNOWN_ERROR = 1.0, 0.2
@@ -134,7 +136,10 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
        at most 10 % above the time by the trial's solo probe, where there is one and the trial has enough steps.
     2. ``UNDISTURBED``: the trial's undisturbed windows, ``seconds / (1 + slowdown)``, if the only doubt is that other
        processes slowed it, and by how much is on record.
-    3. ``EQUAL``: the geometric mean of what rules 1 and 2 give for trials of equal cost on the same device.
+    3. ``EQUAL``: the geometric mean of what rules 1 and 2 give for trials of equal cost on the same device. Where
+       fewer than three have one, it is ``WEIGHED``, the time of the clock by its uncertainty, if nothing ran beside the
+       trial: one lucky time must not outweigh all others. So it is where none has one, nor a probe, but three trials
+       would be weighed.
     4. ``PROBED``: the time by the solo probe of its shape (:func:`predict_alone`). Short probes are often faster than
        trainings: where three undisturbed trials or more of the device have one, it is multiplied by their median
        ratio to it.
@@ -166,11 +171,17 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
     groups = np.asarray(pd.factorize(trials.groups * (int(devices.max(initial=0)) + 1) + devices)[0], dtype=np.int64)
     means, _ = average_costs(np.where(is_own, np.log(seconds), np.nan), groups, np.zeros(len(seconds)))
     equal = np.exp(means)[groups]
+    is_few = np.bincount(groups[is_own & is_known], minlength=len(means))[groups] < _FEW_SURE
     is_open = is_known & ~is_own & ~trials.is_fixed
-    is_equal = is_open & np.isfinite(equal)
-    is_probed = is_open & ~is_equal & np.isfinite(alone)
-    is_uncertain = ~(is_own | is_equal | is_probed)
-    sources = np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "")
+    is_vague = is_open & is_few & ~is_crowded & ~is_beside
+    is_many = (np.bincount(groups, is_vague)[groups] >= _FEW_SURE) & ~np.isfinite(alone)
+    is_weighed = is_vague & (np.isfinite(equal) | is_many)
+    is_equal = is_open & np.isfinite(equal) & ~is_weighed
+    is_probed = is_open & ~is_equal & ~is_weighed & np.isfinite(alone)
+    is_uncertain = ~(is_own | is_equal | is_probed | is_weighed)
+    sources = np.select(
+        [is_sure, is_slowed, is_equal, is_probed, is_weighed], [MEASURED, UNDISTURBED, EQUAL, PROBED, WEIGHED], ""
+    )
 
     is_repeated = is_probed & pd.Series(groups).where(is_probed).duplicated().to_numpy(np.bool_)
     has_other = np.isin(groups, groups[(is_own & is_known) | is_probed])
@@ -179,9 +190,12 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
     halves = np.where(np.isfinite(trials.errors), trials.errors, _UNKNOWN_ERROR)
     return _TrialTimes(
         seconds=np.select([is_equal, is_probed], [equal, alone], seconds),
-        errors=np.where(is_uncertain, np.where(is_crowded, _SLOWED_ERROR, halves) / 2, 0.0),
+        errors=np.where(is_uncertain | is_weighed, np.where(is_crowded, _SLOWED_ERROR, halves) / 2, 0.0),
         sources=sources.astype(object),
-        counts=is_own | (is_probed & (~is_repeated | trials.varies)) | (is_uncertain & ~has_other & ~is_longer),
+        counts=is_own
+        | is_weighed
+        | (is_probed & (~is_repeated | trials.varies))
+        | (is_uncertain & ~has_other & ~is_longer),
     )
 
 

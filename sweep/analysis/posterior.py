@@ -509,9 +509,12 @@ def fit_posterior(
         costs = find_cost_groups(name, done)
         errors = np.nan_to_num(read_numbers(done, "time_error")) if METRICS[name].is_speed else np.zeros(len(done))
         spread = pooled_spread(np.where(errors == 0, values, np.nan), costs)
+        is_unknown = not spread.degrees
+        if is_unknown and (scatter := pooled_spread(values, costs)).sd > METRICS[name].unit_facts.assumed_sd:
+            spread = scatter
         is_borrowed = METRICS[name].is_speed and not read_counts(done).all()  # by some from others of equal cost
         is_alike = spread.sd <= _MAX_POOLED_SD or _are_equal(spread, pooled_spread(values, grouping.members))
-        if is_alike or ((is_borrowed or errors.any()) and not spread.degrees):
+        if is_alike or ((is_borrowed or errors.any()) and is_unknown):
             shared = costs[grouping.first]
             posterior = _posterior(name, scale, values[:0], values[:0], spread, shared)
             means, mean_errors = average_costs(values, costs, errors / (posterior.spread.sd or 1.0))

@@ -272,29 +272,6 @@ def test_the_last_trials_go_to_batch_sizes_that_would_not_count_as_tuned() -> No
     assert counts[512] < 3  # does not fit
 
 
-def test_where_trials_are_scarce_slow_batch_sizes_are_tried_more_often() -> None:
-    space = {"batch.micro": {"log2": [4, 9]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
-
-    def judge(values: dict[str, Any]) -> Measured:
-        size = np.log2(values["batch.micro"] / 16)
-        miss = np.log10(values["optimizer.lr"]) + 2.0 - 0.3 * size
-        seconds = 3000.0 / values["batch.micro"]
-        return "complete", {
-            "val_accuracy": 0.95 - 0.01 * size - 0.1 * abs(miss),
-            "train_seconds": seconds,
-            "total_seconds": seconds,
-        }
-
-    def count_slow(trials: int, seed: int) -> int:
-        spec = make_spec(
-            sampler="cost_aware", trials=trials, seed=seed, space=space, objectives=["val_accuracy", "train_seconds"]
-        )
-        return sum(record.config.batch.micro <= 64 for record in search(spec, 17, judge))
-
-    # 17 trials do not suffice for three configurations of each of six batch sizes
-    assert sum(count_slow(17, seed) - count_slow(18, seed) for seed in range(4)) >= 4
-
-
 # micro batch, accumulation, rate and accuracy of a real search of 20: 512 and 1024 had one rate each, not a good one
 _ONE_RATE_EACH = [
     (64, 1, 0.0118, 0.992), (256, 4, 0.0899, 0.571), (128, 4, 0.0015, 0.905), (32, 1, 0.0886, 0.984),

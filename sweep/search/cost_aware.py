@@ -1,6 +1,6 @@
-"""Proposes the point with the largest expected gain per predicted second, or per the root of the seconds where trials
-are scarce. The gain is that of the tuned accuracy at the point's batch size. Time and memory depend on little else, so
-that what is best at each batch size makes the Pareto front.
+"""Proposes the point with the largest expected gain per predicted second. The gain is that of the tuned accuracy at the
+point's batch size. Time and memory depend on little else, so that what is best at each batch size makes the Pareto
+front.
 
 Accuracy, and whatever else only training determines, is modeled over all swept parameters. Time and memory follow from
 the shape of a configuration: their models have no other features, and are accurate after a few measured shapes. As the
@@ -60,7 +60,6 @@ _MAX_SHAPES = 100  # whose cost is predicted from probes
 _CHOICE = 32  # quasi-random points among which a first proposal is the one farthest from the others
 _UNLIKELY, _LEAST_CHANCE = 0.1, 1e-9  # of being feasible: what is unlikely comes when nothing else is left
 _HOPELESS = 0.05  # probability of being useful
-_SCARCE = 0.5  # exponent of the price where the trials do not suffice to tune every batch size: they are scarce too
 _CURIOSITY = 1e-9  # weight of uncertainty: below any other improvement
 
 
@@ -334,9 +333,8 @@ class CostAwareSampler(Sampler):
         models = spec.space["model.name"].grid_values if "model.name" in spec.space else None
         models = models or [spec.corners.first.model.name]
         planned = {(name, batch) for name in map(str, models) for batch in list_batches(spec, name)}
-        can_tune = len(planned) * FEWEST_CONFIGURATIONS <= spec.trials
-        self._planned = planned if can_tune else set()  # those that the answer wants tuned
-        self._price_weight = 1.0 if can_tune else _SCARCE
+        # those that the answer wants tuned, if the trials suffice for that
+        self._planned = planned if len(planned) * FEWEST_CONFIGURATIONS <= spec.trials else set()
         self._num_first = max(min(len(groups), spec.trials // 2), _LEAST_FIRST)
         self._records: list[TrialRecord] = []
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
@@ -440,7 +438,7 @@ class CostAwareSampler(Sampler):
         apart = self._distances(points, [self._point(record) for record in self._records]) >= _APART
         points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
         chances = self._chances(points)
-        utilities = chances / self._prices(points) ** self._price_weight
+        utilities = chances / self._prices(points)
         learner = self._learners[self._spec.objectives[self._quality]]
         if complete and learner.fit(self._records):
             prediction, costs = learner.predict(points), costs[:, self._quality]

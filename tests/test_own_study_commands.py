@@ -126,7 +126,8 @@ def test_a_run_without_a_complete_trial_says_why_it_failed(folder: Path, capsys:
     text = STUDY.replace("budget.steps = 2", "budget.target = 0.999\nbudget.max_epochs = 1")
     (folder / "study of mine.toml").write_text(text)
     assert run() == 1
-    reason = "No trial is complete (2 target_missed): lower budget.target, or raise budget.max_epochs."
+    remedy = "choose an easier budget.target, or a longer training (budget.max_epochs)"
+    reason = f"No trial is complete (2 target_missed): {remedy}."
     assert reason in capsys.readouterr().err
     assert explain_no_complete_trial(load_frames(folder / "runs" / "own")) == reason
     assert run("--json") == 1

@@ -12,7 +12,7 @@ from sweep.records.messages import NOT_COUNTED
 
 # What to do where most trials ended in this way and none is complete.
 _OUTCOME_REMEDIES = {
-    "target_missed": "lower budget.target, or raise budget.max_epochs",
+    "target_missed": "choose an easier budget.target, or a longer training (budget.max_epochs)",
     "diverged": "lower optimizer.lr, or lengthen schedule.warmup",
     "out_of_memory": "lower batch.micro, or choose a smaller model",
     "not_fitting": "lower batch.micro, or choose a smaller model",

@@ -403,8 +403,7 @@ class StudyFigures:
     """One study. ``is_right`` and ``is_near`` are about the named configuration and the whole space: whether it is the
     fastest of those that lose no more than the tolerance, and whether its accuracy is within the tolerance of the best;
     ``regret`` is what it loses against that. Without a named one it is that of guessing, the mean of the space. The
-    answer looks for the fastest within the tolerance: one who knows the truth has ``oracle_regret``, and the named one
-    takes ``slowdown`` times as long as that."""
+    fastest of the truth within the tolerance has ``oracle_regret``; the named one takes ``slowdown`` times as long."""
 
     arm: str
     family: str
@@ -593,13 +592,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _compare_regret(found: Sequence[StudyFigures]) -> dict[str, Any]:
+def _compare_regret(found: Sequence[StudyFigures]) -> dict[str, dict[str, float]]:
     # in points by family, number of trials and arm
     table: dict[str, dict[str, float]] = {}
-    for each in found:
-        row = table.setdefault(f"{each.family}_{each.num_trials}", {})
-        row.setdefault(each.arm, 100 * float(np.mean([
-            other.regret for other in found
-            if (other.family, other.num_trials, other.arm) == (each.family, each.num_trials, each.arm)
-        ])))  # fmt: skip
+    for (family, num_trials, arm), studies in pd.DataFrame(map(asdict, found)).groupby(["family", "num_trials", "arm"]):
+        table.setdefault(f"{family}_{num_trials}", {})[str(arm)] = 100 * float(studies["regret"].mean())
     return table

@@ -19,6 +19,7 @@ from executor_contract import EXECUTORS, TRAINING, Make, await_dead, hear_first,
 from fake_slurm import FakeSlurm
 
 from sweep import load_frames
+from sweep.config.metrics import METRICS
 from sweep.config.trial import TrialConfig, build_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
@@ -253,8 +254,9 @@ optimizer.name = "sgd"
 "batch.micro" = { choice = [16, 64] }
 "optimizer.lr" = { choice = [0.05, 1e4] }
 """
-# What a clock, or the place of a process, has a part in.
-DIFFERING = ("second", "step_time_error", "watts", "joules", "utilization", "load", "flags", "digest", "bottleneck")
+# What a clock, the load of the machine or the place of a process has a part in.
+DIFFERING = {metric.name for metric in METRICS.values() if metric.is_of_a_device and not metric.is_memory}
+DIFFERING |= {"environment_digest", "shape_digest", "quality_flags", "bottleneck"}
 
 
 def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -273,8 +275,7 @@ def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     trials = frames.trials.set_index("number").sort_index()
     evaluations = frames.evaluations.sort_values(["number", "step"]).reset_index(drop=True)
     return tuple(  # type: ignore[return-value]
-        frame.drop(columns=[name for name in frame if any(word in name for word in DIFFERING)])
-        for frame in (trials, evaluations)
+        frame.drop(columns=DIFFERING & set(frame.columns)) for frame in (trials, evaluations)
     )
 
 

@@ -494,3 +494,55 @@ def test_a_model_or_a_batch_size_that_was_not_tried_leaves_the_answer_open() -> 
         space = study.spec.space | {key: Parameter(choice=values)}
         open_answer = answer_of(replace(study, spec=study.spec.model_copy(update={"space": space})))
         assert not open_answer.statements[0].is_settled, key
+
+
+SECONDS_TO_TARGET = {16: 30.0, 64: 10.0, 256: 14.0}  # at the middle rate
+
+
+def reach_target(metric: str, rates: tuple[float, ...] = RATES, confirmed: float = RATES[1]) -> MadeFrames:
+    """Trainings that end at a target: the larger the batch, the farther the last evaluation passed it. At another rate
+    than the middle one they take 1.5 times as long."""
+    is_loss = metric == "val_loss"
+    target, beyond = (2.0, -0.5) if is_loss else (0.9, 0.08)
+    spec = make_spec(
+        space={"batch.micro": {"choice": list(SECONDS_TO_TARGET)}, "optimizer.lr": {"choice": list(RATES)}},
+        base={"budget.target": target} | ({} if is_loss else {"model.name": "resnet8"}), trials=9,
+        **({"script": {"command": "train", "metric": metric}} if is_loss else {}),
+    )  # fmt: skip
+    rng, rows = np.random.default_rng(0), list[dict[str, Any]]()
+    seeds = [(0, rate) for rate in rates] + [(seed, confirmed) for seed in range(1, 5)]
+    for batch in SECONDS_TO_TARGET:
+        for seed, rate in seeds:
+            config = spec.config({"batch.micro": batch, "optimizer.lr": rate}, seed=spec.seed + seed)
+            row: dict[str, Any] = {f"config.{key}": value for key, value in flatten_config(config).items()}
+            seconds = SECONDS_TO_TARGET[batch] * (1.5 if rate != RATES[1] else 1.0) * float(np.exp(0.02 * rng.normal()))
+            row |= {"number": len(rows), "phase": "confirm" if seed else "search", "seed": config.seed}
+            row |= {"global_batch_size": batch, metric: target + beyond * batch / 256, "train_seconds": seconds}
+            row |= {"seconds_to_target": seconds, "num_steps": 100, "steps_to_target": 100}
+            rows.append(row | {"peak_memory_bytes": batch * 2.0**20, "total_seconds": seconds + 1.0})
+    return frames_of(spec, rows)
+
+
+@pytest.mark.parametrize(("metric", "words"), [("val_accuracy", "that reach 90 %"), ("val_loss", "that reach 2 nats")])
+def test_trainings_until_a_target_are_told_apart_by_their_time_alone(metric: str, words: str) -> None:
+    found = answer_of(reach_target(metric))
+    use = statement(found, "use")
+    assert (use.batches, use.is_settled, use.missing) == ((64,), True, None)
+    assert f"{words} (budget.target) on these validation data" in use.text
+    assert {each.name for each in found.statements} == {"use", "configuration", "next_larger", "next_smaller"}
+    larger = statement(found, "next_larger").text
+    (ratio,) = re.findall(r"([\d.]+) times the training time", larger)
+    assert float(ratio) == pytest.approx(1.4, abs=0.05)
+    assert not re.search("points|nats", larger)
+    target = 0.9 if metric == "val_accuracy" else 2.0
+    for point in found.curve:
+        assert point.accuracy.median == pytest.approx(target)  # the value that counts, not the one behind it
+        assert point.steps_to_target.median == point.num_steps.median
+        assert point.seconds_to_target.median == pytest.approx(SECONDS_TO_TARGET[point.batch], rel=0.05)
+    assert [each.target_accuracy for each in found.models] == [pytest.approx(target)]
+
+
+def test_a_rate_that_was_not_tried_may_reach_the_target_sooner() -> None:
+    use = statement(answer_of(reach_target("val_accuracy", rates=RATES[:1], confirmed=RATES[0])), "use")
+    assert (use.batches, use.is_settled) == ((64,), False)
+    assert use.needed == "settings that were not tried may be better"

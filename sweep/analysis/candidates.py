@@ -12,7 +12,7 @@ from sweep.analysis.answer import ConfigurationEstimate, Limits, NextBest, Recom
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
 from sweep.analysis.costs import read_own
 from sweep.analysis.rate_powers import scaled_learning_rates
-from sweep.analysis.response import Untried, draw_response
+from sweep.analysis.response import Untried, draw_response, draw_rivals
 from sweep.analysis.statistics import (
     LOG,
     Interval,
@@ -162,12 +162,17 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
     generator, of_response = np.random.default_rng(_SEED), np.random.default_rng(_RESPONSE_SEED)
     with _find_threads().limit(limits=1):  # several wait for each other longer than one takes
         draws = np.stack([posterior.draw(rows, _NUM_DRAWS, generator) for posterior in posteriors], axis=2)
-        draws[..., accuracy], estimates[rows, accuracy], untried = draw_response(
-            records, rows, draws[..., accuracy], estimates[rows, accuracy], of_response
+        # of trainings until a target the time depends on all settings, and the quality on none
+        judged, sign = (records.judge_by_time(), -1.0) if records.until_target else (records, 1.0)
+        columns = [names.index(name) for name in records.judged if name in names]
+        drawn, means, untried = draw_response(
+            judged, rows, sign * draws[..., columns[0]], sign * estimates[rows, columns[0]], of_response
         )
+        for column in columns:
+            draws[..., column], estimates[rows, column] = sign * drawn, sign * means
     _round_draws(draws, names, quality if records.quality.unit == "fraction" else "")
     costs = estimates[rows][:, np.isin(names, (SECONDS, MEMORY))]
-    untried, rivals = _draw_rivals(records, rows, draws, costs, names, untried)
+    untried, rivals = draw_rivals(records, rows, draws, costs, names, untried)
     return Candidates(
         records=records,
         limits=limits,
@@ -180,30 +185,6 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         untried=untried,
         rivals=rivals,
     )
-
-
-def _draw_rivals(
-    records: ComparableTrials, rows: Numbers, draws: Values, costs: Values, names: tuple[str, ...], untried: Untried
-) -> tuple[Untried, Values]:
-    # ``costs`` are the estimates of time and memory, shape [k, c]; a batch size is untried once for each of its rivals
-    models = read_text(records.frame, "config.model.name")[rows]
-    sizes = read_numbers(records.frame, "global_batch_size")[rows]
-    costs = np.nan_to_num(np.column_stack([np.zeros(len(rows)), costs]), nan=1e300)
-    places, drawn = np.empty(0, dtype=np.int64), [draws[:, :0]]
-    for place, (model, batch) in enumerate(zip(untried.models, untried.batches, strict=True)):
-        among = models == model if (models == model).any() else np.ones(len(rows), dtype=np.bool_)
-        own = sizes[among]
-        below, above = own[own <= batch].max(initial=0.0), own[own >= batch].min(initial=np.inf)
-        near = np.flatnonzero(among & np.isin(sizes, [below, above]))
-        near = near[np.unique(costs[near], axis=0, return_index=True)[1]]
-        near = near[non_dominated(costs[near])]
-        places = np.append(places, np.full(len(near), place))
-        drawn.append(draws[:, near])
-        if SECONDS in names and 0 < below < batch and not np.isfinite(above):  # ideal scaling is the best that there is
-            drawn[-1][..., names.index(SECONDS)] *= below / batch
-    rivals, accuracies = np.concatenate(drawn, axis=1), untried.accuracies[:, places]
-    rivals[..., names.index(records.quality.column)] = accuracies
-    return Untried(untried.models[places], untried.batches[places], accuracies), rivals
 
 
 @cache
@@ -263,7 +244,7 @@ def estimate_value(candidates: Candidates, candidate: int, name: str) -> Interva
     if name not in candidates.names:
         return Interval(np.nan, np.nan, np.nan, 0)
     pooled = candidates.records.posterior(name).pooled_interval(int(candidates.rows[candidate]))
-    if pooled is not None:
+    if pooled is not None and name not in candidates.records.judged:
         return pooled
     drawn = candidates.values(name, candidates.draws)[:, candidate]
     if not np.isfinite(drawn).all():
@@ -551,7 +532,8 @@ def compare_candidates(candidates: Candidates, first: int, second: int) -> dict[
     memory, by metric; without what was not measured."""
     n = min(len(candidates.basis_of(candidate)) for candidate in (first, second))
     differences: dict[str, Interval] = {}
-    for name in (name for name in (candidates.quality, SECONDS, MEMORY) if name in candidates.names):
+    compared = (SECONDS, MEMORY) if candidates.records.until_target else (candidates.quality, SECONDS, MEMORY)
+    for name in (name for name in compared if name in candidates.names):
         is_ratio, drawn = name != candidates.quality, candidates.values(name, candidates.draws)[:, [first, second]]
         drawn = LOG.forward(drawn) if is_ratio else drawn
         gap = drawn[:, 0] - drawn[:, 1]
@@ -573,7 +555,7 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
         f"{len(numbers)} trials with fresh seeds: {', '.join(map(str, numbers))}",
         "the only eligible configuration" if is_eligible.sum() == 1 else rivals,
         "standard deviation between seeds pooled over all confirmed configurations, with "
-        f"{candidates.records.posterior(candidates.quality).spread.degrees} degrees of freedom",
+        f"{candidates.records.posterior(candidates.records.judged[0]).spread.degrees} degrees of freedom",
     ]
 
 

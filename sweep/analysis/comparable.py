@@ -3,13 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.costs import SOURCE_NAMES, WEIGHED, apply_times
+from sweep.analysis.costs import SOURCE_NAMES, WEIGHED, apply_times, read_observed
 from sweep.analysis.gain import find_gain_scale, turn_interval, turn_trials
 from sweep.analysis.posterior import Posterior, ValidationImages, fit_posterior
 from sweep.analysis.statistics import (
@@ -19,6 +19,7 @@ from sweep.analysis.statistics import (
     Mask,
     Numbers,
     Scale,
+    Spread,
     Values,
     configuration_groups,
     difference_unit,
@@ -42,6 +43,7 @@ from sweep.records.inputs import DataSummary
 from sweep.records.quality import BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED, name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+_SOON = Quality(name="seconds_to_target", unit="number", direction="minimize")
 _LEAST_TOLERANCE = 1e-6  # of the best value: seeds that do not scatter at all
 RECIPE_COLUMNS = ["config.model.name", "config.optimizer.name"]
 _SIZES = ("config.batch.micro", "config.batch.global", "global_batch_size")
@@ -96,10 +98,35 @@ class ComparableTrials:
         column = self.loss_column  # where it is the quality, the trials have it as a gain
         return read_accuracies(trials, column) * (-1.0 if column == self.quality.column else 1.0)
 
+    @cached_property
+    def until_target(self) -> bool:
+        """Whether every training ended at ``budget.target``: then the time tells them apart, not the quality."""
+        targets, seconds = (read_numbers(self.done, name) for name in ("config.budget.target", SECONDS))
+        return self.quality is not _SOON and bool(np.isfinite(seconds).any() and np.isfinite(targets).all())
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The metrics that depend on every setting, and by which settings are told apart."""
+        return (SECONDS, "seconds_to_target") if self.until_target else (self.quality.column,)
+
+    def judge_by_time(self) -> "ComparableTrials":
+        """The same trials with their time as the quality, of which less is better."""
+        done = self.done.assign(quality=-read_observed(SECONDS, self.done))
+        images = ValidationImages(replace(self.frames, find_correct=None), done, self.grouping, None, _SOON)
+        return replace(self, done=done, images=images, quality=_SOON)
+
     @property
     def data_text(self) -> str:
         """What a statement holds for where the sampling error of the validation data is not known."""
-        return " on these validation data" if self.is_script and not self.images.are_sampled else ""
+        is_unknown = self.until_target or (self.is_script and not self.images.are_sampled)
+        return " on these validation data" if is_unknown else ""
+
+    @property
+    def target_text(self) -> str:
+        """The value at which every training ended."""
+        targets = np.unique(read_numbers(self.done, "config.budget.target"))
+        one = self.quality.format_value(float(targets[0])) if len(targets) == 1 else "its target"
+        return f"{one} (budget.target)"
 
     @property
     def tolerance_text(self) -> str:
@@ -114,11 +141,14 @@ class ComparableTrials:
     @cached_property
     def tolerance(self) -> float:
         """The difference of the quality that does not matter."""
-        declared = self.spec.tolerance if self.spec else AnswerRules().tolerance.accuracy
-        if declared is not None:
+        rules = self.spec.answer if self.spec else AnswerRules()
+        declared = self.spec.tolerance if self.spec else rules.tolerance.accuracy
+        if declared is not None and self.quality is not _SOON:
             return declared
         posterior = self.posterior(self.quality.column)
         size = abs(float(np.nanmax(posterior.estimates, initial=-np.inf)))
+        if self.quality is _SOON:
+            return rules.tolerance.time * size
         size = size if math.isfinite(size) else 1.0
         spread = posterior.spread.sd * (size if self.quality.scale == "log" else 1.0)
         return float(f"{max(spread, _LEAST_TOLERANCE * size, 1e-12):.2g}")
@@ -185,7 +215,10 @@ class ComparableTrials:
         if name not in self._posteriors:
             is_quality = name == self.quality.column
             of_quality = (self.images.covariance, self.failed, self.quality) if is_quality else ()
-            self._posteriors[name] = fit_posterior(name, self.done, self.grouping, *of_quality)
+            posterior = fit_posterior(name, self.done, self.grouping, *of_quality)
+            if is_quality and self.until_target:  # the target is no estimate
+                posterior = replace(posterior, spread=Spread(0.0, 1), is_assumed=False, prior=None, images=None)
+            self._posteriors[name] = posterior
         return self._posteriors[name]
 
     @cached_property

@@ -4,15 +4,20 @@ better has the other sign there, and its own again in every result."""
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics import SCALES, Interval, Scale, Values
+from sweep.analysis.statistics import SCALES, Interval, Scale, Values, read_numbers
 from sweep.config.metrics import NoiseScale, Quality, find_unit
 
 _ASSUMED_PART = 0.25  # of the usual deviation between configurations: the spread of a number that no seed repeats
 
 
 def turn_trials(trials: pd.DataFrame, quality: Quality) -> pd.DataFrame:
-    """``trials`` with the quality as a gain."""
-    return trials if quality.sign > 0 else trials.assign(**{quality.column: -1.0 * trials[quality.column]})
+    """``trials`` with the quality as a gain. Beyond ``budget.target`` it counts as the target: how far the evaluation
+    that ended the training passed it is chance."""
+    gains = quality.sign * read_numbers(trials, quality.column)
+    targets = quality.sign * read_numbers(trials, "config.budget.target")  # NaN: a training of a fixed length
+    if quality.sign > 0 and not np.isfinite(targets).any():
+        return trials
+    return trials.assign(**{quality.column: np.where(gains > targets, targets, gains)})
 
 
 def turn_interval(value: Interval, quality: Quality) -> Interval:

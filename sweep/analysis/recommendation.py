@@ -212,6 +212,8 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
         return ValidationSize(num_images=None, accuracy_per_image=None, statement=statement)
     size = f"{format_count(num_images, 'validation image')}; one is {100 / num_images:.2g} points of accuracy."
     covered = " Intervals and probabilities of accuracy are for new images."
+    if records.until_target:
+        covered = f" Every training ended at {records.target_text}; what it reached beyond does not count."
     rows = np.arange(0) if candidates is None else candidates.rows
     if num_unknown := int(np.sum(~records.images.are_known(rows))):
         covered += (

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import chdtr
 
-from sweep.analysis.comparable import ComparableTrials
+from sweep.analysis.comparable import SECONDS, ComparableTrials
 from sweep.analysis.posterior import Posterior, draw_normal, drop_negative
 from sweep.analysis.statistics import (
     Mask,
@@ -33,6 +33,7 @@ from sweep.analysis.statistics import (
     Spread,
     Texts,
     Values,
+    non_dominated,
     plain_value,
     read_numbers,
     read_text,
@@ -73,7 +74,8 @@ _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the r
 _FAR_BELOW = 3.0  # standard deviations
 _FAR_AWAY = 0.25  # half a decade
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
-_STOPPED = ("diverged", "pruned")  # trials without a final accuracy, which tell of it all the same
+# Trials without a final accuracy, or that did not come to their target, tell of it all the same.
+_STOPPED = ("diverged", "target_missed", "pruned")
 
 
 def encode_decades(values: npt.ArrayLike) -> Any:
@@ -254,10 +256,12 @@ def draw_response(
 
     def draw_unknown(name: str, batches: Sequence[int]) -> dict[tuple[str, int], Values]:
         # half of the variance is the model's, the rest of each batch size
-        drawn = generator.standard_normal((1 + len(batches), len(draws))) * records.resize(_UNKNOWN) / np.sqrt(2.0)
-        return {
-            (name, batch): np.nanmax(estimates) + drawn[0] + own for batch, own in zip(batches, drawn[1:], strict=True)
-        }
+        is_log, best = records.quality.scale == "log", np.nanmax(estimates, keepdims=True)
+        drawn = generator.standard_normal((1 + len(batches), len(draws))) / np.sqrt(2.0)
+        drawn *= records.resize(_UNKNOWN, on_scale=True)
+        unknown = drawn[:1] + drawn[1:]
+        values = records.scale.backward(records.scale.forward(best) + unknown) if is_log else best + unknown
+        return {(name, batch): own for batch, own in zip(batches, values, strict=True)}
 
     for name in dict.fromkeys(models.tolist()):
         of_model = np.flatnonzero(models == name)
@@ -290,6 +294,36 @@ def draw_response(
         batches=np.array([batch for _, batch in found], dtype=np.int64),
         accuracies=np.stack(list(found.values()), axis=1) if found else np.empty((len(draws), 0)),
     )  # fmt: skip
+
+
+def draw_rivals(
+    records: ComparableTrials, rows: Numbers, draws: Values, costs: Values, names: tuple[str, ...], untried: Untried
+) -> tuple[Untried, Values]:
+    """What else each untried batch size may take and give, beside the ``draws`` (shape ``[draws, k, names]``) of the
+    configurations ``rows``, whose ``costs`` are the estimates of time and memory, shape ``[k, c]``. A batch size is
+    untried once for each of its rivals."""
+    models = read_text(records.frame, "config.model.name")[rows]
+    sizes = read_numbers(records.frame, "global_batch_size")[rows]
+    costs = np.nan_to_num(np.column_stack([np.zeros(len(rows)), costs]), nan=1e300)
+    places, drawn = np.empty(0, dtype=np.int64), [draws[:, :0]]
+    for place, (model, batch) in enumerate(zip(untried.models, untried.batches, strict=True)):
+        among = models == model if (models == model).any() else np.ones(len(rows), dtype=np.bool_)
+        own = sizes[among]
+        below, above = own[own <= batch].max(initial=0.0), own[own >= batch].min(initial=np.inf)
+        near = np.flatnonzero(among & np.isin(sizes, [below, above]))
+        near = near[np.unique(costs[near], axis=0, return_index=True)[1]]
+        near = near[non_dominated(costs[near])]
+        places = np.append(places, np.full(len(near), place))
+        drawn.append(draws[:, near])
+        if SECONDS in names and 0 < below < batch and not np.isfinite(above):  # ideal scaling is the best that there is
+            drawn[-1][..., names.index(SECONDS)] *= below / batch
+    rivals, gains = np.concatenate(drawn, axis=1), untried.accuracies[:, places]
+    quality = names.index(records.quality.column)
+    if records.until_target:
+        rivals[..., names.index(SECONDS)] = -gains
+    else:
+        rivals[..., quality] = gains
+    return Untried(untried.models[places], untried.batches[places], rivals[..., quality]), rivals
 
 
 def _fit_response(
@@ -497,7 +531,7 @@ class _Settings:
         places = [(batch, encode(batch, point)) for batch in sizes_there for point in others]
         points = np.array([place for _, place in places]).reshape(len(places), features.shape[1])
         # of several seeds of one setting those with an end count
-        is_diverged = read_text(stopped, "outcome") == "diverged"
+        is_diverged = read_text(stopped, "outcome") != "pruned"
         is_open = ~_find_equal(features[k:], features[:k])
         has_end = np.concatenate([features[:k], features[k:][is_diverged]])
         is_new, center = ~_find_equal(points, has_end), features[:k].mean(axis=0)

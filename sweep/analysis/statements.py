@@ -48,7 +48,8 @@ def answer_batch_size(candidates: Candidates, given: int | None = None) -> Batch
     thin = find_thin_batches(candidates, batches)
     statements = _state_use(candidates, batches, named, thin, curve[chosen])
     if len(batches.batches) > 1:
-        statements += _state_batches(candidates, batches, thin)
+        if not candidates.records.until_target:  # all of them reach it
+            statements += _state_batches(candidates, batches, thin)
         statements += _state_neighbors(candidates, batches, named)
     if given is not None:
         statements.append(_state_given(candidates, batches, named, given))
@@ -158,9 +159,10 @@ def _state_use(
         needed=needed,
         missing=missing if needed and not by_images else None,
     )
+    how = "" if named.is_settled else "probably " if named.probability >= 0.5 else "possibly "
     rest = Statement(
         name="configuration",
-        text=f"Its configuration, trial {named.number}: no other setting is better by more than the tolerance.",
+        text=f"Its configuration, trial {named.number}: {how}no other setting is better by more than the tolerance.",
         batches=use.batches,
         probability=named.probability,
         is_settled=named.is_settled,
@@ -184,7 +186,8 @@ def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBat
         )
     if named.num_epochs is not None:
         parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
-    if point.num_steps.median < _FEW_STEPS:  # also false where the steps are not on record
+    is_short = point.num_steps.median < _FEW_STEPS  # also false where the steps are not on record
+    if is_short and not candidates.records.until_target:
         shown = format_count(round(point.num_steps.median), "optimizer step")
         parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
     return [*caveats, f"The configuration was trained for {', '.join(parts)}."] if parts else caveats
@@ -334,10 +337,9 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
         costs = _compare(candidates, _name_places(draws, [position, int(where[0])]), ", against")
         points = candidates.records.tolerance_text
         within = float(draws.find_within(candidates.tolerance)[:, where[0]].mean())
-        text = (
-            f"Your effective batch size, {costs} The probability that, tuned, it loses no more than {points} "
-            f"against the best is {format_probability(within)}."
-        )
+        loses = f"The probability that, tuned, it loses no more than {points} against the best is"
+        text = f"Your effective batch size, {costs}"
+        text += "" if candidates.records.until_target else f" {loses} {format_probability(within)}."
     return Statement(name="given", text=text, batches=(given,), is_estimate=True)
 
 
@@ -405,12 +407,13 @@ def _compare(
         if ratio and not (metric == SECONDS and doubt):
             parts.append(f"{ratio.median:.2f} times {words}{_range(f'{ratio.low:.2f}', f'{ratio.high:.2f}')}")
     quality = candidates.records.quality
-    difference = accuracy or differences[quality.column]
-    if difference.n:
+    difference = accuracy or differences.get(quality.column)  # None: all reached their target
+    if difference and difference.n:
         middle, low, high = map(quality.format_difference, difference[:3])
         parts.append(f"{middle} {quality.difference_words}{_range(low, high)}")
     costs = f"{name}{word}{f' {base}' if word else ''}: {', '.join(parts) or 'nothing that was measured'}."
-    costs += "" if difference.n else f" The {quality.noun} is not compared: no configuration has several seeds."
+    if difference and not difference.n:
+        costs += f" The {quality.noun} is not compared: no configuration has several seeds."
     return f"{costs} The training times are not compared: {doubt}." if doubt else costs
 
 
@@ -449,9 +452,12 @@ def describe_learning_rate(named: Recommendation) -> str:
 
 def _describe_eligible(candidates: Candidates) -> str:
     # the batch sizes among which the fastest is named
-    limits, text = candidates.limits, f"that lose at most {candidates.records.tolerance_text} against the best"
+    limits, records = candidates.limits, candidates.records
+    text = f"that lose at most {records.tolerance_text} against the best"
+    if records.until_target:
+        text = f"that reach {records.target_text}{records.data_text}"
     if candidates.required is not None:
-        text = f"with {_describe_required(candidates)}{candidates.records.data_text}"
+        text = f"with {_describe_required(candidates)}{records.data_text}"
     return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
 
 

@@ -115,11 +115,15 @@ def _measure_batch_costs(candidates: Candidates, chosen: Numbers, target: float)
         ends = read_numbers(done, "num_steps")[rows]
         batch = read_numbers(done, "global_batch_size")[rows]
         samples = np.array([curve[-1, 1] if len(curve) else np.nan for curve in curves])
-        crossed = [cross_target(curve[:, i], curve[:, 2], target) for curve in curves for i in (0, 1)]
-        to_target = np.array(crossed).reshape(-1, 2)  # in steps and in samples
         whole = np.where(np.isfinite(samples), samples, ends * batch)
+        if candidates.records.until_target:  # each ended there
+            to_target = np.column_stack([ends, whole])
+            remarks.append("")
+        else:
+            crossed = [cross_target(curve[:, i], curve[:, 2], target) for curve in curves for i in (0, 1)]
+            to_target = np.array(crossed).reshape(-1, 2)  # in steps and in samples
+            remarks.append(_explain(curves, target, candidates.records))
         tables.append(np.column_stack([ends, whole, to_target, to_target[:, 0] / ends]))
-        remarks.append(_explain(curves, target, candidates.records))
         if remarks[-1]:
             tables[-1][:, 2:] = np.nan
     columns = [_describe([table[:, column] for table in tables]) for column in range(5)]
@@ -241,6 +245,8 @@ def describe_model(candidates: Candidates, draws: BatchDraws) -> TunedModel:
 
 
 def _find_target(candidates: Candidates, draws: BatchDraws) -> float:
+    if candidates.records.until_target:
+        return float(np.min(draws.tuned, initial=np.inf))
     step = 0.001 if candidates.records.quality.unit == "fraction" else candidates.tolerance / 5
     return find_common_target(np.median(draws.tuned, axis=0), candidates.tolerance, step)
 

@@ -309,11 +309,11 @@ class Quality:
 
     @property
     def scale(self) -> NoiseScale:
-        """The scale on which its noise is even: perplexities and mean squares scatter by a factor."""
+        """The scale on which its noise is even: perplexities, mean squares and times scatter by a factor."""
         if self.unit == "fraction":
             return "angle"
         is_error = self.unit == "number" and self.direction == "minimize" and not self.name.lower().startswith("log")
-        return "log" if is_error and re.search("ppl|perplexity|mse|mae|square", self.name.lower()) else "linear"
+        return "log" if is_error and re.search("ppl|perplexity|mse|mae|square|seconds", self.name.lower()) else "linear"
 
     @property
     def metric(self) -> "Metric":

@@ -43,7 +43,9 @@ class Trial:
         """The value of a study's key. Raises ``KeyError``: the study does not give it."""
         value = self._channel.values.get(key) if self._channel else None
         if value is None:
-            raise KeyError(f"the study gives no {key}; write it in [base] or [space]")
+            name = next((name for name, named in _KEYS.items() if named == key), "")
+            default = f", or read it with a default, as in sweep.trial({name}=...).{name}" if name else ""
+            raise KeyError(f"the study gives no {key}; write it in [base] or [space]{default}")
         assert self._channel is not None
         self._channel.send("read", key=key)
         return value

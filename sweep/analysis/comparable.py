@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -217,7 +218,8 @@ class ComparableTrials:
             of_quality = (self.images.covariance, self.failed, self.quality) if is_quality else ()
             posterior = fit_posterior(name, self.done, self.grouping, *of_quality)
             if is_quality and self.until_target:  # the target is no estimate
-                posterior = replace(posterior, spread=Spread(0.0, 1), is_assumed=False, prior=None, images=None)
+                known: dict[str, Any] = {"is_assumed": False, "prior": None, "images": None, "degrees": None}
+                posterior = replace(posterior, spread=Spread(0.0, 1), **known)
             self._posteriors[name] = posterior
         return self._posteriors[name]
 

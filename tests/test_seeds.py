@@ -93,16 +93,22 @@ def test_trainings_without_a_result_are_not_listed_again_and_count_as_spent(outc
     assert confirmations(records, study) == []
 
 
-def race(points: dict[int, tuple[float, float]], **confirm: float) -> tuple[list[TrialRecord], dict[int, int]]:
-    """Confirms to the end a search over all points of a space, by accumulation; the seeds that each got."""
+def race(
+    points: dict[int, tuple[float, float]], target: float | None = None, **confirm: float
+) -> tuple[list[TrialRecord], dict[int, int]]:
+    """Confirms to the end a search over all points of a space, by accumulation; the seeds that each got. The time to a
+    ``target`` depends on the luck of seeds."""
     space = {"batch.accumulation": {"choice": list(points)}}
-    base = {"batch.micro": 16, "optimizer.lr": 0.01}
+    base = {"batch.micro": 16, "optimizer.lr": 0.01, **({"budget.target": target} if target else {})}
     study = make_spec(objectives=OBJECTIVES, confirm=confirm, space=space, base=base)
     records: list[TrialRecord] = []
 
     def add(config: TrialConfig, phase: str, noise: Any) -> None:
         accuracy, seconds = points[config.num_accumulation]
-        measured = {"val_accuracy": accuracy + noise[0], "train_seconds": seconds * (1 + noise[1])}
+        measured = {
+            "val_accuracy": accuracy + noise[0],
+            "train_seconds": seconds * (1 + noise[1] * (50 if target else 1)),
+        }
         records.append(make_record(config, measured | {"total_seconds": seconds}, len(records), phase=phase))
 
     for number in points:
@@ -120,6 +126,12 @@ def test_a_close_race_gets_more_seeds_than_what_is_far_behind() -> None:
     _, spent = race(points, share=100.0, seeds=30)
     assert spent[1] + spent[2] > 8
     assert spent[3] + spent[4] <= 6
+
+
+def test_a_close_race_to_a_target_gets_more_seeds_whatever_was_reached_beyond_it() -> None:
+    _, spent = race({1: (0.95, 10.0), 2: (0.91, 10.5), 3: (0.99, 50.0)}, target=0.9, share=100.0, seeds=30)
+    assert spent[1] + spent[2] > 8
+    assert spent[3] <= 3
 
 
 def test_the_share_of_time_ends_the_confirming_but_for_one_that_can_be_named() -> None:

@@ -203,7 +203,7 @@ def _estimate_needed(candidates: Candidates, pair: list[int], probability: float
     too_many = f"more than {_MOST_TRAININGS:,} trainings would be required"
     if probability <= 0.5:
         return too_many, False
-    posterior, rows = candidates.records.posterior(candidates.quality), candidates.rows[pair]
+    posterior, rows = candidates.records.posterior(candidates.records.judged[0]), candidates.rows[pair]
     error, _ = posterior.compare(int(rows[0]), rows[1:])
     of_seeds = posterior.spread.sd**2 * float(np.sum(posterior.errors[rows] ** 2))
     share_of_images = 1.0 - min(of_seeds / max(float(error[0]) ** 2, 1e-300), 1.0)
@@ -374,11 +374,13 @@ def _name_places(draws: BatchDraws, indices: Iterable[int]) -> dict[str, int]:
     return {str(draws.batches[index]): int(draws.places[index]) for index in indices}
 
 
-def _compare_own(candidates: Candidates, first: int, second: int) -> Interval:
+def _compare_own(candidates: Candidates, first: int, second: int) -> Interval | None:
     """The accuracy of the candidate ``second`` minus the accuracy of ``first`` by their own trainings: the response
     assumes that equal configurations with other micro batches are equally accurate. NaN with ``n`` = 0 without a spread
-    between seeds."""
+    between seeds; None where all reached their target."""
     records = candidates.records
+    if records.until_target:
+        return None
     posterior, rows = records.posterior(candidates.quality), candidates.rows[[second, first]]
     if posterior.is_assumed:
         return Interval(math.nan, math.nan, math.nan, 0)

@@ -138,12 +138,13 @@ def _best(probabilities: Values, rows: Numbers, is_nameable: Mask) -> Values:
 
 def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
     """The weight of each draw given each possible result, shape ``[results, draws]``; each row sums to 1."""
-    records, drawn = candidates.records, candidates.values(candidates.quality, candidates.draws)[:, row]
-    level, scale = abs(float(candidates.values(candidates.quality)[row])), records.quality.scale
+    records, name = candidates.records, candidates.records.judged[0]
+    drawn, level = candidates.values(name, candidates.draws)[:, row], abs(float(candidates.values(name)[row]))
+    scale = "log" if records.until_target else records.quality.scale
     # The spread is on the scale of the noise: d accuracy = slope * d angle.
     share = float(np.clip(level, 1e-4, 1 - 1e-4))
     slope = 2 * np.sqrt(share * (1 - share)) if scale == "angle" else level if scale == "log" else 1.0
-    noise = records.posterior(candidates.quality).spread.sd * slope / np.sqrt(num_seeds)
+    noise = records.posterior(name).spread.sd * slope / np.sqrt(num_seeds)
     noise = noise if noise > 0 else 1e-6
     shares = (np.arange(_NUM_RESULTS) + 0.5) / _NUM_RESULTS
     middles = np.sort(drawn)[(shares * len(drawn)).astype(np.int64)]

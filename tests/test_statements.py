@@ -542,7 +542,25 @@ def test_trainings_until_a_target_are_told_apart_by_their_time_alone(metric: str
     assert [each.target_accuracy for each in found.models] == [pytest.approx(target)]
 
 
-def test_a_rate_that_was_not_tried_may_reach_the_target_sooner() -> None:
-    use = statement(answer_of(reach_target("val_accuracy", rates=RATES[:1], confirmed=RATES[0])), "use")
+@pytest.mark.parametrize("lacks_a_time", [False, True])
+def test_a_rate_that_was_not_tried_may_reach_the_target_sooner(lacks_a_time: bool) -> None:
+    study = reach_target("val_accuracy", rates=RATES[:1], confirmed=RATES[0])
+    if lacks_a_time:  # which says nothing about the others
+        study.trials.loc[study.trials["global_batch_size"] == 16, "train_seconds"] = pd.NA
+    use = statement(answer_of(study), "use")
     assert (use.batches, use.is_settled) == ((64,), False)
     assert use.needed == "settings that were not tried may be better"
+
+
+def test_a_configuration_whose_seeds_often_miss_the_target_is_not_settled() -> None:
+    study = reach_target("val_accuracy")
+    fresh = study.trials.index[(study.trials["global_batch_size"] == 64) & (study.trials["phase"] == "confirm")]
+    study.trials.loc[fresh[0], ["outcome", "seconds_to_target"]] = ["target_missed", pd.NA]
+    study.trials.loc[study.trials["global_batch_size"] == 256, "outcome"] = "target_missed"
+    use = statement(answer_of(study), "use")
+    assert (use.batches, use.is_settled) == ((64,), True)  # one of four may be luck
+    assert "1 of its 4 trainings with fresh seeds did not complete. No training reached it at 256." in use.text
+    more = study.trials.loc[[fresh[0]] * 2].assign(number=[97, 98], seed=[97, 98])
+    use = statement(answer_of(replace(study, trials=pd.concat([study.trials, more], ignore_index=True))), "use")
+    assert (use.batches, use.is_settled) == ((64,), False)
+    assert "3 of its 6 trainings with fresh seeds did not complete." in use.text

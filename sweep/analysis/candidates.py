@@ -171,6 +171,8 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         for column in columns:
             draws[..., column], estimates[rows, column] = sign * drawn, sign * means
     _round_draws(draws, names, quality if records.quality.unit == "fraction" else "")
+    if records.until_target:
+        draws[..., accuracy] = estimates[rows, accuracy] = records.target
     costs = estimates[rows][:, np.isin(names, (SECONDS, MEMORY))]
     untried, rivals = draw_rivals(records, rows, draws, costs, names, untried)
     return Candidates(

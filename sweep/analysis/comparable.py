@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.costs import SOURCE_NAMES, WEIGHED, apply_times, read_observed
-from sweep.analysis.gain import find_gain_scale, turn_interval, turn_trials
+from sweep.analysis.gain import find_gain_scale, limit_gains, turn_interval, turn_trials
 from sweep.analysis.posterior import Posterior, ValidationImages, fit_posterior
 from sweep.analysis.statistics import (
     SCALES,
@@ -56,7 +56,7 @@ USUAL_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes", "test_acc
 class ComparableTrials:
     """``trials`` are all trials of the most common data set and device, ``done`` the complete ones among them, with the
     times to use (:func:`sweep.analysis.costs.apply_times`); ``notes`` describe what was left out. Their ``quality`` is
-    a gain in both (:mod:`sweep.analysis.gain`)."""
+    a gain in both (:mod:`sweep.analysis.gain`), at most ``target`` where every training ended at this one."""
 
     frames: Frames
     study: str
@@ -66,6 +66,7 @@ class ComparableTrials:
     images: ValidationImages
     notes: tuple[str, ...]
     quality: Quality = IMAGES
+    target: float | None = None
     _posteriors: dict[str, Posterior] = field(default_factory=dict, init=False)
 
     @property
@@ -101,9 +102,9 @@ class ComparableTrials:
 
     @cached_property
     def until_target(self) -> bool:
-        """Whether every training ended at ``budget.target``: then the time tells them apart, not the quality."""
-        targets, seconds = (read_numbers(self.done, name) for name in ("config.budget.target", SECONDS))
-        return self.quality is not _SOON and bool(np.isfinite(seconds).any() and np.isfinite(targets).all())
+        """Whether the time tells the trainings apart, not the quality, because every one ended at one target."""
+        has_times = bool(np.isfinite(read_numbers(self.done, SECONDS)).any())
+        return self.target is not None and self.quality is not _SOON and has_times
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -125,9 +126,7 @@ class ComparableTrials:
     @property
     def target_text(self) -> str:
         """The value at which every training ended."""
-        targets = np.unique(read_numbers(self.done, "config.budget.target"))
-        one = self.quality.format_value(float(targets[0])) if len(targets) == 1 else "its target"
-        return f"{one} (budget.target)"
+        return f"{self.quality.format_value(self.quality.sign * (self.target or 0.0))} (budget.target)"
 
     @property
     def tolerance_text(self) -> str:
@@ -200,9 +199,23 @@ class ComparableTrials:
         return np.bincount(grouping.members, is_counted, minlength=grouping.size).astype(np.int64)
 
     @cached_property
+    def num_failed_seeds(self) -> Numbers:
+        """The confirming trials of each configuration with another outcome; shape ``[configurations]``."""
+        groups = pd.Series(configuration_groups(self.trials), index=self.trials.index)
+        return _failed_seeds(self.trials, groups.to_numpy(), groups[self.done.index].to_numpy()[self.grouping.first])
+
+    @cached_property
+    def own_errors(self) -> Values:
+        """The error of each complete trial's quality beside the luck of seeds, on its scale; shape ``[len(done)]``."""
+        is_time = self.quality is _SOON
+        return np.nan_to_num(read_numbers(self.done, "time_error")) if is_time else np.zeros(len(self.done))
+
+    @cached_property
     def failed(self) -> Mask:
         """Which complete trials failed: they are far below other seeds of their configuration, and count in no
-        estimate of its quality; shape ``[len(done)]``."""
+        estimate of its quality; shape ``[len(done)]``. Of times a late one is no failure."""
+        if self.quality is _SOON:
+            return np.zeros(len(self.done), dtype=np.bool_)
         return find_failed(self.scale.forward(read_numbers(self.done, self.quality.column)), self.grouping)
 
     @cached_property
@@ -267,6 +280,8 @@ def select_comparable(frames: Frames) -> ComparableTrials:
     if num_repeated:
         said = "1 trial repeats another one" if num_repeated == 1 else f"{num_repeated:,} trials repeat other ones"
         notes.append(f"{said} with equal settings and seed, which give the same result; each result counts once.")
+    target = _find_target(frames.spec, done, quality)
+    trials, done = (limit_gains(each, quality, target) for each in (trials, done))
     grouping = group_configurations(done, configuration_groups(done))
     return ComparableTrials(
         frames=frames,
@@ -276,8 +291,17 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         grouping=grouping,
         images=ValidationImages(frames, done, grouping, data, quality),
         quality=quality,
+        target=target,
         notes=(*notes, *_note_flags(done, _find_commands(frames).examine())),
     )
+
+
+def _find_target(spec: StudySpec | None, done: pd.DataFrame, quality: Quality) -> float | None:
+    # the gain at which every complete training ended; None where they ended otherwise, or a study compares targets
+    targets = np.unique(read_numbers(done, "config.budget.target"))
+    if len(targets) != 1 or not math.isfinite(targets[0]) or (spec and "budget.target" in spec.space):
+        return None
+    return quality.sign * float(targets[0])
 
 
 def _find_quality(frames: Frames) -> Quality:

@@ -11,13 +11,16 @@ _ASSUMED_PART = 0.25  # of the usual deviation between configurations: the sprea
 
 
 def turn_trials(trials: pd.DataFrame, quality: Quality) -> pd.DataFrame:
-    """``trials`` with the quality as a gain. Beyond ``budget.target`` it counts as the target: how far the evaluation
-    that ended the training passed it is chance."""
-    gains = quality.sign * read_numbers(trials, quality.column)
-    targets = quality.sign * read_numbers(trials, "config.budget.target")  # NaN: a training of a fixed length
-    if quality.sign > 0 and not np.isfinite(targets).any():
+    """``trials`` with the quality as a gain."""
+    return trials if quality.sign > 0 else trials.assign(**{quality.column: -1.0 * trials[quality.column]})
+
+
+def limit_gains(trials: pd.DataFrame, quality: Quality, target: float | None) -> pd.DataFrame:
+    """``trials`` in which a gain beyond the ``target`` of all trainings counts as the target: how far the evaluation
+    that ended a training passed it is chance."""
+    if target is None:
         return trials
-    return trials.assign(**{quality.column: np.where(gains > targets, targets, gains)})
+    return trials.assign(**{quality.column: np.minimum(read_numbers(trials, quality.column), target)})
 
 
 def turn_interval(value: Interval, quality: Quality) -> Interval:

@@ -90,6 +90,8 @@ def make_answer(
     if comparable.spec and comparable.spec.script:  # the weights that it starts from and its noise are not known
         uses = [use for use in uses if not USE_TABLE[use].requires]
         del asked["noise_scale"]
+    if comparable.until_target and len(uses) > 1:  # all are equally good
+        uses = [use for use in uses if use != "accuracy"]
     if candidates is None:
         num_open = sum(not outcome for outcome in read_text(loaded.trials, "outcome"))
         has_ended = num_open < len(loaded.trials)
@@ -209,11 +211,12 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
             "The number of validation images is not on record: intervals of accuracy are for other seeds on the same "
             "images, not for new images."
         )
+        statement = _describe_target(records) if records.until_target else statement
         return ValidationSize(num_images=None, accuracy_per_image=None, statement=statement)
     size = f"{format_count(num_images, 'validation image')}; one is {100 / num_images:.2g} points of accuracy."
     covered = " Intervals and probabilities of accuracy are for new images."
     if records.until_target:
-        covered = f" Every training ended at {records.target_text}; what it reached beyond does not count."
+        covered = f" {_describe_target(records)}"
     rows = np.arange(0) if candidates is None else candidates.rows
     if num_unknown := int(np.sum(~records.images.are_known(rows))):
         covered += (
@@ -231,8 +234,13 @@ def _describe_samples(records: ComparableTrials, num_samples: int | None) -> Val
     size = unknown if num_samples is None else f"{num_samples:,} validation {quality.sample}"
     covered = "are for" if are_sampled else "are for other seeds on these validation data, not for"
     each = 1 / num_samples if num_samples and quality.unit == "fraction" else None
-    statement = f"{size}. Intervals and probabilities of {quality.noun} {covered} new {quality.sample}. {_SMOOTHED}"
+    about = f"Intervals and probabilities of {quality.noun} {covered} new {quality.sample}."
+    statement = f"{size}. {_describe_target(records) if records.until_target else about} {_SMOOTHED}"
     return ValidationSize(num_images=num_samples, accuracy_per_image=each, statement=statement)
+
+
+def _describe_target(records: ComparableTrials) -> str:
+    return f"The trainings that count ended at {records.target_text}; what they reached beyond it does not count."
 
 
 def _list_assumptions(candidates: Candidates) -> list[str]:
@@ -245,7 +253,7 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
             f"{records.quality.noun} far {worse} the other seeds of their configuration, and are in no estimate. "
             f"Trials: {', '.join(map(str, numbers))}."
         )
-    if records.spec and records.spec.tolerance is None:
+    if records.spec and records.spec.tolerance is None and not records.until_target:
         shown = records.quality.format_amount(records.tolerance)
         is_assumed = records.posterior(records.quality.column).is_assumed
         how = "an assumed spread" if is_assumed else "the standard deviation"

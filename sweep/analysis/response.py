@@ -74,8 +74,8 @@ _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the r
 _FAR_BELOW = 3.0  # standard deviations
 _FAR_AWAY = 0.25  # half a decade
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
-# Trials without a final accuracy, or that did not come to their target, tell of it all the same.
-_STOPPED = ("diverged", "target_missed", "pruned")
+# Trials without a final accuracy tell of it all the same, and so do those that missed the target of all.
+_STOPPED = ("diverged", "pruned", "target_missed")
 
 
 def encode_decades(values: npt.ArrayLike) -> Any:
@@ -264,7 +264,10 @@ def draw_response(
         return {(name, batch): own for batch, own in zip(batches, values, strict=True)}
 
     for name in dict.fromkeys(models.tolist()):
-        of_model = np.flatnonzero(models == name)
+        of_model = np.flatnonzero((models == name) & np.isfinite(estimates))
+        if not len(of_model):
+            found |= draw_unknown(str(name), list_batches(spec, str(name)) if spec else [])
+            continue
         of_model = of_model[np.argsort(-estimates[of_model], kind="stable")]
         settings = _Settings(records, rows[of_model], str(name))
         response = _fit_response(records, settings, estimates[of_model], len(draws), generator)
@@ -490,7 +493,11 @@ def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Valu
     if posterior.degrees is not None and posterior.degrees.any():  # the variance of Student's t
         degrees = np.maximum(posterior.degrees, _FEWEST_DEGREES)
         ratios = ratios * np.sqrt(degrees / (degrees - 2.0))
-    return means[rows], (ratios**2 / counts)[rows], is_single[rows]
+    variances = ratios**2 / counts
+    if posterior.spread.sd > 0:
+        own = np.bincount(members, records.own_errors[known] ** 2, minlength=grouping.size)
+        variances = variances + own / (counts * posterior.spread.sd) ** 2
+    return means[rows], variances[rows], is_single[rows]
 
 
 class _Settings:
@@ -509,7 +516,8 @@ class _Settings:
         self.rows, spec = rows, records.spec
         keys = [key for key in records.swept if not is_batch_key(key) and key not in _APART_FROM_RATES]
         keys = [key for key in keys if f"config.{key}" in records.frame]
-        stopped = records.trials[np.isin(read_text(records.trials, "outcome"), _STOPPED)]
+        outcomes = _STOPPED[: 2 if records.target is None else 3]
+        stopped = records.trials[np.isin(read_text(records.trials, "outcome"), outcomes)]
         stopped = stopped[read_text(stopped, "config.model.name") == model]
         stopped = stopped.dropna(subset=["global_batch_size", *(f"config.{key}" for key in keys)])
         parts, k = (records.frame.iloc[rows], stopped), len(rows)

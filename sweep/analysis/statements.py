@@ -14,7 +14,15 @@ from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for, compar
 from sweep.analysis.comparable import MEMORY, SECONDS
 from sweep.analysis.costs import num_accumulation
 from sweep.analysis.rate_powers import MICRO_KEYS
-from sweep.analysis.statistics import CONFIDENCE, Interval, Mask, configuration_groups, read_numbers, t_quantile
+from sweep.analysis.statistics import (
+    CONFIDENCE,
+    Interval,
+    Mask,
+    configuration_groups,
+    read_numbers,
+    read_text,
+    t_quantile,
+)
 from sweep.analysis.tuned_batches import (
     RATE,
     BatchDraws,
@@ -29,6 +37,7 @@ from sweep.analysis.tuned_batches import (
 from sweep.config.metrics import format_count, format_probability, format_share, join_words
 
 _FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
+_MOST_FAILED = 0.25  # of the fresh seeds of what is called settled
 _MOST_TRAININGS = 1000  # more than a study of this kind would train
 _OUTSIDE = "The limits do not apply to this statement."
 
@@ -122,10 +131,16 @@ def _state_use(
     weights = groups.right.mean(axis=0)[groups.of_candidates[draws.places]]
     others = np.arange(len(weights)) != position
     rival, probability = int(np.argmax(np.where(others, weights, -1.0))), float(weights[position])
-    serious = np.flatnonzero(~(others & split.outside))
+    outside = weights <= 1 - candidates.rules.confidence if candidates.records.until_target else split.outside
+    serious = np.flatnonzero(~(others & outside))
     # the only one that is not worse is the one to use, whatever it takes
     doubt = _describe_doubt(candidates, _name_places(draws, serious)) if len(serious) > 1 else ""
-    is_settled = bool(others.any()) and not doubt and probability >= candidates.rules.confidence
+    num_seeds, num_failed = (
+        int(candidates.num_seeds[own]),
+        int(candidates.records.num_failed_seeds[candidates.rows[own]]),
+    )
+    is_certain = probability >= candidates.rules.confidence and num_failed <= _MOST_FAILED * (num_seeds + num_failed)
+    is_settled = bool(others.any()) and not doubt and is_certain
     needed, by_images = "trainings on an undisturbed machine would help" if doubt else "", False
     missing = candidates.records.command_for_more_seeds
     if others.any() and not (is_settled or doubt):
@@ -178,7 +193,13 @@ def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBat
     if chance is not None and named.values[candidates.quality].low <= chance + candidates.tolerance:
         shown = candidates.records.quality.format_value(chance)
         caveats.append(f"Its accuracy is near chance, {shown}: longer trainings may decide otherwise.")
-    of_named = candidates.records.grouping.members == candidates.rows[_find(candidates, int(named.number or 0))]
+    place = _find(candidates, int(named.number or 0))
+    if num_lost := int(candidates.records.num_failed_seeds[candidates.rows[place]]):
+        whole = num_lost + int(candidates.num_seeds[place])
+        caveats.append(f"{num_lost} of its {whole} trainings with fresh seeds did not complete.")
+    if missed := _list_missed(candidates, named):
+        caveats.append(f"No training reached it at {missed}.")
+    of_named = candidates.records.grouping.members == candidates.rows[place]
     if num_failed := int(candidates.records.failed[of_named].sum()):
         caveats.append(
             f"{num_failed} of its {int(of_named.sum())} trainings ended far "
@@ -191,6 +212,17 @@ def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBat
         shown = format_count(round(point.num_steps.median), "optimizer step")
         parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
     return [*caveats, f"The configuration was trained for {', '.join(parts)}."] if parts else caveats
+
+
+def _list_missed(candidates: Candidates, named: Recommendation) -> str:
+    # the effective batch sizes with the named model at which every training missed the target of the others
+    records, size = candidates.records, "global_batch_size"
+    if not records.until_target:
+        return ""
+    of_model = records.trials[read_text(records.trials, "config.model.name") == named.config.get("model.name")]
+    missed = of_model[read_text(of_model, "outcome") == "target_missed"]
+    lost = set(read_numbers(missed, size).tolist()) - set(read_numbers(records.done, size).tolist())
+    return ", ".join(f"{batch:.0f}" for batch in sorted(lost))
 
 
 def _estimate_needed(candidates: Candidates, pair: list[int], probability: float) -> tuple[str, bool]:
@@ -473,6 +505,7 @@ def _explain_exclusion(candidates: Candidates) -> str:
         quality, gains = candidates.records.quality, (candidates.values(candidates.quality).max(), candidates.required)
         reached, asked = (quality.format_value(quality.sign * float(gain)) for gain in gains)
         first = "most accurate" if quality.noun == "accuracy" else "best"
+        reached += ", where every training ended (budget.target)" if candidates.records.until_target else ""
         parts.append(f"the {first} one reaches {reached}, {asked} is required")
     for name, limit, word, unit, scale in (
         (SECONDS, limits.max_seconds, "fastest one takes", "s", 1.0),

@@ -312,8 +312,10 @@ class Quality:
         """The scale on which its noise is even: perplexities, mean squares and times scatter by a factor."""
         if self.unit == "fraction":
             return "angle"
+        if self.name in METRICS and METRICS[self.name].is_speed:
+            return "log"
         is_error = self.unit == "number" and self.direction == "minimize" and not self.name.lower().startswith("log")
-        return "log" if is_error and re.search("ppl|perplexity|mse|mae|square|seconds", self.name.lower()) else "linear"
+        return "log" if is_error and re.search("ppl|perplexity|mse|mae|square", self.name.lower()) else "linear"
 
     @property
     def metric(self) -> "Metric":

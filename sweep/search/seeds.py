@@ -145,6 +145,8 @@ def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
     share = float(np.clip(level, 1e-4, 1 - 1e-4))
     slope = 2 * np.sqrt(share * (1 - share)) if scale == "angle" else level if scale == "log" else 1.0
     noise = records.posterior(name).spread.sd * slope / np.sqrt(num_seeds)
+    if not np.isfinite(drawn).all():  # a time that is not on record
+        return np.full((_NUM_RESULTS, len(drawn)), 1.0 / len(drawn))
     noise = noise if noise > 0 else 1e-6
     shares = (np.arange(_NUM_RESULTS) + 0.5) / _NUM_RESULTS
     middles = np.sort(drawn)[(shares * len(drawn)).astype(np.int64)]
@@ -200,10 +202,16 @@ class SearchEnd:
 
 def _covers_space(candidates: Candidates) -> bool:
     # whether every batch size of each model is tuned, or known to be worse
-    draws = [draw_batches(candidates, model) for model in list_models(candidates)]
+    draws, groups = (
+        [draw_batches(candidates, model) for model in list_models(candidates)],
+        find_right_batches(candidates),
+    )
     limit = np.max([each.tuned.max(axis=1) for each in draws], axis=0) - candidates.tolerance
     for batches in draws:
-        is_worse = (batches.tuned >= limit[:, None]).mean(axis=0) <= 1 - candidates.rules.confidence
+        is_good = batches.tuned >= limit[:, None]
+        if candidates.records.until_target:  # all of them reach it, and the slow ones are worse
+            is_good = groups.right[:, groups.of_candidates[batches.places]]
+        is_worse = is_good.mean(axis=0) <= 1 - candidates.rules.confidence
         if find_thin_batches(candidates, batches).keys() - set(batches.batches[is_worse].tolist()):
             return False
     return True

@@ -225,7 +225,7 @@ def read_table(folder: str | Path) -> RecordedTable:
     table = RecordedTable(frames.spec, frames)
     if not table.points or table.num_seeds <= FEWEST_SEEDS:
         raise InputError(
-            f"{folder}: nothing is named without {FEWEST_SEEDS} fresh seeds beside that of the search; record "
+            f"{folder}: nothing is named without {FEWEST_SEEDS} fresh seeds beside the seed of the search; record "
             f"{FEWEST_SEEDS + 1} or more."
         )
     return table

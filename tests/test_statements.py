@@ -559,8 +559,9 @@ def test_a_configuration_whose_seeds_often_miss_the_target_is_not_settled() -> N
     study.trials.loc[study.trials["global_batch_size"] == 256, "outcome"] = "target_missed"
     use = statement(answer_of(study), "use")
     assert (use.batches, use.is_settled) == ((64,), True)  # one of four may be luck
-    assert "1 of its 4 trainings with fresh seeds did not complete. No training reached it at 256." in use.text
+    assert "1 of its 4 trainings with fresh seeds did not complete. No training reached the target at 256." in use.text
     more = study.trials.loc[[fresh[0]] * 2].assign(number=[97, 98], seed=[97, 98])
     use = statement(answer_of(replace(study, trials=pd.concat([study.trials, more], ignore_index=True))), "use")
     assert (use.batches, use.is_settled) == ((64,), False)
     assert "3 of its 6 trainings with fresh seeds did not complete." in use.text
+    assert (use.needed, bool(use.missing)) == ("settings whose seeds complete are required", True)

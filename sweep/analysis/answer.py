@@ -185,7 +185,7 @@ class Statement:
 class BatchAnswer:
     """Which batch size to use: the configuration that is ``named``, the ``curve`` of the tuned batches of every model,
     what holds for each of the ``models``, and the ``statements`` about the one ``model``. The probability of the first
-    is that of the batch size, whatever the rate; the probability of ``named`` is its configuration's own. ``next_step``
+    is about the batch size, whatever the rate; the probability of ``named`` is its configuration's own. ``next_step``
     is the command of the first statement that is not settled."""
 
     named: Recommendation

@@ -96,6 +96,11 @@ class Candidates:
         """Which candidates have enough fresh seeds to be named; shape ``[k]``."""
         return np.asarray(self.num_seeds >= FEWEST_SEEDS)
 
+    @property
+    def num_failed_seeds(self) -> Numbers:
+        """The fresh seeds of each candidate that did not complete; shape ``[k]``."""
+        return self.records.num_failed_seeds[self.rows]
+
     def leave_out_untried(self) -> "Candidates":
         """The same as if the space held nothing but the candidates."""
         nothing = Untried(self.untried.models[:0], self.untried.batches[:0], self.untried.accuracies[:, :0])

@@ -313,7 +313,7 @@ CLAIMS = (
     Claim(name="accumulation_batch_norm", region=_EQUALS, varies=(_SPLIT,),
         statement="With batch normalization, accumulation still gives the accuracy of the large batch, within half a "
         "point.",
-        published="Exact without batch normalization; with it the statistics are those of the micro batch (ghost "
+        published="Exact without batch normalization; with it each micro batch has its own statistics (ghost "
         "batch normalization, Hoffer et al. 2017).",
         measure=_split(
             lambda trials: count_micro(trials) > 1,
@@ -347,8 +347,8 @@ CLAIMS = (
             space={"batch.schedule": ("constant", "stepwise"), _SCHEDULE: ("constant", "step")},
         )),
     Claim(name="batch_warmup", region=_MATCHES, varies=("batch.schedule",),
-        statement="A batch that grows during training saves steps without a loss: its accuracy is that of the batch "
-        "it began with within half a point, or more.",
+        statement="A batch that grows during training saves steps without a loss: it loses no more than half a "
+        "point of accuracy against the batch it began with.",
         published="Merrill et al. 2025 (arXiv:2505.23971): the critical batch grows during training; slightly better "
         "loss with 43 % fewer steps.",
         measure=_pair(_GROWTH_KEYS, _grows),

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -103,8 +103,7 @@ class ComparableTrials:
     @cached_property
     def until_target(self) -> bool:
         """Whether the time tells the trainings apart, not the quality, because every one ended at one target."""
-        has_times = bool(np.isfinite(read_numbers(self.done, SECONDS)).any())
-        return self.target is not None and self.quality is not _SOON and has_times
+        return self.target is not None and bool(np.isfinite(read_numbers(self.done, SECONDS)).any())
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -115,7 +114,8 @@ class ComparableTrials:
         """The same trials with their time as the quality, of which less is better."""
         done = self.done.assign(quality=-read_observed(SECONDS, self.done))
         images = ValidationImages(replace(self.frames, find_correct=None), done, self.grouping, None, _SOON)
-        return replace(self, done=done, images=images, quality=_SOON)
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        return _TimedTrials(**own | {"done": done, "images": images, "quality": _SOON})
 
     @property
     def data_text(self) -> str:
@@ -141,14 +141,11 @@ class ComparableTrials:
     @cached_property
     def tolerance(self) -> float:
         """The difference of the quality that does not matter."""
-        rules = self.spec.answer if self.spec else AnswerRules()
-        declared = self.spec.tolerance if self.spec else rules.tolerance.accuracy
-        if declared is not None and self.quality is not _SOON:
+        declared = self.spec.tolerance if self.spec else AnswerRules().tolerance.accuracy
+        if declared is not None:
             return declared
         posterior = self.posterior(self.quality.column)
         size = abs(float(np.nanmax(posterior.estimates, initial=-np.inf)))
-        if self.quality is _SOON:
-            return rules.tolerance.time * size
         size = size if math.isfinite(size) else 1.0
         spread = posterior.spread.sd * (size if self.quality.scale == "log" else 1.0)
         return float(f"{max(spread, _LEAST_TOLERANCE * size, 1e-12):.2g}")
@@ -207,15 +204,12 @@ class ComparableTrials:
     @cached_property
     def own_errors(self) -> Values:
         """The error of each complete trial's quality beside the luck of seeds, on its scale; shape ``[len(done)]``."""
-        is_time = self.quality is _SOON
-        return np.nan_to_num(read_numbers(self.done, "time_error")) if is_time else np.zeros(len(self.done))
+        return np.zeros(len(self.done))
 
     @cached_property
     def failed(self) -> Mask:
         """Which complete trials failed: they are far below other seeds of their configuration, and count in no
-        estimate of its quality; shape ``[len(done)]``. Of times a late one is no failure."""
-        if self.quality is _SOON:
-            return np.zeros(len(self.done), dtype=np.bool_)
+        estimate of its quality; shape ``[len(done)]``."""
         return find_failed(self.scale.forward(read_numbers(self.done, self.quality.column)), self.grouping)
 
     @cached_property
@@ -245,6 +239,28 @@ class ComparableTrials:
     def swept(self) -> tuple[str, ...]:
         """The keys that vary, but for the seed, which repeats the others."""
         return tuple(key for key in self.spec.space if key != "seed") if self.spec else varying_keys(self.done)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TimedTrials(ComparableTrials):
+    """Trials until a target with their time as the quality: less is better, and a late one is no failure."""
+
+    @cached_property
+    def until_target(self) -> bool:
+        return False
+
+    @cached_property
+    def tolerance(self) -> float:
+        rules = self.spec.answer if self.spec else AnswerRules()
+        return rules.tolerance.time * abs(float(np.nanmax(self.posterior(self.quality.column).estimates)))
+
+    @cached_property
+    def own_errors(self) -> Values:
+        return np.nan_to_num(read_numbers(self.done, "time_error"))
+
+    @cached_property
+    def failed(self) -> Mask:
+        return np.zeros(len(self.done), dtype=np.bool_)
 
 
 def find_common_data(frames: Frames) -> DataSummary | None:

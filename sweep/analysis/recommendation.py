@@ -87,11 +87,11 @@ def make_answer(
     """The answer of :func:`recommend` from the ``comparable`` trials of ``loaded`` and their ``candidates`` within
     ``limits``, which are None without a complete trial."""
     diagnosis, asked = explain_no_complete_trial(loaded), dict(_FACTS)
+    if comparable.until_target and uses == USES:  # all are equally accurate
+        uses = [use for use in uses if use != "accuracy"]
     if comparable.spec and comparable.spec.script:  # the weights that it starts from and its noise are not known
         uses = [use for use in uses if not USE_TABLE[use].requires]
         del asked["noise_scale"]
-    if comparable.until_target and len(uses) > 1:  # all are equally good
-        uses = [use for use in uses if use != "accuracy"]
     if candidates is None:
         num_open = sum(not outcome for outcome in read_text(loaded.trials, "outcome"))
         has_ended = num_open < len(loaded.trials)

@@ -74,8 +74,7 @@ _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the r
 _FAR_BELOW = 3.0  # standard deviations
 _FAR_AWAY = 0.25  # half a decade
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
-# Trials without a final accuracy tell of it all the same, and so do those that missed the target of all.
-_STOPPED = ("diverged", "pruned", "target_missed")
+_STOPPED = ["diverged", "pruned"]  # trials without a final accuracy, which tell of it all the same
 
 
 def encode_decades(values: npt.ArrayLike) -> Any:
@@ -236,8 +235,9 @@ def _matern(one: Floats, other: Floats, parameters: Floats, with_slopes: bool = 
 
 @dataclass(frozen=True)
 class Untried:
-    """What tuning would still give, by model and effective batch size (all of shape ``[u]``): ``accuracies``, shape
-    ``[draws, u]``, are those of the best settings that were not tried. Where all were tried there is no entry."""
+    """What tuning would still give, by model and effective batch size (all of shape ``[u]``): ``accuracies`` or other
+    gains, shape ``[draws, u]``, are those of the best settings that were not tried. Where all were tried there is no
+    entry."""
 
     models: Texts
     batches: Numbers
@@ -516,7 +516,7 @@ class _Settings:
         self.rows, spec = rows, records.spec
         keys = [key for key in records.swept if not is_batch_key(key) and key not in _APART_FROM_RATES]
         keys = [key for key in keys if f"config.{key}" in records.frame]
-        outcomes = _STOPPED[: 2 if records.target is None else 3]
+        outcomes = _STOPPED if records.target is None else [*_STOPPED, "target_missed"]
         stopped = records.trials[np.isin(read_text(records.trials, "outcome"), outcomes)]
         stopped = stopped[read_text(stopped, "config.model.name") == model]
         stopped = stopped.dropna(subset=["global_batch_size", *(f"config.{key}" for key in keys)])

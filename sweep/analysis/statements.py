@@ -135,15 +135,15 @@ def _state_use(
     serious = np.flatnonzero(~(others & outside))
     # the only one that is not worse is the one to use, whatever it takes
     doubt = _describe_doubt(candidates, _name_places(draws, serious)) if len(serious) > 1 else ""
-    num_seeds, num_failed = (
-        int(candidates.num_seeds[own]),
-        int(candidates.records.num_failed_seeds[candidates.rows[own]]),
-    )
-    is_certain = probability >= candidates.rules.confidence and num_failed <= _MOST_FAILED * (num_seeds + num_failed)
-    is_settled = bool(others.any()) and not doubt and is_certain
+    num_failed = int(candidates.num_failed_seeds[own])
+    is_unstable = num_failed > _MOST_FAILED * (num_failed + int(candidates.num_seeds[own]))
+    is_certain = probability >= candidates.rules.confidence
+    is_settled = bool(others.any()) and not doubt and is_certain and not is_unstable
     needed, by_images = "trainings on an undisturbed machine would help" if doubt else "", False
     missing = candidates.records.command_for_more_seeds
-    if others.any() and not (is_settled or doubt):
+    if others.any() and is_unstable and is_certain and not doubt:
+        needed, missing = "settings whose seeds complete are required", candidates.records.command_for_more
+    elif others.any() and not (is_settled or doubt):
         tried = find_right_batches(candidates.leave_out_untried())
         gained = float(tried.right[:, tried.of_candidates[own]].mean()) - probability
         is_thin = not thin.keys().isdisjoint(draws.batches[[position, rival]].tolist())
@@ -194,11 +194,11 @@ def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBat
         shown = candidates.records.quality.format_value(chance)
         caveats.append(f"Its accuracy is near chance, {shown}: longer trainings may decide otherwise.")
     place = _find(candidates, int(named.number or 0))
-    if num_lost := int(candidates.records.num_failed_seeds[candidates.rows[place]]):
+    if num_lost := int(candidates.num_failed_seeds[place]):
         whole = num_lost + int(candidates.num_seeds[place])
         caveats.append(f"{num_lost} of its {whole} trainings with fresh seeds did not complete.")
     if missed := _list_missed(candidates, named):
-        caveats.append(f"No training reached it at {missed}.")
+        caveats.append(f"No training reached the target at {missed}.")
     of_named = candidates.records.grouping.members == candidates.rows[place]
     if num_failed := int(candidates.records.failed[of_named].sum()):
         caveats.append(

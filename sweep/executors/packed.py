@@ -73,7 +73,7 @@ class PackedExecutor(ExecutorWrapper):
         if ending.outcome == "out_of_memory" and self._fits_alone(config):
             error = f"out of memory while other trials shared the device: {ending.error}".strip(": ")
             return Ending(outcome="crashed", error=error, cause=CROWDED)
-        # A device's readings are of all its trials, and the class is that of the whole device.
+        # A device's readings are of all its trials, and the class describes the whole device.
         measurements = {
             name: value
             for name, value in ending.measurements.items()

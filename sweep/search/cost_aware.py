@@ -333,7 +333,7 @@ class CostAwareSampler(Sampler):
         models = spec.space["model.name"].grid_values if "model.name" in spec.space else None
         models = models or [spec.corners.first.model.name]
         planned = {(name, batch) for name in map(str, models) for batch in list_batches(spec, name)}
-        # those that the answer wants tuned, if the trials suffice for that
+        # the ones that the answer requires to be tuned, if the trials suffice for that
         self._planned = planned if len(planned) * FEWEST_CONFIGURATIONS <= spec.trials else set()
         self._num_first = max(min(len(groups), spec.trials // 2), _LEAST_FIRST)
         self._records: list[TrialRecord] = []

@@ -140,7 +140,7 @@ def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
     """The weight of each draw given each possible result, shape ``[results, draws]``; each row sums to 1."""
     records, name = candidates.records, candidates.records.judged[0]
     drawn, level = candidates.values(name, candidates.draws)[:, row], abs(float(candidates.values(name)[row]))
-    scale = "log" if records.until_target else records.quality.scale
+    scale = find_metric(name, records.quality).scale
     # The spread is on the scale of the noise: d accuracy = slope * d angle.
     share = float(np.clip(level, 1e-4, 1 - 1e-4))
     slope = 2 * np.sqrt(share * (1 - share)) if scale == "angle" else level if scale == "log" else 1.0
@@ -160,7 +160,7 @@ def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
 class SearchEnd:
     """Decides between the next search trial and seeds, which have one budget. From the records, so that a resumed study
     decides the same. ``reason`` tells why the search of a study has ended early, empty while it has not; unless the
-    answer ``is_settled`` it goes on when no seed is worth anything."""
+    answer ``is_settled`` the search continues when no seed is worth anything."""
 
     def __init__(self, spec: StudySpec) -> None:
         self._spec = spec

@@ -61,7 +61,7 @@ _SPREAD, _GUESS_SPREAD = 0.1, 0.6
 # Set on the development studies of benchmarks/forecast.py, so that half of their totals are above the median and 90 %
 # in the interval.
 FACTOR, WIDTH = 1.21, 1.26
-_NUM_LATEST = 5  # ended trials, whose pace that of the rest is taken to be
+_NUM_LATEST = 5  # ended trials: the rest is expected to have their pace
 
 _MAX_EXACT = 512  # proposals of a fixed sequence that are listed one by one
 _NUM_SAMPLED = 128  # points that represent an adaptive sampler's

@@ -18,6 +18,7 @@ from sweep.measurement.device import resolve_device
 RATIOS = {
     **dict.fromkeys(("input", "harness", "noise", "monitor", "script_overhead", "script_trial"), "speed"),
     **dict.fromkeys(("frames", "report", "report_many"), "records"), "forecast": "forecast",
+    **dict.fromkeys(("map_decode", "map_draft", "map_load", "map_epoch", "map_steps", "map_steps_small"), "image_maps"),
 }  # fmt: skip
 # Modules with a ``main`` and options of their own, which take minutes to hours.
 STUDIES = {

@@ -223,7 +223,7 @@ def lr_factor(step: int, num_steps: int) -> float:
 # ---------------------------------------------------------------------- input path
 
 _INPUT_BATCH, _WORKERS = 512, 2
-_MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 _APART = 0.01  # the random crops alone move the moments of a whole epoch by less than 0.002
 Epochs = Callable[[int], Iterator[Tensor]]  # the batches of one epoch by its number
 
@@ -264,7 +264,7 @@ def input_path(setting: Setting) -> Iterator[Arms]:
 def _our_epochs(images: ArrayImages, device: torch.device) -> Epochs:
     config = build_config({"data.augment": "crop_flip", "batch.micro": _INPUT_BATCH}, "benchmark")
     feeder, windows = make_feeder(config, images, device), cut_epoch(len(images), _INPUT_BATCH, _INPUT_BATCH)
-    mean, deviation = (torch.tensor(values, device=device)[:, None, None] * 255 for values in (_MEAN, _DEVIATION))
+    mean, deviation = (torch.tensor(values, device=device)[:, None, None] * 255 for values in (MEAN, DEVIATION))
     normalize = Normalize(mean, 1 / deviation, channels_last=False)
 
     def batches(epoch: int) -> Iterator[Tensor]:
@@ -276,16 +276,20 @@ def _our_epochs(images: ArrayImages, device: torch.device) -> Epochs:
     return batches
 
 
+def compose_transform(side: int) -> Any:
+    """Crop, flip and normalize by torchvision: the fastest of five ways of writing it, see benchmarks/NOTES.md."""
+    importlib.import_module("sweep.training.vision")  # the door to torchvision comes first
+    transforms: Any = importlib.import_module("torchvision.transforms")
+    steps = [transforms.ToTensor(), transforms.RandomCrop(side, padding=4), transforms.RandomHorizontalFlip()]
+    return transforms.Compose([*steps, transforms.Normalize(MEAN, DEVIATION)])
+
+
 class _Augmented(Dataset[tuple[Tensor, int]]):
     """Images as torchvision's users have them: an array, and transforms of one image."""
 
     def __init__(self, images: ArrayImages) -> None:
-        importlib.import_module("sweep.training.vision")  # the door to torchvision comes first
-        transforms: Any = importlib.import_module("torchvision.transforms")
         self.pixels, self.labels = images.pixels, images.labels.tolist()
-        # the fastest of five ways of writing it: see benchmarks/NOTES.md
-        steps = [transforms.ToTensor(), transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
-        self.transform: Any = transforms.Compose([*steps, transforms.Normalize(_MEAN, _DEVIATION)])
+        self.transform = compose_transform(images.side)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -112,7 +112,11 @@ def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -
     assert count_training_flops(model, images, labels) == 2 * (2 * 8 * 16 + 3 * 16 * 10)
 
 
-@pytest.mark.parametrize("name", ["input", "harness", "noise", "script_trial", "frames", "report", "forecast"])
+@pytest.mark.parametrize(
+    "name",
+    ["input", "harness", "noise", "script_trial", "frames", "report", "forecast", "map_decode", "map_load", "map_epoch",
+     "map_steps"],
+)  # fmt: skip
 def test_a_family_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([name, "--tiny", "--pairs", "1"]) in (0, 1)
     match = LINE.match(capsys.readouterr().out.splitlines()[-1])

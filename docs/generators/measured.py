@@ -36,6 +36,32 @@ MEASURED: dict[str, Measured] = {
     "frames": Measured(
         "reading 100,000 trials from a file into a frame", "`trials_dataframe()` of Optuna on SQLite", "trials/s"
     ),
+    "map_decode": Measured(
+        "the first decoding of a folder of JPEG files of 64 pixels",
+        "a pool of Pillow that stores the pixels",
+        "images/s",
+    ),
+    "map_draft": Measured(
+        "the first decoding of a folder of JPEG files of 512 pixels to 64",
+        "a pool of Pillow that stores the pixels",
+        "images/s",
+    ),
+    "map_load": Measured(
+        "loading a decoded folder of 200,000 files again", "a budget of 0.3 s per 100,000 files", BUDGET
+    ),
+    "map_epoch": Measured(
+        "crop, flip and normalization of a decoded folder, an epoch",
+        "`ImageFolder` and `DataLoader` of torchvision",
+        "images/s",
+    ),
+    "map_steps": Measured(
+        "training ResNet-8 on 200,000 images of 64 pixels of a decoded folder",
+        "the same on an array in memory",
+        "steps/s",
+    ),
+    "map_steps_small": Measured(
+        "training ResNet-8 on 60,000 images of 32 pixels of a decoded folder", "the same on resident images", "steps/s"
+    ),
     "report": Measured("the report of 1,000 trials, with the start of Python", "a budget of 3 s", BUDGET),
     "report_many": Measured("the report of 100,000 trials, with the start of Python", "a budget of 15 s", BUDGET),
 }

@@ -1,0 +1,271 @@
+"""A folder of JPEG files that is decoded once into a map: the decoding beside a pool of Pillow, an epoch beside
+torchvision's ImageFolder, training beside arrays in memory, and the second load."""
+
+import importlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import repeat
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
+from benchmarks.speed import DEVIATION, MEAN, Trained, compose_transform, train
+from sweep.config.sections import DataSection
+from sweep.config.tables import DATASETS, DatasetEntry
+from sweep.config.trial import build_config
+from sweep.training.data.cache import find_cache_folder
+from sweep.training.data.feeders import make_feeder
+from sweep.training.data.folders import scan_folder
+from sweep.training.data.image_folder import load_imagefolder
+from sweep.training.data.image_maps import Decoding, decode_files, open_map
+from sweep.training.data.images import ArrayImages
+from sweep.training.data.sources import load_splits
+from sweep.training.data.windows import cut_epoch
+from sweep.training.step import Normalize
+
+_PROCESSES = len(os.sched_getaffinity(0))
+_SPAN = 128  # images of a task, for both
+_CLASSES = 10
+_BATCH = 128
+
+
+def _write_image(root: Path, side: int, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        coarse = np.random.default_rng(number).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        image = Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC)
+        image.save(root / f"class{number % _CLASSES}" / f"{number}.jpg", quality=90)
+
+
+@contextmanager
+def _folder(count: int, side: int) -> Iterator[Path]:
+    """Class folders of ``count`` made JPEG files, with an empty cache beside them."""
+    with tempfile.TemporaryDirectory() as place, ProcessPoolExecutor(_PROCESSES, get_context("fork")) as pool:
+        root = Path(place, "images")
+        for label in range(_CLASSES):
+            (root / f"class{label}").mkdir(parents=True)
+        spans = [(first, min(_SPAN, count - first)) for first in range(0, count, _SPAN)]
+        list(pool.map(partial(_write_image, root, side), *zip(*spans, strict=True)))
+        os.sync()  # files that are still written would disturb the first arm
+        before = os.environ.get("SWEEP_CACHE")
+        os.environ["SWEEP_CACHE"] = str(Path(place, "cache"))
+        try:
+            yield root
+        finally:
+            if before is None:
+                del os.environ["SWEEP_CACHE"]
+            else:
+                os.environ["SWEEP_CACHE"] = before
+
+
+# ---------------------------------------------------------------------- decoding
+
+
+def _decode(paths: list[str], side: int, out: str, first: int) -> None:
+    pixels = open_memmap(out, mode="r+") if out else None
+    for row, path in enumerate(paths, first):
+        with Image.open(path) as image:
+            rgb = image.convert("RGB")
+            decoded = np.asarray(
+                rgb if rgb.size == (side, side) else rgb.resize((side, side), Image.Resampling.BILINEAR)
+            )
+            if pixels is not None:
+                pixels[row] = decoded
+
+
+def _decoding(setting: Setting, count: int, side: int, stored_side: int) -> Iterator[Arms]:
+    """Theirs decodes into one mapped file. How fast it is when it keeps nothing stands beside it."""
+    with _folder(setting.pick(count, 40), side) as root:
+        files = scan_folder(root).images
+        decoding = Decoding(root=root, files=files, side=stored_side, resize=None if side == stored_side else "crop")
+        paths, bare = [str(root / file.path) for file in files], list[float]()
+
+        def ours(_pair: int) -> float:
+            for path in find_cache_folder().glob("*.*"):
+                path.unlink()
+            began = time.perf_counter()
+            facts = decode_files(decoding)
+            seconds = time.perf_counter() - began
+            if any(each.error for each in facts):
+                raise ArmsDifferError("images could not be decoded")
+            return len(files) / seconds
+
+        def pool(out: str) -> float:
+            began = time.perf_counter()
+            pixels = open_memmap(out, "w+", np.uint8, (len(files), stored_side, stored_side, 3)) if out else None
+            starts = range(0, len(files), _SPAN)
+            with ProcessPoolExecutor(_PROCESSES, get_context("fork")) as processes:
+                spans = [paths[start : start + _SPAN] for start in starts]
+                list(processes.map(_decode, spans, repeat(stored_side), repeat(out), starts))
+            if pixels is not None:
+                pixels.flush()
+            return len(files) / (time.perf_counter() - began)
+
+        def theirs(_pair: int) -> float:
+            bare.append(pool(""))
+            return pool(str(root.parent / "pool.npy"))
+
+        def check() -> dict[str, Any]:
+            rows, stored = range(0, len(files), 50), open_memmap(root.parent / "pool.npy")
+            if side == stored_side and not np.array_equal(open_map(decoding.name)[rows], stored[rows]):
+                raise ArmsDifferError("pixels differ")
+            return {"images_per_second_of_a_pool_that_keeps_nothing": bare}
+
+        facts = {"num_images": len(files), "side": side, "stored_side": stored_side, "processes": _PROCESSES}
+        yield Arms(ours, theirs, check, facts)
+
+
+@benchmark(
+    "map_decode",
+    "images/s of the first decoding over a pool of Pillow that stores pixels (JPEG, 64 px)",
+    "images/s",
+    "higher",
+    0.9,
+)
+def map_decode(setting: Setting) -> Iterator[Arms]:
+    yield from _decoding(setting, 40_000, 64, 64)
+
+
+@benchmark(
+    "map_draft",
+    "images/s of the first decoding over a pool of Pillow that stores pixels (JPEG, 512 px to 64)",
+    "images/s",
+    "higher",
+    1.5,
+)
+def map_draft(setting: Setting) -> Iterator[Arms]:
+    yield from _decoding(setting, 3_000, 512, 64)
+
+
+# ---------------------------------------------------------------------- loading again
+
+
+@benchmark(
+    "map_load", "seconds to load a decoded folder again, per 100,000 images, over the 0.3 it may take", "seconds",
+    "lower", 1.0,
+)  # fmt: skip
+def map_load(setting: Setting) -> Iterator[Arms]:
+    """All of the folder's files are compared with what was decoded. A look at each file is measured beside it."""
+    with _folder(count := setting.pick(200_000, 40), 64) as root:
+        section, looks = _section(root), list[float]()
+        load_splits(section)
+
+        def seconds(load: Callable[[], object]) -> float:
+            began = time.perf_counter()
+            load()
+            return (time.perf_counter() - began) / (count / 100_000)
+
+        def theirs(_pair: int) -> float:
+            looks.append(seconds(lambda: [entry.stat() for folder in os.scandir(root) for entry in os.scandir(folder)]))
+            return 0.3
+
+        def check() -> dict[str, Any]:
+            return {"median_seconds_of_a_look_at_each_file": median(looks)}
+
+        yield Arms(lambda _pair: seconds(lambda: load_splits(section)), theirs, check, {"num_images": count})
+
+
+def _section(root: Path, **keys: Any) -> DataSection:
+    return DataSection(name="imagefolder", root=str(root), **keys)
+
+
+# ---------------------------------------------------------------------- an epoch, and training
+
+
+@benchmark(
+    "map_epoch", "images/s of a second epoch (crop + flip + normalize, 64 px) over ImageFolder and DataLoader",
+    "images/s", "higher", 20.0,
+)  # fmt: skip
+def map_epoch(setting: Setting) -> Iterator[Arms]:
+    with _folder(setting.pick(20_000, 40), 64) as root:
+        config = build_config(
+            {"data.augment": "crop_flip", "data.placement": "host", "batch.micro": _BATCH}, "benchmark"
+        )
+        images = load_imagefolder(_section(root)).train
+        feeder, windows = make_feeder(config, images, setting.device), cut_epoch(len(images), _BATCH, _BATCH)
+        mean, deviation = (torch.tensor(each, device=setting.device)[:, None, None] * 255 for each in (MEAN, DEVIATION))
+        normalize = Normalize(mean, 1 / deviation, channels_last=False)
+
+        def our_epoch(epoch: int) -> int:
+            feeder.begin_epoch(epoch, windows)
+            return sum(len(normalize(pixels)) for window in windows for pixels, _labels in feeder.micro_batches(window))
+
+        transform = compose_transform(64)  # opens the door to torchvision
+        folders: Any = importlib.import_module("torchvision.datasets")
+        loader = DataLoader(
+            folders.ImageFolder(str(root), transform=transform), _BATCH, shuffle=True, num_workers=_PROCESSES,
+            persistent_workers=True, multiprocessing_context="fork",
+        )  # fmt: skip
+
+        def speed(run_epoch: Callable[[int], int], epoch: int) -> float:
+            began = time.perf_counter()
+            return run_epoch(epoch) / (time.perf_counter() - began)
+
+        yield Arms(
+            lambda pair: speed(our_epoch, pair + 1),
+            lambda pair: speed(lambda _epoch: sum(len(pixels) for pixels, _labels in loader), pair),
+            facts={"num_images": len(images), "workers": _PROCESSES},
+        )
+
+
+@benchmark(
+    "map_steps", "steps/s of training from the map of 200,000 images of 64 px over arrays in memory", "steps/s",
+    "higher", 0.95, num_pairs=5,
+)  # fmt: skip
+def map_steps(setting: Setting) -> Iterator[Arms]:
+    yield from _training(setting, 200_000, 64)
+
+
+@benchmark(
+    "map_steps_small", "steps/s of training from the map of 60,000 images of 32 px over resident images", "steps/s",
+    "higher", 0.95, num_pairs=5,
+)  # fmt: skip
+def map_steps_small(setting: Setting) -> Iterator[Arms]:
+    yield from _training(setting, 60_000, 32)
+
+
+def _training(setting: Setting, count: int, side: int) -> Iterator[Arms]:
+    """The same trial twice: its images are streamed from the map, or are an array in memory, which is resident where it
+    is small enough. The losses must be equal."""
+    with _folder(setting.pick(count, 200), side) as root:
+        source = load_imagefolder(_section(root))
+        images = source.train
+        assert isinstance(images, ArrayImages)
+        in_memory = replace(source, train=ArrayImages(np.array(images.pixels), images.labels))
+        DATASETS["in_memory"] = DatasetEntry(load=lambda _section: in_memory)
+        steps = setting.pick(40, 2)
+        values = {
+            "model.name": "resnet8", "data.augment": "crop_flip", "batch.micro": _BATCH, "optimizer.lr": 0.05,
+            "budget.steps": steps, "data.validation_share": 0.01,
+        }  # fmt: skip
+        data = {
+            "ours": {"data.name": "imagefolder", "data.root": str(root), "data.placement": "host"},
+            "theirs": {"data.name": "in_memory", "data.placement": "device"},
+        }
+        trained: dict[str, Trained] = {}
+
+        def speed(name: str) -> float:
+            trained[name] = train(values | data[name], setting.device)
+            return steps / trained[name].seconds
+
+        def check() -> dict[str, Any]:
+            losses = [trained[name].losses for name in data]
+            accuracies = [trained[name].evaluations[-1].val_accuracy for name in data]
+            if losses[0] != losses[1] or accuracies[0] != accuracies[1]:
+                raise ArmsDifferError(f"losses {losses}, accuracies {accuracies}")
+            return {"losses": losses[0]}
+
+        yield Arms(lambda _: speed("ours"), lambda _: speed("theirs"), check, {"num_images": len(images)})

@@ -16,7 +16,8 @@ from sweep.measurement.device import resolve_device
 
 # The module that registers each; imported when it is asked for.
 RATIOS = {
-    **dict.fromkeys(("input", "harness", "noise", "monitor", "script_overhead", "script_trial"), "speed"),
+    **dict.fromkeys(("input", "harness", "noise", "monitor"), "speed"),
+    **dict.fromkeys(("script_overhead", "script_trial", "script_loop"), "scripts"),
     **dict.fromkeys(("frames", "report", "report_many"), "records"), "forecast": "forecast",
     **dict.fromkeys(("map_decode", "map_draft", "map_load", "map_epoch", "map_steps", "map_steps_small"), "image_maps"),
 }  # fmt: skip

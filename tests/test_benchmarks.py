@@ -114,7 +114,7 @@ def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -
 
 @pytest.mark.parametrize(
     "name",
-    ["input", "harness", "noise", "script_trial", "frames", "report", "forecast", "map_decode", "map_load", "map_epoch",
+    ["input", "harness", "noise", "script_trial", "script_loop", "frames", "report", "forecast", "map_decode", "map_load", "map_epoch",
      "map_steps"],
 )  # fmt: skip
 def test_a_family_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:

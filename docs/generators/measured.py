@@ -28,6 +28,9 @@ MEASURED: dict[str, Measured] = {
     "script_trial": Measured(
         "the script `gpt_micro.py` as a trial, with the start of Python", "the same script alone", "seconds"
     ),
+    "script_loop": Measured(
+        f"training seconds that a script {_DIGITS} records", "the same training by this project's loop", "seconds"
+    ),
     "forecast": Measured(
         "the forecast of a study's total time, studies of many shapes",
         "the measured total, the larger over the smaller",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from generators.claims import claims, claims_measured, claims_summary
 from generators.commands import commands
-from generators.gallery import demo, first_statement, recorded, write_answers
+from generators.gallery import demo, demo_times, first_statement, recorded, write_answers
 from generators.gpu import gpu, gpu_pieces, gpu_state
 from generators.keys import configuration, study
 from generators.notebook import write_notebook
@@ -40,6 +40,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "gpu_pieces": gpu_pieces,
     "gpu_state": gpu_state,
     "demo": demo,
+    "demo_times": demo_times,
     "first_statement": first_statement,
     "recorded": recorded,
 }

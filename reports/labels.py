@@ -120,7 +120,7 @@ def format_metric(name: str, value: float | None, quality: Quality = IMAGES) -> 
     """:func:`format_value` with the metric's own unit."""
     if value is not None and math.isfinite(value) and _is_plain(name, quality):
         return quality.format_value(value)
-    return format_value(find_metric(name, quality).unit, value)
+    return format_value(find_metric(name, quality).unit, value).replace("images/s", f"{quality.sample}/s")
 
 
 def _is_plain(name: str, quality: Quality) -> bool:

@@ -114,8 +114,8 @@ def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -
 
 @pytest.mark.parametrize(
     "name",
-    ["input", "harness", "noise", "script_trial", "script_loop", "frames", "report", "forecast", "map_decode", "map_load", "map_epoch",
-     "map_steps"],
+    ["input", "harness", "noise", "script_trial", "script_loop", "frames", "report", "forecast", "map_decode",
+     "map_load", "map_epoch", "map_steps"],
 )  # fmt: skip
 def test_a_family_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([name, "--tiny", "--pairs", "1"]) in (0, 1)

@@ -59,6 +59,7 @@ def measure(seconds: float, num_steps: int = 20) -> dict[str, float | int]:
     """What the clock says of a trial of four epochs of 100 images, in an hour in all, so that a probe is cheap."""
     measured: dict[str, float | int] = {
         "val_accuracy": 0.9, "train_seconds": seconds, "images_per_second": 400 / seconds,
+        "tokens_per_second": 25_600 / seconds,
     }  # fmt: skip
     return measured | {"num_steps": num_steps, "num_epochs": 4.0, "total_seconds": 3600.0, "eval_seconds": 9.0}
 
@@ -242,7 +243,8 @@ def test_what_depends_on_the_training_time_changes_with_it_and_the_clock_stays_o
     made = apply_times(frames_of(make_made_spec(), rows).trials, frame_of([make_probe()]))
     assert made["train_seconds"].tolist() == pytest.approx([ALONE, 0.1])
     assert made["clock_seconds"].tolist() == [0.7, 0.1]
-    assert made["images_per_second"].iloc[0] == pytest.approx(400 / ALONE)
+    for name, samples in (("images_per_second", 400), ("tokens_per_second", 25_600)):
+        assert made[name].iloc[0] == pytest.approx(samples / ALONE)
     assert made["seconds_to_target"].iloc[0] == pytest.approx(ALONE / 2)
     assert made["eval_seconds"].iloc[0] == 9.0
     assert made["time_source"].tolist() == [PROBED, ""]

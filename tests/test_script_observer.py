@@ -51,6 +51,13 @@ def test_a_correct_script_is_observed_as_it_was_asked(tmp_path: Path) -> None:
     assert ending.device == "CPU" or ending.device.startswith("CPU ")
 
 
+def test_the_first_steps_of_a_script_count_as_long_as_its_others(tmp_path: Path) -> None:
+    write_script(tmp_path)
+    measured = _run(tmp_path, **{"batch.accumulation": 1})[0].measurements
+    assert measured["num_steps"] == 6 * (NUM_TRAIN // 16)
+    assert measured["train_seconds"] == pytest.approx(6 * NUM_TRAIN / measured["images_per_second"])
+
+
 _DEVIATIONS = frozenset({
     "batch_not_followed", "rate_not_followed", "decay_not_followed", "schedule_not_followed", "leftover_gradients",
     "evaluation_in_window", "memory_recovered", "not_observed",

@@ -76,6 +76,25 @@ def first_statement() -> str:
     return f"> {text} ({certain})"
 
 
+_PARTS = {
+    "train_seconds": "training",
+    "data_wait_seconds": "in it, waiting for data",
+    "eval_seconds": "evaluation",
+    "diagnostics_seconds": "the noise scale",
+    "setup_seconds": "set-up: data and model",
+    "memory_seconds": "the memory pass",
+    "warmup_seconds": "warm-up",
+    "total_seconds": "in all",
+}
+
+
+def demo_times() -> str:
+    """The wall-clock time of a trial of the demo, by part."""
+    trial = load_frames(ROOT / RECORDS["quickstart"]).trials.set_index("number").loc[3]
+    rows = [[text, f"`{name}`", f"{trial[name]:.2f}"] for name, text in _PARTS.items()]
+    return table(("part", "column", "seconds"), rows)
+
+
 def recorded() -> str:
     """A section for each recorded table."""
     parts = []

@@ -148,6 +148,8 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
     panels = []
     for name in dict.fromkeys((*_CURVES, evidence.answer.quality.column)):
         for x_name, view, axis in _VIEWS:
+            if not (read_numbers(frame, x_name) > 0).any():  # a script that counts no epochs
+                continue
             lines = _make_chosen_lines(evidence, frame, x_name, name)
             if lines:
                 metric = evidence.metric(name)

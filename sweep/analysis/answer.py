@@ -16,7 +16,7 @@ from sweep.config.trial import Scalar
 
 # What each use optimizes.
 USE_MEANINGS = {
-    "accuracy": "the highest validation accuracy",
+    "accuracy": "the highest validation accuracy, to within the tolerance",
     "speed": "the shortest training time at a useful accuracy",
     "memory": "the lowest peak memory at a useful accuracy",
     "balanced": "the best compromise between accuracy, time and memory",

@@ -90,7 +90,7 @@ _FEW_SURE = 3  # fewer reliable times tell too little about how much times scatt
 _SLOWED_ERROR, _UNKNOWN_ERROR = 1.0, 0.2
 _SLOWING = frozenset({SLOWED_BY_OTHERS, PACKED, PROCESSOR_WAIT})  # doubts that mean so
 # Metrics that change with the training time: a time in proportion, a rate inversely.
-_FOLLOWING = frozenset({"train_seconds", "seconds_to_target", "images_per_second"})
+_FOLLOWING = frozenset({"train_seconds", "seconds_to_target", "images_per_second", "tokens_per_second"})
 Number = TypeVar("Number", float, Values)
 
 
@@ -298,7 +298,7 @@ def scale_with_time(measured: Mapping[str, Number], factor: Number) -> dict[str,
     """``measured`` by name of the metric table where the training time is to be ``factor`` times as long."""
     scaled = dict(measured)
     for name in scaled.keys() & _FOLLOWING:
-        is_rate = METRICS[name].unit_facts.measures == "rate"
+        is_rate = name.endswith("_per_second")
         scaled[name] = scaled[name] / factor if is_rate else scaled[name] * factor
     return scaled
 

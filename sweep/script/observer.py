@@ -361,8 +361,15 @@ class Observer:
             f"{name}_seconds": ledger.seconds[name] for name in ("setup", "warmup", "memory", "eval")
         }
         if ledger.windows:
+            taken, timed = self.num_samples, sum(window.samples for window in ledger.windows)
+            if not timed:  # samples are not known
+                taken, timed = self.num_steps, sum(window.num_steps for window in ledger.windows)
+            # The first steps, for which no clock runs, count as long as the others. What was timed before another
+            # optimizer took over is part of the training, too.
+            factor = max(taken / timed, 1.0)
             values |= {
-                "train_seconds": ledger.train_seconds, "data_wait_seconds": ledger.seconds["data_wait"],
+                "train_seconds": factor * ledger.train_seconds,
+                "data_wait_seconds": factor * ledger.seconds["data_wait"],
                 "images_per_second": ledger.images_per_second, "step_seconds_median": ledger.step_seconds(),
                 "step_time_error": measure_time_error(even), "slowdown_by_others": measure_slowdown(even),
             }  # fmt: skip

@@ -80,7 +80,7 @@ _PARTS = {
     "train_seconds": "training",
     "data_wait_seconds": "in it, waiting for data",
     "eval_seconds": "evaluation",
-    "diagnostics_seconds": "the noise scale",
+    "diagnostics_seconds": "diagnostic measurements",
     "setup_seconds": "set-up: data and model",
     "memory_seconds": "the memory pass",
     "warmup_seconds": "warm-up",

@@ -246,7 +246,7 @@ def _training(setting: Setting, count: int, side: int) -> Iterator[Arms]:
         assert isinstance(images, ArrayImages)
         in_memory = replace(source, train=ArrayImages(np.array(images.pixels), images.labels))
         DATASETS["in_memory"] = DatasetEntry(load=lambda _section: in_memory)
-        steps = setting.pick(40, 2)
+        steps = setting.pick(15, 2)
         values = {
             "model.name": "resnet8", "data.augment": "crop_flip", "batch.micro": _BATCH, "optimizer.lr": 0.05,
             "budget.steps": steps, "data.validation_share": 0.01,

@@ -212,7 +212,7 @@ _TABLE = (
     Metric("compile_seconds", "seconds", "minimize", "Compilation",
            "torch.compile and recording graphs, before the clock starts"),
     Metric("warmup_seconds", "seconds", "minimize", "Warmup time",
-           "first steps before the clock starts; taken and undone, but by a script"),
+           "first steps, before the clock starts; undone, except in a script"),
     Metric("memory_seconds", "seconds", "minimize", "Memory measurement",
            "measuring the memory of a step, before the clock starts"),
     Metric("eval_seconds", "seconds", "minimize", "Evaluation time", "evaluation"),

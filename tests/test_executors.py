@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from executor_contract import EXECUTORS, TRAINING, Make, await_dead, hear_first, hear_out, hear_some, run, task
 from fake_slurm import FakeSlurm
+from script_factory import write_script
 
 from sweep import load_frames
 from sweep.config.metrics import METRICS
@@ -244,24 +245,34 @@ question = "Does it matter where trials run?"
 sampler = "grid"
 objectives = ["val_accuracy", "num_steps"]
 trials = 4
-confirm = { max_configurations = 1, seeds = 2 }
+confirm = {{ max_configurations = 1, seeds = 2 }}
+{training}
+[space]
+"batch.micro" = {{ choice = [16, 64] }}
+"optimizer.lr" = {{ choice = [0.05, {highest_rate}] }}
+"""
+OWN = """
 [base]
 data.name = "digits"
 data.subset = 200
 budget.epochs = 2
 optimizer.name = "sgd"
-[space]
-"batch.micro" = { choice = [16, 64] }
-"optimizer.lr" = { choice = [0.05, 1e4] }
+"""
+SCRIPT = """
+[script]
+command = "python train.py"
+metric = "val_accuracy"
+data = "made"  # without it no key of a trial equals another
 """
 # What a clock, the load of the machine or the place of a process has a part in.
 DIFFERING = {metric.name for metric in METRICS.values() if metric.is_of_a_device and not metric.is_memory}
 DIFFERING |= {"environment_digest", "shape_digest", "quality_flags", "bottleneck"}
 
 
-def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def records(executor: str, folder: Path, study: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The trials and evaluations of the study as it was run in a folder of its own."""
-    (folder / "study.toml").write_text(STUDY)
+    write_script(folder)
+    (folder / "study.toml").write_text(study)
     (folder / executor).mkdir()
     table = "[sbatch]\njobs = 1\ngpus_per_node = 0\n" if executor == "slurm" else ""
     (folder / "on.toml").write_text(f'executor = "{executor}"\ndevice = "cpu"\n{table}')
@@ -282,12 +293,18 @@ def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 @pytest.mark.wide
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("executor", "library"), [("inline", "torch"), ("ray", "ray"), ("slurm", "submitit")])
-def test_records_are_the_same_wherever_trials_run(executor: str, library: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("training", "highest_rate", "outcomes"), [
+    (OWN, 1e4, {"complete", "diverged"}), (SCRIPT, 0.2, {"complete"}),
+], ids=["own", "script"])  # fmt: skip
+def test_records_are_the_same_wherever_trials_run(
+    executor: str, library: str, training: str, highest_rate: float, outcomes: set[str], tmp_path: Path
+) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
-    usual_trials, usual_evaluations = records("process", tmp_path)
-    assert set(usual_trials["outcome"]) == {"complete", "diverged"}
+    study = STUDY.format(training=training, highest_rate=highest_rate)
+    usual_trials, usual_evaluations = records("process", tmp_path, study)
+    assert set(usual_trials["outcome"]) == outcomes
     assert set(usual_trials["phase"]) == {"search", "confirm"}
-    trials, evaluations = records(executor, tmp_path)
+    trials, evaluations = records(executor, tmp_path, study)
     pd.testing.assert_frame_equal(trials, usual_trials)
     pd.testing.assert_frame_equal(evaluations, usual_evaluations)

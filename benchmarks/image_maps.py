@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -22,17 +22,17 @@ from numpy.lib.format import open_memmap
 from PIL import Image
 from torch.utils.data import DataLoader
 
+from benchmarks.datasets import offer
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
 from benchmarks.speed import DEVIATION, MEAN, Trained, compose_transform, train
 from sweep.config.sections import DataSection
-from sweep.config.tables import DATASETS, DatasetEntry
 from sweep.config.trial import build_config
 from sweep.training.data.cache import find_cache_folder
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.folders import scan_folder
 from sweep.training.data.image_folder import load_imagefolder
 from sweep.training.data.image_maps import Decoding, decode_files, open_map
-from sweep.training.data.images import ArrayImages
+from sweep.training.data.images import ArrayImages, Images
 from sweep.training.data.sources import load_splits
 from sweep.training.data.windows import cut_epoch
 from sweep.training.step import Normalize
@@ -41,6 +41,7 @@ _PROCESSES = len(os.sched_getaffinity(0))
 _SPAN = 128  # images of a task, for both
 _CLASSES = 10
 _BATCH = 128
+_VALIDATION_SHARE = 0.01  # which is evaluated beside the clock
 
 
 def _write_image(root: Path, side: int, first: int, count: int) -> None:
@@ -60,15 +61,8 @@ def _folder(count: int, side: int) -> Iterator[Path]:
         spans = [(first, min(_SPAN, count - first)) for first in range(0, count, _SPAN)]
         list(pool.map(partial(_write_image, root, side), *zip(*spans, strict=True)))
         os.sync()  # files that are still written would disturb the first arm
-        before = os.environ.get("SWEEP_CACHE")
-        os.environ["SWEEP_CACHE"] = str(Path(place, "cache"))
-        try:
+        with patch.dict(os.environ, SWEEP_CACHE=str(Path(place, "cache"))):
             yield root
-        finally:
-            if before is None:
-                del os.environ["SWEEP_CACHE"]
-            else:
-                os.environ["SWEEP_CACHE"] = before
 
 
 # ---------------------------------------------------------------------- decoding
@@ -178,8 +172,8 @@ def map_load(setting: Setting) -> Iterator[Arms]:
         yield Arms(lambda _pair: seconds(lambda: load_splits(section)), theirs, check, {"num_images": count})
 
 
-def _section(root: Path, **keys: Any) -> DataSection:
-    return DataSection(name="imagefolder", root=str(root), **keys)
+def _section(root: Path) -> DataSection:
+    return DataSection(name="imagefolder", root=str(root), validation_share=_VALIDATION_SHARE)
 
 
 # ---------------------------------------------------------------------- an epoch, and training
@@ -226,7 +220,7 @@ def map_epoch(setting: Setting) -> Iterator[Arms]:
     "higher", 0.95, num_pairs=5,
 )  # fmt: skip
 def map_steps(setting: Setting) -> Iterator[Arms]:
-    yield from _training(setting, 200_000, 64)
+    yield from _training(setting, 200_000, 64, 15)
 
 
 @benchmark(
@@ -234,27 +228,26 @@ def map_steps(setting: Setting) -> Iterator[Arms]:
     "higher", 0.95, num_pairs=5,
 )  # fmt: skip
 def map_steps_small(setting: Setting) -> Iterator[Arms]:
-    yield from _training(setting, 60_000, 32)
+    yield from _training(setting, 60_000, 32, 40)
 
 
-def _training(setting: Setting, count: int, side: int) -> Iterator[Arms]:
+def _training(setting: Setting, count: int, side: int, steps: int) -> Iterator[Arms]:
     """The same trial twice: its images are streamed from the map, or are an array in memory, which is resident where it
     is small enough. The losses must be equal."""
     with _folder(setting.pick(count, 200), side) as root:
-        source = load_imagefolder(_section(root))
-        images = source.train
-        assert isinstance(images, ArrayImages)
-        in_memory = replace(source, train=ArrayImages(np.array(images.pixels), images.labels))
-        DATASETS["in_memory"] = DatasetEntry(load=lambda _section: in_memory)
-        steps = setting.pick(15, 2)
+        steps, splits = setting.pick(steps, 2), load_splits(_section(root))
+        offer("in_memory", *(_copy(each) for each in (splits.train, splits.validation)))
         values = {
             "model.name": "resnet8", "data.augment": "crop_flip", "batch.micro": _BATCH, "optimizer.lr": 0.05,
-            "budget.steps": steps, "data.validation_share": 0.01,
+            "budget.steps": steps,
         }  # fmt: skip
-        data = {
-            "ours": {"data.name": "imagefolder", "data.root": str(root), "data.placement": "host"},
+        data: dict[str, dict[str, Any]] = {
+            "ours": {
+                "data.name": "imagefolder", "data.root": str(root), "data.placement": "host",
+                "data.validation_share": _VALIDATION_SHARE,
+            },
             "theirs": {"data.name": "in_memory", "data.placement": "device"},
-        }
+        }  # fmt: skip
         trained: dict[str, Trained] = {}
 
         def speed(name: str) -> float:
@@ -268,4 +261,11 @@ def _training(setting: Setting, count: int, side: int) -> Iterator[Arms]:
                 raise ArmsDifferError(f"losses {losses}, accuracies {accuracies}")
             return {"losses": losses[0]}
 
-        yield Arms(lambda _: speed("ours"), lambda _: speed("theirs"), check, {"num_images": len(images)})
+        yield Arms(
+            lambda _: speed("ours"), lambda _: speed("theirs"), check, {"num_images": len(splits.train), "steps": steps}
+        )
+
+
+def _copy(images: Images) -> ArrayImages:
+    assert isinstance(images, ArrayImages)
+    return ArrayImages(np.array(images.pixels), images.labels)

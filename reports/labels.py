@@ -97,7 +97,7 @@ def format_estimate(
     """A metric and its :func:`format_interval` as texts, the same wherever they are shown."""
     unit, shown = find_metric(name, quality).unit, format_metric(name, value, quality)
     if not _is_plain(name, quality):
-        return shown, format_interval(unit, low, high, value, n)
+        return shown, name_samples(format_interval(unit, low, high, value, n), quality)
     ends = [quality.format_value(bound) for bound in (low, high)]
     is_known = math.isfinite(low + high) and {*ends} != {shown}
     return shown, explain_no_interval(unit, low, high, n) or (f"{low:.4g} to {ends[1]}" if is_known else "")
@@ -120,7 +120,12 @@ def format_metric(name: str, value: float | None, quality: Quality = IMAGES) -> 
     """:func:`format_value` with the metric's own unit."""
     if value is not None and math.isfinite(value) and _is_plain(name, quality):
         return quality.format_value(value)
-    return format_value(find_metric(name, quality).unit, value).replace("images/s", f"{quality.sample}/s")
+    return name_samples(format_value(find_metric(name, quality).unit, value), quality)
+
+
+def name_samples(text: str, quality: Quality) -> str:
+    """A rate as ``text``, of the samples of the study."""
+    return text.replace("images/s", f"{quality.sample}/s")
 
 
 def _is_plain(name: str, quality: Quality) -> bool:

@@ -23,6 +23,7 @@ from reports.labels import (
     format_value,
     list_notes,
     metric_label,
+    name_samples,
 )
 from sweep.analysis.answer import (
     Answer,
@@ -311,10 +312,10 @@ def _describe_costs(point: TunedBatch, quality: Quality) -> tuple[Cell, ...]:
         unit = "count" if name == "num_samples" else METRICS[name].unit
         is_count = not find_unit(unit).measures
         median, low, high = (round(bound) if is_count and math.isfinite(bound) else bound for bound in value[:3])
-        shown = format_value(unit, median).replace("images/s", f"{quality.sample}/s")
+        shown = name_samples(format_value(unit, median), quality)
         if not value.n or not math.isfinite(value.median):
             return shown, ""
-        interval = format_interval(unit, low, high, median, value.n).replace("images/s", f"{quality.sample}/s")
+        interval = name_samples(format_interval(unit, low, high, median, value.n), quality)
         return shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
 
     return (

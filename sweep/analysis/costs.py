@@ -298,7 +298,7 @@ def scale_with_time(measured: Mapping[str, Number], factor: Number) -> dict[str,
     """``measured`` by name of the metric table where the training time is to be ``factor`` times as long."""
     scaled = dict(measured)
     for name in scaled.keys() & _FOLLOWING:
-        is_rate = name.endswith("_per_second")
+        is_rate = METRICS[name].unit_facts.measures == "rate"
         scaled[name] = scaled[name] / factor if is_rate else scaled[name] * factor
     return scaled
 

@@ -356,20 +356,11 @@ class Observer:
         """Everything that was measured until now."""
         from sweep.measurement.quality import find_timing_flags, measure_slowdown, measure_time_error
 
-        ledger, even = self.ledger, self.ledger.even_windows
-        values: dict[str, Any] = {
-            f"{name}_seconds": ledger.seconds[name] for name in ("setup", "warmup", "memory", "eval")
-        }
+        ledger, even, seconds = self.ledger, self.ledger.even_windows, self._count_seconds()
+        values: dict[str, Any] = {f"{name}_seconds": seconds[name] for name in ("setup", "warmup", "memory", "eval")}
         if ledger.windows:
-            taken, timed = self.num_samples, sum(window.samples for window in ledger.windows)
-            if not timed:  # samples are not known
-                taken, timed = self.num_steps, sum(window.num_steps for window in ledger.windows)
-            # The first steps, for which no clock runs, count as long as the others. What was timed before another
-            # optimizer took over is part of the training, too.
-            factor = max(taken / timed, 1.0)
             values |= {
-                "train_seconds": factor * ledger.train_seconds,
-                "data_wait_seconds": factor * ledger.seconds["data_wait"],
+                "train_seconds": seconds["data_wait"] + seconds["step"], "data_wait_seconds": seconds["data_wait"],
                 "images_per_second": ledger.images_per_second, "step_seconds_median": ledger.step_seconds(),
                 "step_time_error": measure_time_error(even), "slowdown_by_others": measure_slowdown(even),
             }  # fmt: skip
@@ -397,6 +388,19 @@ class Observer:
             "sketch": self.sketch, "varying": self.varying,
             "sizes": [[size, count] for size, count in self.sizes.most_common(3)],
         }  # fmt: skip
+
+    def _count_seconds(self) -> dict[Phase, float]:
+        """The seconds of each phase. The first steps, for which no clock runs, count as long as the others; the warm-up
+        is what they take beyond that. What was timed before another optimizer took over is part of the training."""
+        ledger, seconds = self.ledger, dict(self.ledger.seconds)
+        taken, timed = self.num_samples, sum(window.samples for window in ledger.windows)
+        if not timed:  # samples are not known
+            taken, timed = self.num_steps, sum(window.num_steps for window in ledger.windows)
+        untimed = max(taken / timed - 1.0, 0.0) if timed else 0.0
+        seconds["warmup"] = max(seconds["warmup"] - untimed * ledger.train_seconds, 0.0)
+        for name in ("data_wait", "step"):
+            seconds[name] *= 1.0 + untimed
+        return seconds
 
     def describe_machine(self) -> dict[str, Any]:
         """The class of the device, and the environment."""

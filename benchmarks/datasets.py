@@ -62,7 +62,7 @@ def split(images: ArrayImages, num_train: int) -> tuple[ArrayImages, ArrayImages
 
 
 def offer(name: str, train: ArrayImages, validation: ArrayImages) -> None:
-    """Makes the images of CIFAR-10 a data set that a configuration can name."""
+    """Makes images of ten classes a data set that a configuration can name."""
     DATASETS[name] = DatasetEntry(load=lambda _section: _make_source(train, validation, 10))
 
 

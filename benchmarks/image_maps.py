@@ -5,7 +5,7 @@ import importlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -17,31 +17,27 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
 from numpy.lib.format import open_memmap
 from PIL import Image
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from benchmarks.datasets import offer
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
-from benchmarks.speed import DEVIATION, MEAN, Trained, compose_transform, train
+from benchmarks.speed import Trained, compose_transform, our_epochs, train
 from sweep.config.sections import DataSection
-from sweep.config.trial import build_config
 from sweep.training.data.cache import find_cache_folder
-from sweep.training.data.feeders import make_feeder
 from sweep.training.data.folders import scan_folder
 from sweep.training.data.image_folder import load_imagefolder
 from sweep.training.data.image_maps import Decoding, decode_files, open_map
 from sweep.training.data.images import ArrayImages, Images
 from sweep.training.data.sources import load_splits
-from sweep.training.data.windows import cut_epoch
-from sweep.training.step import Normalize
 
 _PROCESSES = len(os.sched_getaffinity(0))
 _SPAN = 128  # images of a task, for both
 _CLASSES = 10
 _BATCH = 128
-_VALIDATION_SHARE = 0.01  # which is evaluated beside the clock
+_VALIDATION_SHARE = 0.01  # small, because evaluation is not timed
 
 
 def _write_image(root: Path, side: int, first: int, count: int) -> None:
@@ -81,7 +77,7 @@ def _decode(paths: list[str], side: int, out: str, first: int) -> None:
 
 
 def _decoding(setting: Setting, count: int, side: int, stored_side: int) -> Iterator[Arms]:
-    """Theirs decodes into one mapped file. How fast it is when it keeps nothing stands beside it."""
+    """Theirs decodes into one mapped file. The facts have the images/s of a pool that keeps nothing."""
     with _folder(setting.pick(count, 40), side) as root:
         files = scan_folder(root).images
         decoding = Decoding(root=root, files=files, side=stored_side, resize=None if side == stored_side else "crop")
@@ -185,18 +181,9 @@ def _section(root: Path) -> DataSection:
 )  # fmt: skip
 def map_epoch(setting: Setting) -> Iterator[Arms]:
     with _folder(setting.pick(20_000, 40), 64) as root:
-        config = build_config(
-            {"data.augment": "crop_flip", "data.placement": "host", "batch.micro": _BATCH}, "benchmark"
-        )
         images = load_imagefolder(_section(root)).train
-        feeder, windows = make_feeder(config, images, setting.device), cut_epoch(len(images), _BATCH, _BATCH)
-        mean, deviation = (torch.tensor(each, device=setting.device)[:, None, None] * 255 for each in (MEAN, DEVIATION))
-        normalize = Normalize(mean, 1 / deviation, channels_last=False)
-
-        def our_epoch(epoch: int) -> int:
-            feeder.begin_epoch(epoch, windows)
-            return sum(len(normalize(pixels)) for window in windows for pixels, _labels in feeder.micro_batches(window))
-
+        assert isinstance(images, ArrayImages)
+        ours = our_epochs(images, setting.device, _BATCH, placement="host")
         transform = compose_transform(64)  # opens the door to torchvision
         folders: Any = importlib.import_module("torchvision.datasets")
         loader = DataLoader(
@@ -204,14 +191,14 @@ def map_epoch(setting: Setting) -> Iterator[Arms]:
             persistent_workers=True, multiprocessing_context="fork",
         )  # fmt: skip
 
-        def speed(run_epoch: Callable[[int], int], epoch: int) -> float:
+        def speed(batches: Iterable[Tensor]) -> float:
             began = time.perf_counter()
-            return run_epoch(epoch) / (time.perf_counter() - began)
+            return sum(map(len, batches)) / (time.perf_counter() - began)
 
         yield Arms(
-            lambda pair: speed(our_epoch, pair + 1),
-            lambda pair: speed(lambda _epoch: sum(len(pixels) for pixels, _labels in loader), pair),
-            facts={"num_images": len(images), "workers": _PROCESSES},
+            lambda pair: speed(ours(pair + 1)),
+            lambda _: speed(pixels for pixels, _labels in loader),
+            facts={"images": len(images), "workers": _PROCESSES},
         )
 
 

@@ -217,7 +217,7 @@ def lr_factor(step: int, num_steps: int) -> float:
 # ---------------------------------------------------------------------- input path
 
 _INPUT_BATCH, _WORKERS = 512, 2
-MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+_MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 _APART = 0.01  # the random crops alone move the moments of a whole epoch by less than 0.002
 Epochs = Callable[[int], Iterator[Tensor]]  # the batches of one epoch by its number
 
@@ -229,7 +229,7 @@ Epochs = Callable[[int], Iterator[Tensor]]  # the batches of one epoch by its nu
 def input_path(setting: Setting) -> Iterator[Arms]:
     """Ours hands out resident images; theirs is a DataLoader with workers and torchvision's transforms."""
     images, source = cifar_images(setting.pick(50_000, 600), is_tiny=setting.is_tiny)
-    our_epochs, their_epochs = _our_epochs(images, setting.device), _their_epochs(images, setting.device)
+    ours, theirs = our_epochs(images, setting.device, _INPUT_BATCH), _their_epochs(images, setting.device)
     wait = make_synchronizer(setting.device)
 
     def speed(epochs: Epochs, first: int, count: int) -> float:
@@ -241,24 +241,24 @@ def input_path(setting: Setting) -> Iterator[Arms]:
         return count * len(images) / (time.perf_counter() - began)
 
     def check() -> dict[str, Any]:
-        ours, theirs = _moments(our_epochs(0)), _moments(their_epochs(0))
+        our_moments, their_moments = _moments(ours(0)), _moments(theirs(0))
         if setting.is_tiny:  # crops of few images differ by more than a bug would
             return {}
-        if any(abs(one - other) > _APART for one, other in zip(ours, theirs, strict=True)):
-            raise ArmsDifferError(f"batches differ: mean and deviation {ours} and {theirs}")
-        return {"mean_and_deviation": ours, "their_mean_and_deviation": theirs}
+        if any(abs(one - other) > _APART for one, other in zip(our_moments, their_moments, strict=True)):
+            raise ArmsDifferError(f"batches differ: mean and deviation {our_moments} and {their_moments}")
+        return {"mean_and_deviation": our_moments, "their_mean_and_deviation": their_moments}
 
     count = setting.pick(5, 1)  # epochs of ours in a sample, which would be short otherwise
     facts = {"images": source, "num_images": len(images), "batch": _INPUT_BATCH, "workers": _WORKERS}
-    yield Arms(
-        lambda pair: speed(our_epochs, (pair + 1) * count, count), lambda _: speed(their_epochs, 0, 1), check, facts
-    )
+    yield Arms(lambda pair: speed(ours, (pair + 1) * count, count), lambda _: speed(theirs, 0, 1), check, facts)
 
 
-def _our_epochs(images: ArrayImages, device: torch.device) -> Epochs:
-    config = build_config({"data.augment": "crop_flip", "batch.micro": _INPUT_BATCH}, "benchmark")
-    feeder, windows = make_feeder(config, images, device), cut_epoch(len(images), _INPUT_BATCH, _INPUT_BATCH)
-    mean, deviation = (torch.tensor(values, device=device)[:, None, None] * 255 for values in (MEAN, DEVIATION))
+def our_epochs(images: ArrayImages, device: torch.device, batch: int, placement: str = "device") -> Epochs:
+    """Cropped, flipped and normalized batches, as a trial has them."""
+    values = {"data.augment": "crop_flip", "data.placement": placement, "batch.micro": batch}
+    config = build_config(values, "benchmark")
+    feeder, windows = make_feeder(config, images, device), cut_epoch(len(images), batch, batch)
+    mean, deviation = (torch.tensor(each, device=device)[:, None, None] * 255 for each in (_MEAN, _DEVIATION))
     normalize = Normalize(mean, 1 / deviation, channels_last=False)
 
     def batches(epoch: int) -> Iterator[Tensor]:
@@ -275,7 +275,7 @@ def compose_transform(side: int) -> Any:
     importlib.import_module("sweep.training.vision")  # the door to torchvision comes first
     transforms: Any = importlib.import_module("torchvision.transforms")
     steps = [transforms.ToTensor(), transforms.RandomCrop(side, padding=4), transforms.RandomHorizontalFlip()]
-    return transforms.Compose([*steps, transforms.Normalize(MEAN, DEVIATION)])
+    return transforms.Compose([*steps, transforms.Normalize(_MEAN, _DEVIATION)])
 
 
 class _Augmented(Dataset[tuple[Tensor, int]]):

@@ -124,7 +124,7 @@ def format_metric(name: str, value: float | None, quality: Quality = IMAGES) -> 
 
 
 def name_samples(text: str, quality: Quality) -> str:
-    """A rate as ``text``, of the samples of the study."""
+    """``text`` with the name of the study's samples in place of images."""
     return text.replace("images/s", f"{quality.sample}/s")
 
 

@@ -85,11 +85,11 @@ def _find_lack(batches: Values, rates: Values, beside: str, settings: Values, la
     if num_batches < _MIN_BATCHES or num_rates < _MIN_RATES:
         return (
             f"{format_count(num_batches, 'effective batch size')} and {format_count(num_rates, label)} in the better "
-            f"halves of the batch sizes; at least {_MIN_BATCHES} and {_MIN_RATES} are required"
+            f"half at each batch size; at least {_MIN_BATCHES} and {_MIN_RATES} are required"
         )
     if n < needed:
         there = format_count(n, "configuration")
-        return f"{there} in the better halves of the batch sizes; {needed} are required{beside}"
+        return f"{there} in the better half at each batch size; {needed} are required{beside}"
     if _share_explained(np.log(rates), np.log(batches)[:, None]) > _MAX_SHARED:
         return f"the {label} follows the effective batch size, so that there is no best one at each batch"
     return ""

@@ -213,7 +213,7 @@ _TABLE = (
     Metric("compile_seconds", "seconds", "minimize", "Compilation",
            "torch.compile and recording graphs, before the clock starts"),
     Metric("warmup_seconds", "seconds", "minimize", "Warmup time",
-           "first steps, before the clock starts: undone, or, of a script, what they take beyond its other steps"),
+           "first steps, undone before the clock starts; of a script: their time beyond that of timed steps"),
     Metric("memory_seconds", "seconds", "minimize", "Memory measurement",
            "measuring the memory of a step, before the clock starts"),
     Metric("eval_seconds", "seconds", "minimize", "Evaluation time", "evaluation"),

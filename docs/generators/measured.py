@@ -28,6 +28,7 @@ MEASURED: dict[str, Measured] = {
     "script_trial": Measured(
         "the script `gpt_micro.py` as a trial, with the start of Python", "the same script alone", "seconds"
     ),
+    "script_overhead": Measured("a step of 2 to 3 ms of an observed script", "the same step, not observed", "seconds"),
     "script_loop": Measured(
         f"training seconds that a script {_DIGITS} records", "the same training by this project's loop", "seconds"
     ),

@@ -244,7 +244,7 @@ def list_estimates(candidates: Candidates) -> tuple[ConfigurationEstimate, ...]:
 def estimate_value(candidates: Candidates, candidate: int, name: str) -> Interval:
     """The metric ``name`` of a ``candidate``, in its unit; NaN with ``n`` = 0 where it was not measured.
 
-    Times and memory are those of all trials of equal cost where these are pooled, and ``n`` is their number. Everything
+    Times and memory are from all trials of equal cost where these are pooled, and ``n`` is their number. Everything
     else has the median and the quantiles of the draws that the probabilities are counted in, so that the interval
     holds after the configuration was picked; ``n`` is the number of the configuration's own trials.
     """
@@ -495,8 +495,8 @@ def pick_of_batch(candidates: Candidates, groups: BatchGroups, group: int, eligi
 
 def pick_for(candidates: Candidates, use: Use, eligible: Mask) -> tuple[int | None, Values]:
     """The candidate among the ``eligible`` (shape ``[k]``) to name for ``use``, the surest of those that were tried,
-    None where there is none; and the probability of each candidate of being right in the whole space, shape ``[k]``,
-    for the headline that of its batch size."""
+    None where there is none; and the probability of each candidate of being right in the whole space, shape ``[k]``;
+    for the headline, of its batch size being right."""
     tried = candidates.leave_out_untried()
     if use is not BATCH_SIZE:
         pick = pick_surest(candidates, use, find_right(tried, use).mean(axis=0), eligible)

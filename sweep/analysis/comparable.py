@@ -232,7 +232,7 @@ class ComparableTrials:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """``number``, ``config.*`` and ``global_batch_size`` of each configuration: those of its first trial."""
+        """``number``, ``config.*`` and ``global_batch_size`` of each configuration, from its first trial."""
         return self.done.iloc[self.grouping.first].reset_index(drop=True)
 
     @cached_property

@@ -63,7 +63,7 @@ def _depends_on_learning(done: pd.DataFrame) -> bool:
 
 def average_costs(values: Values, costs: Numbers, own_errors: Values) -> tuple[Values, Values]:
     """The mean of each group of equal cost, and its error, both of shape ``[groups]``. Errors are in standard
-    deviations of the spread; ``own_errors`` are those of the single values, which come on top of it."""
+    deviations of the spread; ``own_errors`` belong to the single values and come on top of it."""
     finite = np.isfinite(values)
     size = int(costs.max(initial=-1)) + 1
     weights = 1 / (1 + own_errors[finite] ** 2)

@@ -84,7 +84,7 @@ def estimate_image_shares(correct: Correct, members: Numbers, seeds: Numbers) ->
 
 def estimate_score_errors(scores: Correct, members: Numbers, seeds: Numbers, *, is_ratio: bool) -> Values:
     """The same of any metric that is the mean of ``scores`` of single samples, shape ``[trials, samples]``: covariance
-    of p(i), as it is, or where ``is_ratio`` that of the logarithm of its mean; shape ``[k, k]``."""
+    of p(i), or where ``is_ratio`` of the logarithm of its mean; shape ``[k, k]``."""
     apart, is_of = _cross_effects(scores, members, seeds)
     means = (is_of.T @ scores.mean(axis=1)) / is_of.sum(axis=0) if is_ratio else np.ones(len(apart))
     return drop_negative(apart / np.outer(means, means))
@@ -226,7 +226,7 @@ class ValidationImages:
 
         All 0 where the number of images is not known. Where it is not on record which images a configuration got right,
         its error is binomial, 1 / (4 n), and independent of the others': differences seem less sure than they are.
-        Where scores of another metric are missing, it is that of the others; all 0 where no trial has any.
+        A configuration without scores of another metric has the error of the others; all 0 where no trial has any.
         """
         if self.num_images is None:
             return np.zeros((len(rows), len(rows)))
@@ -291,8 +291,8 @@ class _Prior:
         return np.asarray(weights / np.where(total > 0, total, 1.0))
 
     def means(self, centers: Values, errors: Values, spread: Spread) -> Values:
-        """The posterior mean for each measured center, shape ``[n]``; interpolated between those of the grid's
-        points, because it changes slowly."""
+        """The posterior mean for each measured center, shape ``[n]``; interpolated between the grid's points,
+        because it changes slowly."""
         means = centers.copy()
         errors = _round_errors(errors)
         for error in np.unique(errors):
@@ -464,7 +464,7 @@ class Posterior:
     def _shrink(
         self, drawn: Values, rows: Numbers, of_seeds: Values, of_images: Values, generator: np.random.Generator
     ) -> None:
-        # Replaces draws [draws, k] by those of the prior, which have the ranks of the drawn errors, so that errors that
+        # Replaces draws [draws, k] by draws of the prior, which have the ranks of the drawn errors, so that errors that
         # depend on each other still do. What the prior has not made smaller is added to it.
         assert self.prior is not None
         errors, spread = self.order_errors

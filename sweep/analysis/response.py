@@ -174,7 +174,7 @@ class _Data:
 
     def covariance(self, parameters: Floats, with_slopes: bool = False) -> tuple[Floats, list[Floats]]:
         """Of the targets, shape ``[n, n]``, with its slopes along the ``parameters``: the logarithms of the length
-        scales, of the signal's deviation and of those of the parts."""
+        scales, of the signal's deviation and of the parts' deviations."""
         signal, slopes = _matern(self.x, self.x, parameters, with_slopes)
         sizes = np.exp(2.0 * parameters[self.x.shape[1] + 1 :])
         added = [size * part.shape for size, part in zip(sizes, self.parts, strict=True)]

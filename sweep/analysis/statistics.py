@@ -311,9 +311,9 @@ class Grouping:
 
     def moderate_spread(self, values: Values) -> tuple[Values, Values]:
         """The standard deviation of ``values`` (shape ``[trials]``) between the confirming seeds of each configuration,
-        drawn toward those of the others as far as these are alike, and its degrees of freedom; shapes ``[size]``. NaN
-        without a repeated value. The prior is that of Smyth 2004 (Statistical Applications in Genetics and Molecular
-        Biology 3, article 3, section 6.2), the degrees that of equal spreads where they differ no more than by chance.
+        drawn toward the others as far as these are alike, and its degrees of freedom; shapes ``[size]``. NaN
+        without a repeated value. The prior is by Smyth 2004 (Statistical Applications in Genetics and Molecular
+        Biology 3, article 3, section 6.2), the degrees are of equal spreads where they differ no more than by chance.
         """
         known = self.is_confirm & np.isfinite(values)
         counts = np.bincount(self.members[known], minlength=self.size)
@@ -373,9 +373,9 @@ def find_failed(values: Values, grouping: Grouping) -> Mask:
 
 
 def find_fresh(trials: pd.DataFrame, groups: Numbers) -> Mask:
-    """Which trials confirm a configuration by a seed that did not choose it: those of the confirming phase; in records
-    without one, those of configurations (by ``groups``, shape ``[trials]``) that the search trained with several seeds.
-    Shape ``[trials]``."""
+    """Which trials confirm a configuration by a seed that did not choose it: the confirming phase; in records
+    without one, all trials of configurations (by ``groups``, shape ``[trials]``) that the search trained with several
+    seeds. Shape ``[trials]``."""
     is_confirm = np.asarray(read_text(trials, "phase") == "confirm", dtype=np.bool_)
     if is_confirm.any():
         return is_confirm

@@ -123,7 +123,7 @@ class _NotebookSurface:
 
 @final
 class Display:
-    """Shows events; a context manager around the study's run. ``predict_left`` is that of its session."""
+    """Shows events; a context manager around the study's run. ``predict_left`` is its session's method."""
 
     predict_left: "Callable[[Sequence[TrialRecord], float], TimeLeft | None] | None" = None
 

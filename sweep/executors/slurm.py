@@ -122,7 +122,7 @@ def check_slurm() -> None:
 
 
 class _SubmitError(RuntimeError):
-    """The cluster accepted no job; the message is that of the cluster."""
+    """The cluster accepted no job; it has the cluster's message."""
 
 
 @final

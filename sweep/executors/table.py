@@ -196,7 +196,7 @@ def find_unmeasurable(
 
 
 def _read_sensors(settings: ExecutorSettings) -> frozenset[Sensor]:
-    """The sensors that every GPU of the executor has at the moment; those of a cluster are taken to have all."""
+    """The sensors that every GPU of the executor has at the moment; GPUs of a cluster are taken to have all."""
     devices = _list_devices(settings)
     gpus = select_gpus(settings.device, len(devices), devices)
     if settings.name == "slurm" or settings.address is not None:  # on other machines

@@ -119,7 +119,7 @@ class Ledger:
 
     @property
     def running_seconds(self) -> float:
-        """Train seconds with those of the open window, by the host's clock, without synchronizing the device."""
+        """Train seconds, the open window included, by the host's clock, without synchronizing the device."""
         return self.train_seconds + self._open_seconds
 
     @property

@@ -106,7 +106,7 @@ class AllocationRecorder:
         return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
 
     def stop_at_peak(self) -> int:
-        """The most bytes that were held at once beside those of the beginning."""
+        """The most bytes that were held at once beyond what was held at the beginning."""
         return max(accumulate(self.stop(), initial=0))
 
 

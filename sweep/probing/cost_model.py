@@ -161,7 +161,7 @@ class CostModel:
         return round(interpolate(peaks, micro))
 
     def _find_probes(self, group: Shape) -> dict[tuple[int, int], ProbeRecord]:
-        """By size, the probes of ``group``, else of the group most like it among those of its model and images."""
+        """By size, the probes of ``group``, else of the group of the same model and images that is most like it."""
         if group in self._groups or group in self._lent:
             return self._groups.get(group) or self._lent[group]
         related = [other for other in self._groups if all(other.of(key) == group.of(key) for key in _APART)]

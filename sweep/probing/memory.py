@@ -317,7 +317,7 @@ class _Tracker(MemTracker):
 @final
 class StepTracker(TorchDispatchMode):
     """A context for one optimizer step of fake tensors; afterwards ``worst`` has, for each distinct operation, what is
-    held at most when it ends, its result included; under None, that of all others.
+    held at most when it ends, its result included; under None, what is held at most when another operation ends.
 
     ``model`` and ``optimizer`` are held from the beginning; ``uncounted`` tensors exist and count nowhere.
     """

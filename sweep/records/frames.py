@@ -98,7 +98,7 @@ EVALUATION_COLUMNS = (
 
 
 def _columns_of(table: Table) -> tuple[FrameColumn, ...]:
-    """The columns of a frame that has those of its table."""
+    """The columns of a frame that has all columns of its table."""
     defaults = {column.name: "" for column in table.c if column.server_default is not None}
     return tuple(
         FrameColumn(column.name, kind_of(column), bool(column.nullable), defaults.get(column.name))

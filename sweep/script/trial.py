@@ -114,7 +114,7 @@ class Trial:
 
     def batches(self, loader: Iterable[Any], tokens: Callable[[Any], int] | None = None) -> Iterator[Any]:
         """``loader``, one pass over the training data, observed; needed where it is no ``DataLoader``. ``tokens`` gives
-        those of a batch, for tokens per second."""
+        the number of tokens of a batch, for tokens per second."""
         if self._observer is None:
             yield from loader
             return

@@ -322,7 +322,7 @@ class Size:
 
 
 def choose_confirm_share(num_trials: int) -> float:
-    """Seconds for fresh seeds, as a share of those of a search of ``num_trials``: for the fewest seeds of the
+    """Seconds for fresh seeds, as a share of the seconds of a search of ``num_trials``: for the fewest seeds of the
     configurations to be named."""
     return min(max(round(NUM_SEEDED / num_trials, 1), _LEAST_SHARE), _MOST_SHARE)
 

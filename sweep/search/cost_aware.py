@@ -1,4 +1,4 @@
-"""Proposes the point with the largest expected gain per predicted second. The gain is that of the tuned accuracy at the
+"""Proposes the point with the largest expected gain per predicted second. What may gain is the tuned accuracy at the
 point's batch size. Time and memory depend on little else, so that what is best at each batch size makes the Pareto
 front.
 

@@ -278,7 +278,7 @@ class _SavedModel(nn.Module):
         return logits
 
     def read_images(self, paths: Sequence[str | Path]) -> Tensor:
-        """The image files as the model was given those of its training: uint8 (n, side, side, channels). Raises
+        """The image files, read as for the model's training: uint8 (n, side, side, channels). Raises
         ``InputError``: there is no file, one cannot be decoded or has another size, or the model is not for colored
         images."""
         if not paths:

@@ -86,7 +86,7 @@ def prepare_training(
 ) -> TrainingSetup:
     """Loads the data and builds model and optimizer. The weights depend on the trial's seed alone.
 
-    Windows and micro batches are those of all ranks together; each rank's feeder hands out its part of them. Raises
+    Windows and micro batches are for all ranks together; each rank's feeder hands out its part of them. Raises
     ``InputError``: data, model or precision are not available, or the images are others than ``expected_data``."""
     config = config.apply_rules()
     check_device(config, device.type)

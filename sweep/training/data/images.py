@@ -181,7 +181,7 @@ def find_validation_share(section: DataSection, *, has_test: bool) -> float:
 
 
 class HeldOut(NamedTuple):
-    """Indices (n,) into the images of a train split: those to train on, and those of the splits that it must give."""
+    """Indices (n,) into the images of a train split, by the split that gets them."""
 
     train: Indices
     validation: Indices

@@ -182,6 +182,8 @@ def format_difference(unit: str, value: float, low: float, high: float, num_seed
     words = explain_no_interval(unit, low, high, num_seeds)
     if words:
         return f"{middle} {suffix}".strip() + f" ({words})"
+    if unit == "ratio" and {middle, *bounds} == {"1"}:
+        return "the same"
     is_known = math.isfinite(low + high) and {*bounds} != {middle}
     interval = f" ({bounds[0]} to {bounds[1]})" if is_known else ""
     return f"{middle}{interval} {suffix}".strip()

@@ -63,6 +63,7 @@ NAN, OPEN = math.nan, math.inf
         (format_difference, ("ratio", 0.83, 0.8, 0.86), "0.83 (0.8 to 0.86) times"),
         (format_difference, ("ratio", 1.54, 1.5401, 1.5402), "1.54 times"),
         (format_difference, ("ratio", 1.54, 1.5, NAN), "1.54 times"),
+        (format_difference, ("ratio", 1.0, 1.0, 1.0), "the same"),
         (format_difference, ("watts", -3.0, NAN, NAN), "-3 W"),
         (describe_range, ("ratio", 1.5, 2.0), "1.5 to 2 times"),
         (describe_range, ("ratio", 1.05, OPEN), "1.05 times or more"),

@@ -14,6 +14,7 @@ from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for, compar
 from sweep.analysis.comparable import MEMORY, SECONDS
 from sweep.analysis.costs import num_accumulation
 from sweep.analysis.rate_powers import MICRO_KEYS
+from sweep.analysis.response import list_batches
 from sweep.analysis.statistics import (
     CONFIDENCE,
     Interval,
@@ -189,6 +190,7 @@ def _state_use(
 def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBatch) -> list[str]:
     # what lessens the trust in the named configuration, and how long it was trained, as sentences
     caveats = [f"{remark[:1].upper()}{remark[1:]}." for remark in point.remarks if RATE in remark]
+    caveats += _describe_end(candidates, named)
     chance, parts = candidates.records.images.chance, list[str]()
     if chance is not None and named.values[candidates.quality].low <= chance + candidates.tolerance:
         shown = candidates.records.quality.format_value(chance)
@@ -212,6 +214,21 @@ def _list_caveats(candidates: Candidates, named: Recommendation, point: TunedBat
         shown = format_count(round(point.num_steps.median), "optimizer step")
         parts.append(f"{shown} only: after longer trainings another batch size may be the one to use")
     return [*caveats, f"The configuration was trained for {', '.join(parts)}."] if parts else caveats
+
+
+def _describe_end(candidates: Candidates, named: Recommendation) -> list[str]:
+    # where the range of batch sizes ends at the named one: of all that were planned or tried, also without success
+    records, model = candidates.records, str(named.config.get("model.name"))
+    of_model = records.trials[read_text(records.trials, "config.model.name") == model]
+    tried = read_numbers(of_model, "global_batch_size")
+    sizes = {
+        *tried[np.isfinite(tried)].astype(int).tolist(),
+        *(list_batches(records.spec, model) if records.spec else []),
+    }
+    if len(sizes) < 2 or min(sizes) < named.global_batch_size < max(sizes):
+        return []
+    end, other = ("smallest", "smaller") if named.global_batch_size == min(sizes) else ("largest", "larger")
+    return [f"It is the {end} batch size that was tried: a {other} one may be better."]
 
 
 def _list_missed(candidates: Candidates, named: Recommendation) -> str:

@@ -97,7 +97,9 @@ class Written(NamedTuple):
     # a script that reads its values has no place in its command
     ({}, "python train.py",
      Written([], {"batch.accumulation": 1, "optimizer.weight_decay": 0.0}, (4, 8, 16, 32, 64), 16)),
-], ids=["flags", "own_flags", "steps", "reads"])  # fmt: skip
+    ({"begin": LINES["begin"].replace("range(6)", "range(sweep.trial(epochs=3).epochs)")}, "python train.py",
+     Written([], {"batch.accumulation": 1, "optimizer.weight_decay": 0.0, "budget.epochs": 3}, (4, 8, 16, 32, 64), 16)),
+], ids=["flags", "own_flags", "steps", "reads", "reads_epochs"])  # fmt: skip
 def test_a_study_is_written_from_what_a_script_takes_and_did(
     tmp_path: Path, changes: dict[str, str], command: str, expected: Written
 ) -> None:
@@ -128,11 +130,16 @@ def test_a_study_is_written_from_what_a_script_takes_and_did(
      ["takes no batch size", "{batch.micro}", "sweep.trial(batch_size=32)"]),
     (FLAGS | {"loader": "loader = list(zip(x[:800].split(args.batch_size), y[:800].split(args.batch_size)))"}, {},
      ["no DataLoader", "sweep.trial().batches("]),
+    # all that it lacks is said at once
+    (FLAGS | {"trial": "from types import SimpleNamespace\nargs = SimpleNamespace(batch_size=32, lr=0.1, wd=0.0, "
+              "seed=0, epochs=2)", "report": "",
+              "loader": "loader = list(zip(x[:800].split(args.batch_size), y[:800].split(args.batch_size)))"}, {},
+     ["no DataLoader", "reports no val_accuracy", "takes no batch size"]),
     (FLAGS | {"loss": "        raise RuntimeError('no data')"}, {}, ["no data"]),
     (FLAGS, {"command": "python absent.py"}, ["absent.py"]),
     (FLAGS, {"metric": "val_accuracy:up"}, [":min or :max"]),
-], ids=["no_report", "another_metric", "fixed_batch", "fixed_rate", "other_flag", "no_loader", "fails", "no_file",
-        "direction"])  # fmt: skip
+], ids=["no_report", "another_metric", "fixed_batch", "fixed_rate", "other_flag", "no_loader", "nothing", "fails",
+        "no_file", "direction"])  # fmt: skip
 def test_what_cannot_be_found_out_is_said_with_the_line_to_add(
     tmp_path: Path, changes: dict[str, str], options: dict[str, str], words: list[str]
 ) -> None:

@@ -41,7 +41,7 @@ def main() -> None:
     loader = DataLoader(train, trial.batch_size, shuffle=True)
     model = Transformer(2, is_causal=False)
     optimizer = torch.optim.AdamW(model.parameters(), trial.lr, weight_decay=trial.weight_decay)
-    for epoch in range(int(trial.epochs)):
+    for epoch in range(trial.epochs):
         for number, (lines, classes) in enumerate(trial.batches(loader, lambda batch: (batch[0] != PADDING).sum()), 1):
             (cross_entropy(classify(model, lines), classes) / trial.accumulation).backward()
             if number % trial.accumulation == 0:

@@ -48,7 +48,8 @@ class Trial:
             raise KeyError(f"the study gives no {key}; write it in [base] or [space]{default}")
         assert self._channel is not None
         self._channel.send("read", key=key)
-        return value
+        # a study may ask for half an epoch; a script loops over whole ones
+        return int(value) if key == "budget.epochs" and float(value).is_integer() else value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

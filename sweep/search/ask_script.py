@@ -204,7 +204,7 @@ def _put_places(command: Sequence[str], words: Mapping[str, tuple[str, ...]]) ->
 
 def look_at_script(task: ScriptTask) -> ScriptFacts:
     """Finds out what the script takes, and trains once with its own values, for at most a fifth of the budget. Raises
-    ``InputError``: it fails, reports nothing, or takes no batch size, with what to add to it."""
+    ``InputError``: it fails, or what it lacks, with the lines to add."""
     script = task.script
     script.check()
     words, failure = find_places(script)
@@ -220,27 +220,30 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
     if "num_steps" not in measured:
         reason = ending.error or "no optimizer of torch took a step; call trial.step(samples) after each"
         raise InputError(f"{script.name}: no step of a training was seen: {reason}")
-    if measured.get("observed_batch_size", 0) < 1:
-        raise InputError(
+    if ending.outcome != "complete" and not ending.error.startswith(NO_REPORT):
+        raise InputError(f"{script.name} failed with its own values ({ending.outcome}): {ending.error}")
+    lacks, batch = list[str](), int(measured.get("observed_batch_size", 0))
+    if not batch:
+        lacks.append(
             f"{script.name}: its batches come from no DataLoader, so that their size was not seen. Loop over "
             "`sweep.trial().batches(LOADER)`, where LOADER gives one batch after the other."
         )
-    if ending.outcome != "complete" and not ending.error.startswith(NO_REPORT):
-        raise InputError(f"{script.name} failed with its own values ({ending.outcome}): {ending.error}")
-    if not is_whole and measured["train_seconds"] < limit:
-        raise InputError(
+    if not is_whole and measured.get("train_seconds", 0.0) < limit:
+        lacks.append(
             f"{script.name} reports no {script.metric}. Add after its evaluation, with the value that it has there:\n"
             f"    import sweep\n    sweep.trial().report({script.metric}=...)"
         )
     keys = frozenset({*words, *script.placeholders, *probe.read})
     if not keys & {"batch.micro", "batch.global"}:
         hidden = f" Its --help failed: {failure}." if failure else ""
-        raise InputError(
+        lacks.append(
             f"{script.name} takes no batch size that is known here.{hidden} Name its flag, as in --script "
             f'"{shlex.join(script.command)} --my-batch {{batch.micro}}", or read the value in the script:\n'
-            f"    trial = sweep.trial(batch_size={measured['observed_batch_size']:.0f})  # then trial.batch_size\n"
+            f"    trial = sweep.trial(batch_size={batch or '...'})  # then trial.batch_size\n"
             "The learning rate, the seed and the number of epochs are read in the same way: lr, seed, epochs."
         )
+    if lacks:
+        raise InputError("\n".join(lacks))
     # a place is left out if the value to put there is not known, and steps where epochs decide
     has_passes, has_rate = measured.get("num_epochs", 0.0) > 0, measured.get("observed_lr", 0.0) > 0
     keys -= {"budget.steps" if has_passes and "budget.epochs" in keys else "budget.epochs"}

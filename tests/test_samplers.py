@@ -251,9 +251,10 @@ def test_any_objectives(objectives: list[str]) -> None:
     assert len({make_point_key(record.values) for record in records}) == 24
 
 
-def test_the_last_trials_go_to_batch_sizes_that_would_not_count_as_tuned() -> None:
+@pytest.mark.parametrize("limits", [{"trials": 20}, {"trials": 100, "search_timeout": 1200}])
+def test_the_last_trials_go_to_batch_sizes_that_would_not_count_as_tuned(limits: dict[str, int]) -> None:
     space = {"batch.micro": {"log2": [4, 9]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
-    spec = make_spec(sampler="cost_aware", trials=20, space=space, objectives=["val_accuracy", "train_seconds"])
+    spec = make_spec(sampler="cost_aware", space=space, objectives=["val_accuracy", "train_seconds"], **limits)
 
     def judge(values: dict[str, Any]) -> Measured:
         micro, miss = values["batch.micro"], abs(np.log10(values["optimizer.lr"]) + 1.5)
@@ -266,7 +267,10 @@ def test_the_last_trials_go_to_batch_sizes_that_would_not_count_as_tuned() -> No
         }
         return ("out_of_memory", {}) if micro == 512 else ("complete", measured)
 
-    counts = Counter(record.config.batch.micro for record in search(spec, 20, judge))
+    records = search(spec, 40 if spec.search_timeout else 20, judge)
+    taken = np.cumsum([record.measurements.get("total_seconds", 0.0) for record in records])
+    records = records[: np.searchsorted(taken, spec.search_timeout or np.inf)]  # that end in time
+    counts = Counter(record.config.batch.micro for record in records)
     assert min(counts[micro] for micro in (16, 32, 64, 128)) >= 3
     assert counts[256] == 2  # far behind
     assert counts[512] < 3  # does not fit

@@ -337,6 +337,7 @@ class CostAwareSampler(Sampler):
         self._planned = planned if len(planned) * FEWEST_CONFIGURATIONS <= spec.trials else set()
         self._num_first = max(min(len(groups), spec.trials // 2), _LEAST_FIRST)
         self._records: list[TrialRecord] = []
+        self._seconds = 0.0  # that the trials took
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
         self._learners = {name: Surrogate(name, self._encoding) for name in names}
         # tuning is about the quality, otherwise about the first objective that only training determines
@@ -363,6 +364,7 @@ class CostAwareSampler(Sampler):
     def learn(self, record: TrialRecord) -> None:
         self._seen.add(make_point_key(self._point(record)))
         self._records.append(record)
+        self._seconds += next((record.measurements[name] for name in TRIAL_SECONDS if name in record.measurements), 0.0)
         if len(self._records) > WINDOW + _SLACK:
             self._records = select_window(self._records, self._spec, WINDOW)
 
@@ -437,21 +439,25 @@ class CostAwareSampler(Sampler):
             return None
         apart = self._distances(points, [self._point(record) for record in self._records]) >= _APART
         points = [point for point, keep in zip(points, apart, strict=True) if keep] or points
-        chances = self._chances(points)
-        utilities = chances / self._prices(points)
+        chances, prices = self._chances(points), self._prices(points)
+        utilities = chances / prices
         learner = self._learners[self._spec.objectives[self._quality]]
         if complete and learner.fit(self._records):
             prediction, costs = learner.predict(points), costs[:, self._quality]
             utilities *= self._find_gains(points, complete, costs, prediction)
             useful = ndtr((self._least_useful(costs, prediction.axis) - prediction.mean) / prediction.deviation)
-            utilities *= self._reserve(index, points, complete, np.where(chances < _UNLIKELY, np.nan, useful))
+            useful = np.where(chances < _UNLIKELY, np.nan, useful)
+            utilities *= self._reserve(self._spec.trials - index, points, complete, useful, prices)
         return points[int(np.argmax(utilities))]
 
-    def _reserve(self, index: int, points: list[Point], complete: list[TrialRecord], useful: Floats) -> Mask:
-        """Which of the ``points`` may be proposed: all, until no more trials are left than the batch sizes that may be
-        useful lack to count as tuned; ``useful`` are the probabilities of that, NaN of what hardly fits."""
-        num_left = self._spec.trials - index
-        if not 0 < num_left <= FEWEST_CONFIGURATIONS * len(self._planned):
+    def _reserve(
+        self, num_left: int, points: list[Point], complete: list[TrialRecord], useful: Floats, prices: Floats
+    ) -> Mask:
+        """Which of the ``points`` may be proposed: all, until no more trials or seconds are left than the batch sizes
+        that may be useful lack to count as tuned; ``useful`` are the probabilities of that, NaN of what hardly fits,
+        and ``prices`` the seconds."""
+        limit, most = self._spec.search_timeout, FEWEST_CONFIGURATIONS * len(self._planned)
+        if not self._planned or num_left < 1 or (num_left > most and limit is None):
             return np.ones(len(points), dtype=np.bool_)
         batches = self._encoding.name_batches(points)
         counts = Counter(self._encoding.name_batches([self._point(record) for record in complete]))
@@ -459,9 +465,16 @@ class CostAwareSampler(Sampler):
         least = {batch: _HOPELESS if counts[batch] > 1 else 0.0 for batch in self._planned}
         hopeful = {batch for batch, chance in zip(batches, useful, strict=True) if chance > least.get(batch, 1.0)}
         lacking = {batch: max(FEWEST_CONFIGURATIONS - counts[batch], 0) for batch in self._planned & hopeful}
-        if num_left > sum(lacking.values()):
+        is_lacking = np.array([lacking.get(batch, 0) > 0 for batch in batches], dtype=np.bool_)
+        priced: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for batch, price in zip(batches, prices.tolist(), strict=True):
+            priced[batch].append(price)
+        needed = sum(count * median(priced[batch]) for batch, count in lacking.items())
+        # the next trial, whatever it is, must leave the rest of them possible
+        has_time = limit is None or limit - self._seconds > needed + prices.max()
+        if not is_lacking.any() or (has_time and num_left > sum(lacking.values())):
             return np.ones(len(points), dtype=np.bool_)
-        return np.array([lacking.get(batch, 0) > 0 for batch in batches])
+        return is_lacking
 
     def _complete(self) -> tuple[list[TrialRecord], Floats]:
         """The complete trials and their costs: the smoothed values of the models, which lucky seeds affect less."""

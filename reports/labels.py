@@ -3,11 +3,14 @@ minutes."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sweep.config.errors import show_name
 from sweep.config.metrics import IMAGES, DisplayUnit, Quality, find_metric, find_unit, format_count
 from sweep.records.inputs import SPLITS, DataSummary
+
+if TYPE_CHECKING:
+    from sweep.config.study import StudySpec
 
 _MINUTE = 60.0
 _MAX_FACTOR = 10.0  # between the bounds of an interval by one or two seeds
@@ -31,11 +34,17 @@ OUTCOME_NAMES = {
 _MAX_CLASSES = 20  # with more, the smallest and the largest are listed
 _MAX_EXAMPLES = 5  # files of one reason; the JSON documents have more
 _MAX_KINDS = 4  # sizes or modes in one line
-NOT_COUNTED = (
-    "The data were not counted: nothing is on record about the images that these trials read. The records are by "
-    "an earlier version, or were not made by sweep run."
-)
 SPLIT_WORDS = ("training", "validation", "test")  # in the order of SPLITS
+
+
+def explain_uncounted(spec: "StudySpec | None") -> str:
+    """Why there is no count of the data of a study."""
+    if spec and spec.script:
+        return f"The data were not counted: {spec.script.name} reads its own."
+    return (
+        "The data were not counted: nothing is on record about the images that these trials read. The records are by "
+        "an earlier version, or were not made by sweep run."
+    )
 
 
 def metric_label(name: str, quality: Quality = IMAGES) -> str:

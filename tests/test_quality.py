@@ -112,6 +112,7 @@ def test_sentences_numbers_and_the_page_follow_the_quality(
     for begin, end in (("first", "findings"), ("costs", "front-table"), ("reading", "chosen")):
         part = re.sub("<[^>]*>", " ", page[page.index(f'id="{begin}"') : page.index(f'id="{end}"')])
         assert not re.search("accurac|images| points", part), begin
+    assert "The data were not counted: train reads its own." in page
     document = as_document(answer)
     assert document["quality"] == {key: answer.quality.__dict__[key] for key in ("name", "unit", "direction")}
     assert answer.quality.column in document["batch_size"]["curve"][0]

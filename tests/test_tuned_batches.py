@@ -92,6 +92,19 @@ def test_why_steps_to_the_target_are_not_known(least_step: int | None, end: int,
     assert [remark[: len(reason)] for remark in remarks] == [reason] * bool(reason)
 
 
+def test_a_loss_had_reached_the_target_with_less() -> None:
+    study = make_study()
+    lossy = [
+        table.assign(val_loss=1 - table["val_accuracy"], val_accuracy=None)
+        for table in (study.trials, study.evaluations)
+    ]
+    spec = make_spec(space=study.spec.space, script={"command": "train", "metric": "val_loss"})
+    last = lossy[1][lossy[1]["step"] == 200]
+    answer = recommend(dataclasses.replace(study, spec=spec, trials=lossy[0], evaluations=last)).batch_size
+    assert answer is not None
+    assert [remark for remark in answer.curve[0].remarks if " nats or less, so the steps and time" in remark]
+
+
 def test_the_common_target_is_what_three_quarters_of_the_batches_reach() -> None:
     assert find_common_target(np.array([0.9, 0.95, 0.5, 0.93]), 0.005) == pytest.approx(0.895)
     assert find_common_target(np.array([0.9, 0.95]), 0.005) == pytest.approx(0.895)

@@ -16,11 +16,11 @@ from reports.evidence import Evidence, format_column
 from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
 from reports.figures.all_figures import GROUPS, ReportFigures
 from reports.labels import (
-    NOT_COUNTED,
     OUTCOME_NAMES,
     SPLIT_WORDS,
     describe_kinds,
     describe_set,
+    explain_uncounted,
     format_interval,
     format_metric,
     format_setting,
@@ -136,8 +136,13 @@ def _describe_images(evidence: Evidence) -> dict[str, Any]:
     """The images that the trials read, as they were counted; that they were not, where nothing is on record."""
     data = evidence.frames.data
     if data is None:
-        head = NOT_COUNTED.replace("images", evidence.answer.quality.sample)
-        return {"head": head, "notes": (), "facts": (), "unused": (), "classes": None}
+        return {
+            "head": explain_uncounted(evidence.frames.spec),
+            "notes": (),
+            "facts": (),
+            "unused": (),
+            "classes": None,
+        }
     facts = (
         ("Held out", show_name(data.held_out, shorten=False)),
         ("Sizes", describe_kinds(data.sizes, "sizes")),

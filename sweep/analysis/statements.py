@@ -249,9 +249,9 @@ def _estimate_needed(candidates: Candidates, pair: list[int], probability: float
     As if the difference were normal: with z(p) standard deviations between it and the limit, its variance must shrink
     by (z(p) / z(confidence))^2. Only the seeds' part of the variance shrinks with the number of seeds.
     """
-    too_many = f"more than {_MOST_TRAININGS:,} trainings would be required"
+    unknown = "how many trainings would settle it is not known"
     if probability <= 0.5:
-        return too_many, False
+        return unknown, False
     posterior, rows = candidates.records.posterior(candidates.records.judged[0]), candidates.rows[pair]
     error, _ = posterior.compare(int(rows[0]), rows[1:])
     of_seeds = posterior.spread.sd**2 * float(np.sum(posterior.errors[rows] ** 2))
@@ -267,7 +267,7 @@ def _estimate_needed(candidates: Candidates, pair: list[int], probability: float
     num_seeds = int(candidates.num_seeds[pair[0]] + max(candidates.num_seeds[pair[1]], 1))
     num_more = math.ceil(num_seeds * ((1.0 - share_of_images) / (shrunk - share_of_images) - 1.0))
     enough = f"about {format_count(num_more, 'more training')} would settle it"
-    return enough if num_more <= _MOST_TRAININGS else too_many, False
+    return enough if num_more <= _MOST_TRAININGS else unknown, False
 
 
 def _state_batches(candidates: Candidates, draws: BatchDraws, few: Mapping[int, int]) -> list[Statement]:

@@ -164,7 +164,8 @@ def _explain(curves: Sequence[Values], target: float, records: ComparableTrials)
     if early := [curve for curve in curves if curve[0, 2] >= target]:
         which = "first" if any(len(curve) > 1 for curve in early) else "only"
         of = f"the {which} evaluation of {len(early)} of {len(curves)} trainings"
-        return f"{of} was at {shown} or more, so the steps and time to it are unknown"
+        side = "more" if quality.sign > 0 else "less"
+        return f"{of} was at {shown} or {side}, so the steps and time to it are unknown"
     return ""
 
 

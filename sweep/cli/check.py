@@ -207,7 +207,7 @@ def _check_study(spec: StudySpec, root: Path, as_json: bool) -> int:
         from sweep.records.loading import load_frames
 
         frames = load_frames(root / spec.name, spec.name, evaluations=True)
-    _print_study(spec.name, data, advice, frames, as_json)
+    _print_study(spec.name, spec, data, advice, frames, as_json)
     return 0
 
 
@@ -216,12 +216,18 @@ def _check_records(frames: "Frames", as_json: bool) -> int:
 
     spec, data = frames.spec, frames.data
     advice = find_pitfalls(spec, data.num_train if data else None) if spec else []
-    _print_study(", ".join(frames.studies["study"]) or find_study_name(frames), data, advice, frames, as_json)
+    name = ", ".join(frames.studies["study"]) or find_study_name(frames)
+    _print_study(name, spec, data, advice, frames, as_json)
     return 0
 
 
 def _print_study(
-    name: str, data: DataSummary | None, advice: Sequence[Advice], frames: "Frames | None", as_json: bool
+    name: str,
+    spec: StudySpec | None,
+    data: DataSummary | None,
+    advice: Sequence[Advice],
+    frames: "Frames | None",
+    as_json: bool,
 ) -> None:
     from sweep.analysis.answer import to_document
     from sweep.analysis.findings import UNSETTLED, evaluate_claims
@@ -236,7 +242,7 @@ def _print_study(
         documents.append(item._asdict() | {"finding": finding and to_document(finding)})
         if finding:
             lines += ["    measured here:", *(f"      {line}" for line in describe_findings([finding]))]
-    lines += format_data(data) if data else [labels.NOT_COUNTED]
+    lines += format_data(data) if data else [labels.explain_uncounted(spec)]
     trials = [item._asdict() for item in checks]
     document = {"study": name, "data": data and asdict(data), "advice": documents, "trials": trials}
     print_answer(document, lines, as_json=as_json)
@@ -429,7 +435,7 @@ def check_trials(frames: "Frames") -> Iterator[Check]:
         yield from _check_bottlenecks(trials)
     yield from _check_warnings(trials)
     if frames.data is None:
-        yield Check("data", "note", labels.NOT_COUNTED)
+        yield Check("data", "note", labels.explain_uncounted(frames.spec))
         return
     yield Check("data", "ok", labels.describe_set(frames.data))
     for note in labels.list_notes(frames.data):

@@ -151,7 +151,9 @@ class Display:
     def __enter__(self) -> Self:
         known = len(self._records)
         confirm = self._spec.confirm
-        start = f"study {self._spec.name}: {format_count(self._spec.trials, 'search trial')} planned"
+        planned, limit = format_count(self._spec.trials, "search trial"), self._spec.search_timeout
+        planned = f"at most {planned} within {format_value('seconds', limit)}" if limit else f"{planned} planned"
+        start = f"study {self._spec.name}: {planned}"
         start += f", then {confirm.describe_limits(self._spec.trials)}" if confirm.most_trials else ""
         self._line(start + (f", {known} on record" if known else ""))
         self._surface.start()

@@ -261,6 +261,8 @@ def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
         _choose_plan(task, facts, batches, {})
     check = check_script(_build(task, facts, _Plan(batches, 1, 1.0)), device_type(task.options.executor))
     notes = []
+    if task.script.unit == "nats":
+        notes.append(f'{task.script.metric} counts as a cross-entropy, in nats; another loss has unit = "number"')
     for row in check.rows:
         if row.status == "FAIL" and row.setting != "seed":
             observed = f"{row.setting}: asked for {row.asked}, observed {row.observed}"
@@ -320,7 +322,7 @@ def _choose_plan(
             break
         kept = _thin_out(kept, task.batch or facts.batch)
     absent = ", ".join(str(size) for size in batches if size not in kept)
-    left_out = [f"left out for lack of time: the batch sizes {absent}"] if absent else []
+    left_out = [f"left out for lack of time: batch size {absent}"] if absent else []
     # what comes besides the steps, such as the start and the evaluation, is not shortened
     affordable = left / (1.0 + USED * confirm_share) / least
     share = min(max(affordable - facts.other_seconds, 0.0) / (mean - facts.other_seconds), 1.0)

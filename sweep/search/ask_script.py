@@ -262,7 +262,9 @@ def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
     check = check_script(_build(task, facts, _Plan(batches, 1, 1.0)), device_type(task.options.executor))
     notes = []
     if task.script.unit == "nats":
-        notes.append(f'{task.script.metric} counts as a cross-entropy, in nats; another loss has unit = "number"')
+        notes.append(
+            f'{task.script.metric} counts as a cross-entropy, in nats; for another loss set script.unit = "number"'
+        )
     for row in check.rows:
         if row.status == "FAIL" and row.setting != "seed":
             observed = f"{row.setting}: asked for {row.asked}, observed {row.observed}"

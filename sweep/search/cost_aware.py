@@ -364,7 +364,9 @@ class CostAwareSampler(Sampler):
     def learn(self, record: TrialRecord) -> None:
         self._seen.add(make_point_key(self._point(record)))
         self._records.append(record)
-        self._seconds += next((record.measurements[name] for name in TRIAL_SECONDS if name in record.measurements), 0.0)
+        if not record.reused_from:
+            known = (record.measurements[name] for name in TRIAL_SECONDS if name in record.measurements)
+            self._seconds += next(known, 0.0)
         if len(self._records) > WINDOW + _SLACK:
             self._records = select_window(self._records, self._spec, WINDOW)
 

@@ -263,7 +263,8 @@ def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
     notes = []
     if task.script.unit == "nats":
         notes.append(
-            f'{task.script.metric} counts as a cross-entropy, in nats; for another loss set script.unit = "number"'
+            f"{task.script.metric} is taken for a cross-entropy, in nats; for another loss write "
+            'unit = "number" under [script]'
         )
     for row in check.rows:
         if row.status == "FAIL" and row.setting != "seed":

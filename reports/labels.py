@@ -42,7 +42,7 @@ def explain_uncounted(spec: "StudySpec | None") -> str:
     if spec and spec.script:
         return f"The data were not counted: {spec.script.name} reads its own."
     return (
-        "The data were not counted: nothing is on record about the images that these trials read. The records are by "
+        "The data were not counted: nothing is on record about what these trials read. The records are by scripts, by "
         "an earlier version, or were not made by sweep run."
     )
 
@@ -133,7 +133,7 @@ def format_metric(name: str, value: float | None, quality: Quality = IMAGES) -> 
 
 
 def name_samples(text: str, quality: Quality) -> str:
-    """``text`` with the name of the study's samples in place of images."""
+    """``text`` with images/s as the rate of the study's samples."""
     return text.replace("images/s", f"{quality.sample}/s")
 
 

@@ -189,6 +189,8 @@ def test_a_script_is_answered_within_a_budget(tmp_path: Path) -> None:
     study, document = load_study(tmp_path / "asked.toml"), json.loads(asked.stdout)
     frames = load_frames(tmp_path / "runs" / "asked")
     assert {16} < set(study.space["batch.micro"].grid_values or ()) == set(frames.trials["config.batch.micro"])
+    said = [int(size) for text in document["left_out"] for size in re.findall(r"(?<!= )\b\d+", text)]
+    assert {*said, *(study.space["batch.micro"].grid_values or ())} == {8, 16, 32, 64, 128}
     first = frames.trials.set_index("number").loc[0]
     assert (first["config.batch.micro"], first["config.optimizer.lr"]) == (32, pytest.approx(0.1))
     assert {"search", "confirm"} == set(frames.trials["phase"])

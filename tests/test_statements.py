@@ -365,19 +365,23 @@ def test_an_accuracy_near_chance_is_called_so(chance: float, is_near: bool) -> N
     assert ("near chance" in statement(answer_of(replace(study, data=data)), "use").text) == is_near
 
 
-@pytest.mark.parametrize(("best", "others", "end"), [
-    (16, {"planned": (), "failed": ()}, "smallest"),
-    (64, {"planned": (), "failed": ()}, "largest"),
-    (64, {"planned": (256,), "failed": ()}, ""),
-    (64, {"planned": (), "failed": (128,)}, ""),  # a larger one does not fit
-    (16, {"planned": (8,), "failed": ()}, ""),
+@pytest.mark.parametrize(("sizes", "best", "planned", "failed", "end"), [
+    ((16, 64), 16, (), (), "smallest"),
+    ((16, 64), 64, (), (), "largest"),
+    ((16, 64), 64, (256,), (), ""),
+    ((16, 64), 64, (), (128,), ""),  # a larger one does not fit
+    ((16, 64), 16, (8,), (), ""),
+    ((1, 64), 1, (), (), ""),  # nothing is smaller
 ])  # fmt: skip
-def test_the_end_of_the_range_of_batch_sizes_is_said(best: int, others: dict[str, tuple[int, ...]], end: str) -> None:
-    study = make_study({16: (0.95, 100.0), 64: (0.95 if best == 64 else 0.92, 30.0)}, sizes=others["planned"])
-    failed = study.trials.head(len(others["failed"])).assign(
-        number=1000, global_batch_size=others["failed"], outcome="out_of_memory", val_accuracy=np.nan
+def test_the_end_of_the_range_of_batch_sizes_is_said(
+    sizes: tuple[int, int], best: int, planned: tuple[int, ...], failed: tuple[int, ...], end: str
+) -> None:
+    small, large = sizes
+    study = make_study({small: (0.95, 100.0), large: (0.95 if best == large else 0.92, 30.0)}, sizes=planned)
+    others = study.trials.head(len(failed)).assign(
+        number=1000, global_batch_size=failed, outcome="out_of_memory", val_accuracy=np.nan
     )
-    use = statement(answer_of(replace(study, trials=pd.concat([study.trials, failed], ignore_index=True))), "use")
+    use = statement(answer_of(replace(study, trials=pd.concat([study.trials, others], ignore_index=True))), "use")
     assert use.batches == (best,)
     assert re.findall(r"It is the (\w+) batch size that was tried", use.text) == [end] * bool(end)
 

@@ -186,9 +186,7 @@ def is_complete(document: Json, pieces: Sequence[Piece]) -> bool:
             return False
         for name, question in piece.questions.items():
             found = known["rows"].get(name, {})
-            if document["is_rehearsal"]:
-                if found.get("measured") is None and not question.needs_gpu:
-                    return False
-            elif question.is_met(found) is False:
+            is_unanswered = found.get("measured") is None and not question.needs_gpu
+            if is_unanswered if document["is_rehearsal"] else question.is_met(found) is False:
                 return False
     return True

@@ -59,12 +59,14 @@ MEASURED: dict[str, Measured] = {
         "images/s",
     ),
     "map_steps": Measured(
-        "training ResNet-8 on 200,000 images of 64 pixels of a decoded folder",
+        "steps of ResNet-8 from a decoded folder of 200,000 images of 64 pixels",
         "the same on an array in memory",
         "steps/s",
     ),
     "map_steps_small": Measured(
-        "training ResNet-8 on 60,000 images of 32 pixels of a decoded folder", "the same on resident images", "steps/s"
+        "steps of ResNet-8 from a decoded folder of 60,000 images of 32 pixels",
+        "the same on resident images",
+        "steps/s",
     ),
     "report": Measured("the report of 1,000 trials, with the start of Python", "a budget of 3 s", BUDGET),
     "report_many": Measured("the report of 100,000 trials, with the start of Python", "a budget of 15 s", BUDGET),

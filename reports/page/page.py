@@ -136,13 +136,8 @@ def _describe_images(evidence: Evidence) -> dict[str, Any]:
     """The images that the trials read, as they were counted; that they were not, where nothing is on record."""
     data = evidence.frames.data
     if data is None:
-        return {
-            "head": explain_uncounted(evidence.frames.spec),
-            "notes": (),
-            "facts": (),
-            "unused": (),
-            "classes": None,
-        }
+        head = explain_uncounted(evidence.frames.spec)
+        return {"head": head, "notes": (), "facts": (), "unused": (), "classes": None}
     facts = (
         ("Held out", show_name(data.held_out, shorten=False)),
         ("Sizes", describe_kinds(data.sizes, "sizes")),

@@ -111,7 +111,7 @@ def _make_use_cells(values: Sequence[Interval | None], name: str, quality: Quali
 
 
 def make_front_table(evidence: Evidence) -> Json:
-    """Confirmed configurations and the search front; those of the answer's front first. ``num_left_out`` rows were too
+    """Confirmed configurations and the search front; the answer's front comes first. ``num_left_out`` rows were too
     many; ``common`` is what all rows share; ``trial`` of a row is the first that its values rest on."""
     frame = evidence.configurations
     confirmed, search_front = (frame[name].to_numpy(dtype=bool) for name in ("confirmed", "on_search_front"))

@@ -236,7 +236,7 @@ def _matern(one: Floats, other: Floats, parameters: Floats, with_slopes: bool = 
 @dataclass(frozen=True)
 class Untried:
     """What tuning would still give, by model and effective batch size (all of shape ``[u]``): ``accuracies`` or other
-    gains, shape ``[draws, u]``, are those of the best settings that were not tried. Where all were tried there is no
+    gains, shape ``[draws, u]``, belong to the best settings that were not tried. Where all were tried there is no
     entry."""
 
     models: Texts
@@ -248,8 +248,8 @@ def draw_response(
     records: ComparableTrials, rows: Numbers, draws: Values, estimates: Values, generator: np.random.Generator
 ) -> tuple[Values, Values, Untried]:
     """``draws`` (shape ``[draws, k]``) of the accuracies of the configurations ``rows`` on new images, and their
-    ``estimates`` (shape ``[k]``), with those of the response of each model in their place, where it can be fitted; and
-    what was not tried."""
+    ``estimates`` (shape ``[k]``), replaced by the response of each model where it can be fitted; and what was not
+    tried."""
     draws, estimates, spec = draws.copy(), estimates.copy(), records.spec
     models = read_text(records.frame, "config.model.name")[rows]
     found: dict[tuple[str, int], Values] = {}
@@ -481,8 +481,8 @@ def _correlate_neighbors(features: Values) -> Values:
 
 def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Values, Values, Mask]:
     # The mean accuracy on its scale, its variance where the spread between seeds is 1, and whether it is of a single
-    # training. Of all trainings that did not fail, those of the search too: that they were looked at is part of the
-    # joint distribution.
+    # training. All trainings that did not fail count, also in the search: that they were looked at is part of the joint
+    # distribution.
     grouping, posterior = records.grouping, records.posterior(records.quality.column)
     values = records.scale.forward(read_numbers(records.done, records.quality.column))
     known = np.isfinite(values) & ~records.failed

@@ -225,7 +225,7 @@ def _describe_end(candidates: Candidates, named: Recommendation) -> list[str]:
         *tried[np.isfinite(tried)].astype(int).tolist(),
         *(list_batches(records.spec, model) if records.spec else []),
     }
-    if len(sizes) < 2 or min(sizes) < named.global_batch_size < max(sizes):
+    if len(sizes) < 2 or min(sizes) < named.global_batch_size < max(sizes) or named.global_batch_size == 1:
         return []
     end, other = ("smallest", "smaller") if named.global_batch_size == min(sizes) else ("largest", "larger")
     return [f"It is the {end} batch size that was tried: a {other} one may be better."]
@@ -247,7 +247,9 @@ def _estimate_needed(candidates: Candidates, pair: list[int], probability: float
     confidence, as a clause; and whether the validation set is too small for it.
 
     As if the difference were normal: with z(p) standard deviations between it and the limit, its variance must shrink
-    by (z(p) / z(confidence))^2. Only the seeds' part of the variance shrinks with the number of seeds.
+    by (z(p) / z(confidence))^2. Only the seeds' part of the variance shrinks with the number of seeds. Where that takes
+    more trainings than any study has, the two are so close that the next seeds change the difference, and it is not
+    known.
     """
     unknown = "how many trainings would settle it is not known"
     if probability <= 0.5:

@@ -311,9 +311,9 @@ class Grouping:
 
     def moderate_spread(self, values: Values) -> tuple[Values, Values]:
         """The standard deviation of ``values`` (shape ``[trials]``) between the confirming seeds of each configuration,
-        drawn toward the others as far as these are alike, and its degrees of freedom; shapes ``[size]``. NaN
-        without a repeated value. The prior is by Smyth 2004 (Statistical Applications in Genetics and Molecular
-        Biology 3, article 3, section 6.2), the degrees are of equal spreads where they differ no more than by chance.
+        drawn toward the others as far as these are alike, and its degrees of freedom; shapes ``[size]``. NaN without a
+        repeated value. The prior is by Smyth 2004 (Statistical Applications in Genetics and Molecular Biology 3,
+        article 3, section 6.2). The degrees of freedom assume equal spreads where they differ no more than by chance.
         """
         known = self.is_confirm & np.isfinite(values)
         counts = np.bincount(self.members[known], minlength=self.size)

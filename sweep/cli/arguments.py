@@ -145,7 +145,7 @@ def find_records(study: str, root: Path) -> str:
         return study
     if study.endswith(".toml") and _exists(Path(study)) and not Path(study).is_dir():
         return _find_records_of_file(Path(study), root)
-    # another folder of this name here, such as that of the images, is given as ./NAME
+    # another folder of this name here, such as one of images, is given as ./NAME
     if Path(study).name == study and any(_exists(root / study / file) for file in ("study.sqlite", "imported.json")):
         return str(root / study)
     if _exists(Path(study)):

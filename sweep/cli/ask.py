@@ -305,8 +305,9 @@ def _ask_script(request: _Request, command: str, given: Mapping[str, str | None]
     print_lines([f"it takes {takes}; observed: {seen}", "checking that it follows what it is asked"], err=True)
     made = make_script_study(task, facts)
     write_new_file(file, made.text)
-    print_lines([f"wrote {file}", *made.notes], err=True)
-    document = {"study": name, "file": str(file), "notes": list(made.notes)}
+    left_out = [f"left out for lack of time: {'; '.join(made.left_out)}"] * bool(made.left_out)
+    print_lines([f"wrote {file}", *made.notes, *left_out], err=True)
+    document = {"study": name, "file": str(file), "left_out": list(made.left_out), "notes": list(made.notes)}
     if budget is None or request.is_dry:
         print_answer(document, [f"run it with: {again}"], as_json=request.as_json)
         return 0
@@ -405,8 +406,9 @@ def _run(
     if as_json:
         typer.echo(json.dumps(document | {"run": ended.document, "answer": as_document(answer)}))
         return ended.exit_code
-    part = document.get("part")
-    print_lines([*([f"This answer is about {part}."] if part else []), *_describe_answer(answer, uses)])
+    part, left_out = document.get("part"), "; ".join(document["left_out"])
+    about = f"This answer is about {part}." if part else f"Left out for lack of time: {left_out}." if left_out else ""
+    print_lines([*filter(None, [about]), *_describe_answer(answer, uses)])
     ended.display.close(ended.document)
     return ended.exit_code
 

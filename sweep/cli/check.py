@@ -222,13 +222,9 @@ def _check_records(frames: "Frames", as_json: bool) -> int:
 
 
 def _print_study(
-    name: str,
-    spec: StudySpec | None,
-    data: DataSummary | None,
-    advice: Sequence[Advice],
-    frames: "Frames | None",
-    as_json: bool,
-) -> None:
+    name: str, spec: StudySpec | None, data: DataSummary | None, advice: Sequence[Advice], frames: "Frames | None",
+    as_json: bool
+) -> None:  # fmt: skip
     from sweep.analysis.answer import to_document
     from sweep.analysis.findings import UNSETTLED, evaluate_claims
 

@@ -213,7 +213,7 @@ _TABLE = (
     Metric("compile_seconds", "seconds", "minimize", "Compilation",
            "torch.compile and recording graphs, before the clock starts"),
     Metric("warmup_seconds", "seconds", "minimize", "Warmup time",
-           "first steps, undone before the clock starts; of a script: their time beyond that of timed steps"),
+           "first steps, undone before the clock starts; of a script: the extra time of its first steps"),
     Metric("memory_seconds", "seconds", "minimize", "Memory measurement",
            "measuring the memory of a step, before the clock starts"),
     Metric("eval_seconds", "seconds", "minimize", "Evaluation time", "evaluation"),
@@ -284,7 +284,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """What a study wants to be good: the validation accuracy of images, or what a script reports as ``name``.
+    """The quality that a study improves: the validation accuracy of images, or what a script reports as ``name``.
 
     ``sample`` is what one of the validation data is called, in the plural."""
 

@@ -354,7 +354,7 @@ class StudySpec(Section):
 
     @property
     def quality(self) -> Quality:
-        """What the study wants to be good beside its costs."""
+        """What the study improves beside its costs."""
         return self.script.quality if self.script else IMAGES
 
     def metric(self, name: str) -> Metric:

@@ -122,7 +122,7 @@ def check_slurm() -> None:
 
 
 class _SubmitError(RuntimeError):
-    """The cluster accepted no job; it has the cluster's message."""
+    """The cluster accepted no job. The text is the cluster's message."""
 
 
 @final

@@ -66,8 +66,8 @@ class Observer:
         self.num_scheduled = 0  # steps of learning-rate schedules
         self.rate, self.decay = 0.0, math.nan  # the highest rate, and the last weight decay
         self.num_leftover = 0  # steps that hold gradients of the pass before
-        # Seconds of this thread's processor, which other programs do not change: within the clock, without gradients
-        # there, and those of these that are an evaluation, probably.
+        # Seconds of this thread's processor, which other programs do not change: within the clock; of these, without
+        # gradients; of these, probably in an evaluation.
         self._host_seconds = self.no_grad_seconds = self.unmarked_seconds = 0.0
         self.optimizer: Any = None
         self._num_parameters = self._group = 0

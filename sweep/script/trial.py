@@ -48,7 +48,7 @@ class Trial:
             raise KeyError(f"the study gives no {key}; write it in [base] or [space]{default}")
         assert self._channel is not None
         self._channel.send("read", key=key)
-        # a study may ask for half an epoch; a script loops over whole ones
+        # whole numbers for range(); half an epoch stays a float
         return int(value) if key == "budget.epochs" and float(value).is_integer() else value
 
     def __getattr__(self, name: str) -> Any:

@@ -103,16 +103,20 @@ class _Plan(NamedTuple):
     confirm_share: float
     seconds: float | None = None
     share: float = 1.0
+    left_out: tuple[str, ...] = ()  # for lack of time
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuidedScript:
-    """The text of the study file, what the script follows, the batch size to compare with, and what was decided."""
+    """The text of the study file, what the script follows, the batch size to compare with, what was decided, and what
+    was left out for lack of time."""
 
     text: str
     check: ScriptCheck
     batch: int
     notes: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 class Places(NamedTuple):
@@ -204,7 +208,7 @@ def _put_places(command: Sequence[str], words: Mapping[str, tuple[str, ...]]) ->
 
 def look_at_script(task: ScriptTask) -> ScriptFacts:
     """Finds out what the script takes, and trains once with its own values, for at most a fifth of the budget. Raises
-    ``InputError``: it fails, or what it lacks, with the lines to add."""
+    ``InputError``: the script fails, or lacks something, with the lines to add."""
     script = task.script
     script.check()
     words, failure = find_places(script)
@@ -281,10 +285,13 @@ def make_script_study(task: ScriptTask, facts: ScriptFacts) -> GuidedScript:
         notes.append(f"{name} takes no seed; place {{seed}} in its command, or read trial.seed")
     costs = {size: cost for size, cost in check.costs.items() if "step_seconds_median" in cost}
     steps = {size: cost["step_seconds_median"] for size, cost in costs.items()}
-    plan, left_out = _choose_plan(task, facts, batches, steps)
+    plan = _choose_plan(task, facts, batches, steps)
     head = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."]
     text = write_tables(_list_settings(task, facts, plan), head)
-    return GuidedScript(text=text, check=check, batch=task.batch or facts.batch, notes=(*notes, *left_out))
+    notes += [plan.note] * bool(plan.note)
+    return GuidedScript(
+        text=text, check=check, batch=task.batch or facts.batch, notes=tuple(notes), left_out=plan.left_out
+    )
 
 
 def _find_time_left(task: ScriptTask) -> float:
@@ -309,13 +316,11 @@ def _choose_batches(task: ScriptTask, facts: ScriptFacts) -> tuple[int, ...]:
     return tuple(sorted({size for size in sizes if size <= most} | ({task.batch} if task.batch else set())))
 
 
-def _choose_plan(
-    task: ScriptTask, facts: ScriptFacts, batches: tuple[int, ...], steps: Mapping[int, float]
-) -> tuple[_Plan, list[str]]:
-    # by the seconds of the steps that were timed; with what is left out for lack of time
+def _choose_plan(task: ScriptTask, facts: ScriptFacts, batches: tuple[int, ...], steps: Mapping[int, float]) -> _Plan:
+    # by the seconds of the steps that were timed
     if task.budget_seconds is None:
         num_trials = _USUAL_TRIALS * len(batches)
-        return _Plan(batches, num_trials, choose_confirm_share(num_trials)), []
+        return _Plan(batches, num_trials, choose_confirm_share(num_trials))
     left, kept = _find_time_left(task), batches
     while True:
         mean = sum(_price(facts, size, steps) for size in kept) / len(kept)
@@ -324,8 +329,8 @@ def _choose_plan(
         if num_searched >= least or len(kept) <= _FEWEST_BATCHES:
             break
         kept = _thin_out(kept, task.batch or facts.batch)
-    absent = ", ".join(str(size) for size in batches if size not in kept)
-    left_out = [f"left out for lack of time: batch size {absent}"] if absent else []
+    absent = [str(size) for size in batches if size not in kept]
+    left_out = [f"the batch size{'s' * (len(absent) > 1)} {', '.join(absent)}"] if absent else []
     # what comes besides the steps, such as the start and the evaluation, is not shortened
     affordable = left / (1.0 + USED * confirm_share) / least
     share = min(max(affordable - facts.other_seconds, 0.0) / (mean - facts.other_seconds), 1.0)
@@ -342,12 +347,12 @@ def _choose_plan(
                 f"seeds. Give --budget {round_up_duration(needed)} or more, "
                 f"{'or make a training shorter.' if has_length else shorten}"
             )
-        left_out.append(f"left out for lack of time: a training has {length.key} = {length.value}, not its own")
+        left_out.append(f"the script's own length: a training has {length.key} = {length.value}")
         mean, num_searched = min(mean, affordable), max(num_searched, least)
     seconds = f"about {num_searched:.0f} fit, and {USED * confirm_share * num_searched:.0f} with fresh seeds"
     num_trials = min(math.ceil(ROOM * num_searched), _MOST_TRIALS)
-    notes = [*left_out, f"a training takes about {mean:.2g} s: {seconds}"]
-    return _Plan(kept, num_trials, confirm_share, left, share), notes
+    note = f"a training takes about {mean:.2g} s: {seconds}"
+    return _Plan(kept, num_trials, confirm_share, left, share, tuple(left_out), note)
 
 
 def _choose_length(facts: ScriptFacts, share: float) -> Setting | None:

@@ -1,4 +1,4 @@
-"""Proposes the point with the largest expected gain per predicted second. What may gain is the tuned accuracy at the
+"""Proposes the point with the largest expected gain per predicted second. The gain is in the tuned accuracy at the
 point's batch size. Time and memory depend on little else, so that what is best at each batch size makes the Pareto
 front.
 
@@ -337,7 +337,7 @@ class CostAwareSampler(Sampler):
         self._planned = planned if len(planned) * FEWEST_CONFIGURATIONS <= spec.trials else set()
         self._num_first = max(min(len(groups), spec.trials // 2), _LEAST_FIRST)
         self._records: list[TrialRecord] = []
-        self._seconds = 0.0  # that the trials took
+        self._seconds = 0.0  # that the trials of this run took
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
         self._learners = {name: Surrogate(name, self._encoding) for name in names}
         # tuning is about the quality, otherwise about the first objective that only training determines
@@ -348,6 +348,7 @@ class CostAwareSampler(Sampler):
             self._predict_shapes(predict)
         for record in records:
             self.learn(record)
+        self._seconds = 0.0  # each run has the whole search_timeout
 
     def _predict_shapes(self, predict: PredictCost) -> None:
         """Gives the models of time and memory the predictions from probes for a point of each shape."""
@@ -455,9 +456,9 @@ class CostAwareSampler(Sampler):
     def _reserve(
         self, num_left: int, points: list[Point], complete: list[TrialRecord], useful: Floats, prices: Floats
     ) -> Mask:
-        """Which of the ``points`` may be proposed: all, until no more trials or seconds are left than the batch sizes
-        that may be useful lack to count as tuned; ``useful`` are the probabilities of that, NaN of what hardly fits,
-        and ``prices`` the seconds."""
+        """Which of the ``points`` may be proposed: all, while trials and seconds suffice to tune each batch size that
+        may be useful; then those at batch sizes that lack configurations. ``useful`` are probabilities, NaN of what
+        hardly fits; ``prices`` are seconds."""
         limit, most = self._spec.search_timeout, FEWEST_CONFIGURATIONS * len(self._planned)
         if not self._planned or num_left < 1 or (num_left > most and limit is None):
             return np.ones(len(points), dtype=np.bool_)

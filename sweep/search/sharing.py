@@ -30,7 +30,8 @@ def check_device_sharing(spec: StudySpec) -> None:
     measured = [name for name in spec.objectives if METRICS[name].is_of_a_device and name not in _PROBED]
     if measured:
         probed = ", ".join(sorted(_PROBED))
-        raise _refusal(f"objectives: {', '.join(measured)} would be of a shared device; probes give only {probed}")
+        shared = ", ".join(measured)
+        raise _refusal(f"objectives: {shared} would be measured on a shared device; probes give only {probed}")
     if spec.trial_timeout is not None:
         raise _refusal(f"trial_timeout = {spec.trial_timeout:g} s: concurrent trials slow each other down")
     for config in spec.corners.of("batch", "budget", "distributed"):

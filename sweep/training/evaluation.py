@@ -59,8 +59,8 @@ def fit_eval_batch(
 
 
 def predict(model: nn.Module, images: Tensor, tta: Literal["none", "flip"]) -> Tensor:
-    """The logits (b, classes) of normalized ``images`` (b, c, s, s); with ``flip`` their mean, at least in fp32, with
-    those of the mirror images."""
+    """The logits (b, classes) of normalized ``images`` (b, c, s, s); with ``flip`` the mean
+    over images and mirror images, at least in fp32."""
     plain: Tensor = model(images)
     if tta == "none":
         return plain

@@ -325,6 +325,7 @@ class MadeStudy:
         while True:
             if index < self._spec.trials and end.is_due(self.records):
                 end.decide(self.frames)  # type: ignore[arg-type]
+                sampler.require(end.lacking)
             values = sampler.propose(index) if index < self._spec.trials and not end.reason else None
             if values is None and (due := self._list_due()):
                 self._train(due[0], "confirm")

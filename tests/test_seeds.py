@@ -17,7 +17,8 @@ from sweep.config.trial import TrialConfig
 from sweep.records.messages import Outcome
 from sweep.records.records import TrialRecord
 from sweep.search.cost_aware import CostAxis, GaussianPrediction, find_curve_gains
-from sweep.search.seeds import count_confirmations, find_front, list_confirmations, measure_time_left
+from sweep.search.samplers import make_sampler
+from sweep.search.seeds import SearchEnd, count_confirmations, find_front, list_confirmations, measure_time_left
 from sweep.search.tuner import Stopped
 
 NOISE = 0.003
@@ -211,3 +212,36 @@ def test_what_an_early_search_leaves_is_for_seeds(num_searched: int, timeout: st
     study = make_spec(objectives=OBJECTIVES, trials=10, search_timeout=timeout, confirm={"share": 0.5})
     records = [record(study, number, 0.9, 10.0) for number in range(num_searched)]
     assert measure_time_left(records, study).in_all == pytest.approx(seconds)
+
+
+# micro batch, rate, accuracy and seconds of a real search on CIFAR-10 whose time is nearly over: 128 and 512 have two
+# rates each, none of them a good one
+_TWO_RATES = [
+    (128, 0.00935, 0.508, 67), (32, 0.0905, 0.552, 84), (512, 0.0891, 0.340, 115), (32, 0.00500, 0.547, 78),
+    (128, 0.00117, 0.418, 74), (32, 0.0207, 0.592, 77), (32, 0.0262, 0.586, 74), (32, 0.0156, 0.581, 85),
+    (512, 0.00103, 0.379, 90),
+]  # fmt: skip
+
+
+def test_the_last_trials_go_where_the_answer_lacks_them() -> None:
+    space = {"batch.micro": {"choice": [32, 128, 512]}, "optimizer.lr": {"log": [0.001, 0.1]}}
+    study = make_spec(
+        sampler="cost_aware", trials=14, search_timeout=995, space=space, objectives=OBJECTIVES,
+        answer={"tolerance": {"accuracy": 0.01}},
+    )  # fmt: skip
+    records, sampler, end = list[TrialRecord](), make_sampler(study, []), SearchEnd(study)
+    for micro, rate, accuracy, seconds in _TWO_RATES:
+        config = study.config({"batch.micro": micro, "optimizer.lr": rate})
+        measured = {"val_accuracy": accuracy, "train_seconds": seconds, "total_seconds": seconds}
+        records.append(make_record(config, measured, len(records)))
+        sampler.learn(records[-1])
+    alone = sampler.propose(len(records))
+    assert alone is not None
+    assert alone["batch.micro"] == 32  # by the models of the search nothing else can be as good
+
+    end.decide(frames_for(records, study))  # type: ignore[arg-type]
+    assert end.lacking == {("resnet8", 128), ("resnet8", 512)}
+    sampler.require(end.lacking)
+    required = sampler.propose(len(records))
+    assert required is not None
+    assert required["batch.micro"] in (128, 512)

@@ -335,6 +335,7 @@ class CostAwareSampler(Sampler):
         planned = {(name, batch) for name in map(str, models) for batch in list_batches(spec, name)}
         # the ones that the answer requires to be tuned, if the trials suffice for that
         self._planned = planned if len(planned) * FEWEST_CONFIGURATIONS <= spec.trials else set()
+        self._required: frozenset[tuple[str, int]] | None = None  # of these, by the answer
         self._num_first = max(min(len(groups), spec.trials // 2), _LEAST_FIRST)
         self._records: list[TrialRecord] = []
         self._seconds = 0.0  # that the trials of this run took
@@ -370,6 +371,9 @@ class CostAwareSampler(Sampler):
             self._seconds += next(known, 0.0)
         if len(self._records) > WINDOW + _SLACK:
             self._records = select_window(self._records, self._spec, WINDOW)
+
+    def require(self, batches: frozenset[tuple[str, int]] | None) -> None:
+        self._required = batches
 
     def propose(self, index: int) -> dict[str, Any] | None:
         # The other cores are busy with trials; threads that wait for them take longer than a single one.
@@ -467,6 +471,8 @@ class CostAwareSampler(Sampler):
         # one training tells little about the other rates
         least = {batch: _HOPELESS if counts[batch] > 1 else 0.0 for batch in self._planned}
         hopeful = {batch for batch, chance in zip(batches, useful, strict=True) if chance > least.get(batch, 1.0)}
+        if self._required is not None:
+            hopeful = set(self._required).intersection(batches)
         lacking = {batch: max(FEWEST_CONFIGURATIONS - counts[batch], 0) for batch in self._planned & hopeful}
         is_lacking = np.array([lacking.get(batch, 0) > 0 for batch in batches], dtype=np.bool_)
         priced: dict[tuple[str, int], list[float]] = defaultdict(list)

@@ -106,6 +106,9 @@ class Sampler(ABC):
     def learn(self, record: TrialRecord) -> None:  # noqa: B027
         """Takes an ended search trial into account, if the points depend on results."""
 
+    def require(self, batches: frozenset[tuple[str, int]] | None) -> None:  # noqa: B027
+        """Takes into account at which models and effective batch sizes the answer lacks trials; None: not known."""
+
 
 @final
 class PointSampler(Sampler):

@@ -160,13 +160,15 @@ def _weight_draws(candidates: Candidates, row: int, num_seeds: int) -> Values:
 class SearchEnd:
     """Decides between the next search trial and seeds, which have one budget. From the records, so that a resumed study
     decides the same. ``reason`` tells why the search of a study has ended early, empty while it has not; unless the
-    answer ``is_settled`` the search continues when no seed is worth anything."""
+    answer ``is_settled`` the search continues when no seed is worth anything. ``lacking`` are the models and effective
+    batch sizes that may be as good as the best and are not tuned; None where nothing tells."""
 
     def __init__(self, spec: StudySpec) -> None:
         self._spec = spec
         self._looked_at: tuple[int, int] | None = None
         self.reason = ""
         self.is_settled = False
+        self.lacking: frozenset[tuple[str, int]] | None = None
 
     def is_due(self, records: Sequence[TrialRecord]) -> bool:
         """Whether it is to be decided anew (:meth:`decide`): with each confirming trial, and with each tenth of the
@@ -184,9 +186,12 @@ class SearchEnd:
     def decide(self, frames: Frames) -> None:
         """Sets :attr:`reason`: every batch size is tuned or known to be worse, and what was not tried changes the
         answer less than the luck of seeds does."""
-        self.reason, self.is_settled = "", False
+        self.reason, self.is_settled, self.lacking = "", False, None
         candidates = select_candidates(select_comparable(frames), Limits())
-        if candidates is None or not _covers_space(candidates):
+        if candidates is None:
+            return
+        self.lacking = _find_lacking(candidates)
+        if self.lacking:
             return
         # As if all had enough fresh seeds: the confirming provides them.
         enough = replace(candidates, num_seeds=np.full(len(candidates.rows), FEWEST_SEEDS))
@@ -200,21 +205,22 @@ class SearchEnd:
             self.reason = "fresh seeds tell more about the batch size to use than further trials"
 
 
-def _covers_space(candidates: Candidates) -> bool:
-    # whether every batch size of each model is tuned, or known to be worse
+def _find_lacking(candidates: Candidates) -> frozenset[tuple[str, int]]:
+    # the models and batch sizes that are neither tuned nor known to be worse
     draws, groups = (
         [draw_batches(candidates, model) for model in list_models(candidates)],
         find_right_batches(candidates),
     )
     limit = np.max([each.tuned.max(axis=1) for each in draws], axis=0) - candidates.tolerance
+    lacking: set[tuple[str, int]] = set()
     for batches in draws:
         is_good = batches.tuned >= limit[:, None]
         if candidates.records.until_target:  # all of them reach it, and the slow ones are worse
             is_good = groups.right[:, groups.of_candidates[batches.places]]
         is_worse = is_good.mean(axis=0) <= 1 - candidates.rules.confidence
-        if find_thin_batches(candidates, batches).keys() - set(batches.batches[is_worse].tolist()):
-            return False
-    return True
+        thin = find_thin_batches(candidates, batches).keys() - set(batches.batches[is_worse].tolist())
+        lacking |= {(batches.model, batch) for batch in thin}
+    return frozenset(lacking)
 
 
 def collect_costs(

@@ -289,6 +289,7 @@ class Tuner:
     def _has_ended(self) -> bool:
         if self._search_end.is_due(self._trials.counted_records()):
             self._search_end.decide(read_frames(self._store.database, self._spec.name))
+            self._sampler.require(self._search_end.lacking)
         return bool(self._search_end.reason)
 
     def _search_on(self) -> _Proposal | None:

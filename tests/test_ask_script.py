@@ -150,6 +150,17 @@ def test_what_cannot_be_found_out_is_said_with_the_line_to_add(
     assert not list(tmp_path.glob("*.toml"))
 
 
+def test_what_a_training_that_is_cut_did_not_report_is_said_with_what_else_it_lacks(tmp_path: Path) -> None:
+    trial = (
+        "import time\nfrom types import SimpleNamespace\nargs = SimpleNamespace(batch_size=32, lr=0.1, wd=0.0, seed=0)"
+    )
+    begin = "while True:\n    for i, (a, b) in enumerate(loader):\n        time.sleep(0.05)"
+    write_script(tmp_path, **(FLAGS | {"trial": trial, "begin": begin, "report": ""}))
+    asked = ask(tmp_path, "--budget", "20s")
+    assert asked.returncode == 2
+    assert all(word in asked.stderr for word in ("takes no batch size", "reports no val_accuracy within 4 s"))
+
+
 @pytest.mark.parametrize("script", [FLAGS, STEPS], ids=["epochs", "steps"])
 def test_too_short_a_budget_is_refused_before_the_checks_start_the_script(
     tmp_path: Path, script: dict[str, str]

@@ -220,7 +220,7 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
     device = device_type(task.options.executor)
     probe = probe_script(TrialTask(number=0, config=build_config({}, "the script"), device=device, script=command))
     ending, measured = probe.ending, probe.ending.measurements
-    is_whole = probe.has_reported and measured.get("train_seconds", 0.0) < limit
+    is_cut = measured.get("train_seconds", 0.0) >= limit
     if "num_steps" not in measured:
         reason = ending.error or "no optimizer of torch took a step; call trial.step(samples) after each"
         raise InputError(f"{script.name}: no step of a training was seen: {reason}")
@@ -232,11 +232,6 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
             f"{script.name}: its batches come from no DataLoader, so that their size was not seen. Loop over "
             "`sweep.trial().batches(LOADER)`, where LOADER gives one batch after the other."
         )
-    if not is_whole and measured.get("train_seconds", 0.0) < limit:
-        lacks.append(
-            f"{script.name} reports no {script.metric}. Add after its evaluation, with the value that it has there:\n"
-            f"    import sweep\n    sweep.trial().report({script.metric}=...)"
-        )
     keys = frozenset({*words, *script.placeholders, *probe.read})
     if not keys & {"batch.micro", "batch.global"}:
         hidden = f" Its --help failed: {failure}." if failure else ""
@@ -246,6 +241,12 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
             f"    trial = sweep.trial(batch_size={batch or '...'})  # then trial.batch_size\n"
             "The learning rate, the seed and the number of epochs are read in the same way: lr, seed, epochs."
         )
+    if not probe.has_reported and (lacks or not is_cut):
+        lacks.append(
+            f"{script.name} reports no {script.metric}{f' within {limit:.0f} s' if is_cut else ''}. "
+            "Add after its evaluation, with the value that it has there:\n"
+            f"    import sweep\n    sweep.trial().report({script.metric}=...)"
+        )
     if lacks:
         raise InputError("\n".join(lacks))
     # a place is left out if the value to put there is not known, and steps where epochs decide
@@ -254,6 +255,7 @@ def look_at_script(task: ScriptTask) -> ScriptFacts:
     keys -= set() if has_rate else {"optimizer.lr"}
     words = {key: each for key, each in words.items() if key in keys - probe.read.keys()}
     command_words = _put_places(script.command, words)
+    is_whole = probe.has_reported and not is_cut
     return ScriptFacts(command_words, keys, measured, is_whole, float(measured.get("num_epochs", 0.0)))
 
 

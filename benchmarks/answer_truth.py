@@ -456,14 +456,13 @@ def run_study(
         for model in truth.models
         for batch in BATCHES
     ]
-    search = sum(each.measurements["total_seconds"] for each in study.records if each.phase == "search")
-    budget = float(spec.confirm.share * search)
+    searched = [each.measurements["total_seconds"] for each in study.records if each.phase == "search"]
     largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
     return StudyFigures(
         arm=arm, family=family, number=number, num_trials=num_trials, noise=noise, num_images=num_images,
         seconds=float(sum(each.measurements["total_seconds"] for each in study.records)),
-        is_settled=answer.statements[0].is_settled, is_feasible=_is_feasible(tuned, spec, num_images, budget),
-        largest_settled=bool(largest and largest.is_settled),
+        is_feasible=_is_feasible(tuned, spec, num_images, spec.confirm.share * sum(searched)),
+        is_settled=answer.statements[0].is_settled, largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tuned, spec)),
         oracle_regret=max(each.accuracy for each in tuned) - _find_fastest(tuned, spec).accuracy,
         **_judge_named(answer.named, tuned, truth, spec),

@@ -224,7 +224,7 @@ _TWO_RATES = [
 
 
 def test_the_last_trials_go_where_the_answer_lacks_them() -> None:
-    space = {"batch.micro": {"choice": [32, 128, 512]}, "optimizer.lr": {"log": [0.001, 0.1]}}
+    space = {"batch.micro": {"choice": [32, 128, 512, 1024]}, "optimizer.lr": {"log": [0.001, 0.1]}}
     study = make_spec(
         sampler="cost_aware", trials=14, search_timeout=995, space=space, objectives=OBJECTIVES,
         answer={"tolerance": {"accuracy": 0.01}},
@@ -235,13 +235,19 @@ def test_the_last_trials_go_where_the_answer_lacks_them() -> None:
         measured = {"val_accuracy": accuracy, "train_seconds": seconds, "total_seconds": seconds}
         records.append(make_record(config, measured, len(records)))
         sampler.learn(records[-1])
+    for rate in (0.003, 0.03):
+        config = study.config({"batch.micro": 1024, "optimizer.lr": rate})
+        records.append(make_record(config, {}, len(records), outcome="out_of_memory"))
+        sampler.learn(records[-1])
     alone = sampler.propose(len(records))
     assert alone is not None
     assert alone["batch.micro"] == 32  # by the models of the search nothing else can be as good
 
     end.decide(frames_for(records, study))  # type: ignore[arg-type]
-    assert end.lacking == {("resnet8", 128), ("resnet8", 512)}
+    assert end.lacking == {("resnet8", 128), ("resnet8", 512), ("resnet8", 1024)}
     sampler.require(end.lacking)
     required = sampler.propose(len(records))
     assert required is not None
     assert required["batch.micro"] in (128, 512)
+    sampler.require(frozenset({("resnet8", 1024)}))  # which does not fit
+    assert sampler.propose(len(records)) == alone

@@ -23,6 +23,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from benchmarks.harness import digest_files, keep, save, share_of
+from sweep.analysis.candidates import Candidates
 from sweep.analysis.recommendation import recommend
 from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
 from sweep.config.metrics import METRICS
@@ -32,7 +33,7 @@ from sweep.config.trial import TrialConfig, config_keys, flatten_config
 from sweep.records.inputs import DataSummary, StudyInputs
 from sweep.records.records import Correct, TrialRecord
 from sweep.search.samplers import make_sampler
-from sweep.search.seeds import SearchEnd, list_confirmations, may_search_on
+from sweep.search.seeds import SearchEnd, find_candidates, may_search_on, rank_confirmations
 
 Rng = np.random.Generator
 BATCHES = (16, 32, 64, 128, 256, 512)
@@ -323,13 +324,16 @@ class MadeStudy:
         """As the product's loop does it: a search trial, or seeds where these tell more, or the search again."""
         sampler, end, index = make_sampler(self._spec, []), SearchEnd(self._spec), 0
         while True:
+            candidates = None
             if index < self._spec.trials and end.is_due(self.records):
-                end.decide(self.frames)  # type: ignore[arg-type]
+                end.decide(candidates := self._find_candidates())
                 sampler.require(end.lacking)
             values = sampler.propose(index) if index < self._spec.trials and not end.reason else None
-            if values is None and (due := self._list_due()):
-                self._train(due[0], "confirm")
-                continue
+            if values is None:
+                candidates = candidates or self._find_candidates()
+                if due := rank_confirmations(candidates, self.records, self._spec):
+                    self._train(due[0], "confirm")
+                    continue
             if values is None and end.reason and not end.is_settled and may_search_on(self.records, self._spec):
                 values = sampler.propose(index)
             if values is None:
@@ -338,8 +342,8 @@ class MadeStudy:
             sampler.learn(self.records[-1])
             index += 1
 
-    def _list_due(self) -> list[TrialConfig]:
-        return list_confirmations(self.frames, self.records, self._spec)  # type: ignore[arg-type]
+    def _find_candidates(self) -> Candidates | None:
+        return find_candidates(self.frames)  # type: ignore[arg-type]
 
     @property
     def frames(self) -> MadeFrames:

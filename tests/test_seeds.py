@@ -18,7 +18,14 @@ from sweep.records.messages import Outcome
 from sweep.records.records import TrialRecord
 from sweep.search.cost_aware import CostAxis, GaussianPrediction, find_curve_gains
 from sweep.search.samplers import make_sampler
-from sweep.search.seeds import SearchEnd, count_confirmations, find_front, list_confirmations, measure_time_left
+from sweep.search.seeds import (
+    SearchEnd,
+    count_confirmations,
+    find_candidates,
+    find_front,
+    list_confirmations,
+    measure_time_left,
+)
 from sweep.search.tuner import Stopped
 
 NOISE = 0.003
@@ -243,7 +250,7 @@ def test_the_last_trials_go_where_the_answer_lacks_them() -> None:
     assert alone is not None
     assert alone["batch.micro"] == 32  # by the models of the search nothing else can be as good
 
-    end.decide(frames_for(records, study))  # type: ignore[arg-type]
+    end.decide(find_candidates(frames_for(records, study)))  # type: ignore[arg-type]
     assert end.lacking == {("resnet8", 128), ("resnet8", 512), ("resnet8", 1024)}
     sampler.require(end.lacking)
     required = sampler.propose(len(records))

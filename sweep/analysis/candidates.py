@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import pandas as pd
 from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.answer import ConfigurationEstimate, Limits, NextBest, Recommendation
-from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
+from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, ComparableTrials
 from sweep.analysis.costs import read_own
 from sweep.analysis.rate_powers import scaled_learning_rates
 from sweep.analysis.response import Untried, draw_response, draw_rivals
@@ -52,12 +52,11 @@ _SHOWN = (
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
     """``rows`` are the candidates among the configurations (shape ``[k]``); ``draws`` plausible true values of
-    ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
-    probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``;
-    ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``. ``untried`` is what else the space holds,
-    and ``rivals`` are draws of it, shape ``[draws, u, m]``: one with the time and memory of each candidate of its model
-    at its batch size that no other there undercuts in both or, where there is none, at the next batch sizes; beyond the
-    largest batch size by ideal scaling."""
+    ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``num_seeds``
+    the fresh seeds that each was trained with, shape ``[k]``. ``untried`` is what else the space holds, and ``rivals``
+    are draws of it, shape ``[draws, u, m]``: one with the time and memory of each candidate of its model at its batch
+    size that no other there undercuts in both or, where there is none, at the next batch sizes; beyond the largest
+    batch size by ideal scaling."""
 
     records: ComparableTrials
     limits: Limits
@@ -66,7 +65,6 @@ class Candidates:
     draws: Values
     estimates: Values
     num_seeds: Numbers
-    p_front: Values
     untried: Untried
     rivals: Values
 
@@ -90,6 +88,14 @@ class Candidates:
         """The least gain that the limits allow; None without such a limit."""
         limit = self.limits.min_accuracy if self.limits.limit_quality is None else self.limits.limit_quality
         return None if limit is None else self.records.quality.sign * limit
+
+    @cached_property
+    def p_front(self) -> Values:
+        """The probability of each candidate of being on the Pareto front of the study's objectives among all of them;
+        shape ``[k]``."""
+        is_objective = np.isin(self.names, self.records.objectives)
+        signs = np.array([self.records.sign_of(name) for name in self.names])
+        return front_probabilities(self.draws[..., is_objective], signs[is_objective])
 
     @property
     def nameable(self) -> Mask:
@@ -153,15 +159,14 @@ class Candidates:
 def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates | None:
     """The candidates of ``records``; None where no complete trial has a quality."""
     quality = records.quality.column
-    objectives = records.spec.objectives if records.spec else USUAL_OBJECTIVES
-    posteriors = [records.posterior(name) for name in dict.fromkeys((*objectives, quality, SECONDS, MEMORY))]
+    posteriors = [records.posterior(name) for name in dict.fromkeys((*records.objectives, quality, SECONDS, MEMORY))]
     posteriors = [posterior for posterior in posteriors if np.isfinite(posterior.centers).any()]
     names = tuple(posterior.name for posterior in posteriors)
     if quality not in names:
         return None
     estimates = np.stack([posterior.estimates for posterior in posteriors], axis=1)
     signs = np.array([records.sign_of(name) for name in names])
-    is_objective, accuracy = np.isin(names, objectives), names.index(quality)
+    is_objective, accuracy = np.isin(names, records.objectives), names.index(quality)
     costs = estimates * signs
     rows = _select_rows(costs[:, is_objective], costs[:, accuracy], records.grouping.confirmed)
     generator, of_response = np.random.default_rng(_SEED), np.random.default_rng(_RESPONSE_SEED)
@@ -188,7 +193,6 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         draws=draws,
         estimates=estimates[rows],
         num_seeds=records.num_seeds[rows],
-        p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
         untried=untried,
         rivals=rivals,
     )
@@ -482,6 +486,8 @@ def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligibl
     sure = usable & (probabilities >= enough)
     score = np.where(sure, score, np.inf)
     close = np.flatnonzero(score <= _widen_best(candidates, use, score.min(keepdims=True)))
+    if len(close) == 1:  # the front takes long to count
+        return int(close[0])
     return int(close[np.lexsort((-probabilities[close], -candidates.p_front[close]))[0]])
 
 

@@ -106,6 +106,11 @@ class ComparableTrials:
         return self.target is not None and bool(np.isfinite(read_numbers(self.done, SECONDS)).any())
 
     @property
+    def objectives(self) -> tuple[str, ...]:
+        """Those of the study; the usual ones where it is not on record."""
+        return self.spec.objectives if self.spec else USUAL_OBJECTIVES
+
+    @property
     def judged(self) -> tuple[str, ...]:
         """The metrics that depend on every setting, and by which settings are told apart."""
         return (SECONDS, "seconds_to_target") if self.until_target else (self.quality.column,)

@@ -553,8 +553,8 @@ class _Settings:
 
 
 def _find_equal(points: Values, others: Values) -> Mask:
-    # which of the points, shape [p, d], are among the others, shape [k, d]
-    return np.array([np.isclose(others, point, rtol=0.0).all(axis=1).any() for point in points], np.bool_)
+    # which of the points, shape [p, d], are among the others, shape [k, d], up to rounding
+    return np.array([(np.abs(others - point) <= 1e-8).all(axis=1).any() for point in points], np.bool_)
 
 
 def _spread_points(parameters: Sequence[Parameter]) -> list[tuple[Scalar, ...]]:

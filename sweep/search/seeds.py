@@ -183,11 +183,10 @@ class SearchEnd:
         self._looked_at = state
         return True
 
-    def decide(self, frames: Frames) -> None:
+    def decide(self, candidates: Candidates | None) -> None:
         """Sets :attr:`reason`: every batch size is tuned or known to be worse, and what was not tried changes the
         answer less than the luck of seeds does."""
         self.reason, self.is_settled, self.lacking = "", False, None
-        candidates = select_candidates(select_comparable(frames), Limits())
         if candidates is None:
             return
         self.lacking = _find_lacking(candidates)
@@ -281,14 +280,20 @@ def list_confirmations(frames: Frames, records: Sequence[TrialRecord], spec: Stu
 
     ``records`` are the study's own, with those that have not ended; ``frames`` hold the same trials.
     """
-    if not spec.confirm.seeds or not spec.confirm.max_configurations:
-        return []
-    candidates = select_candidates(select_comparable(frames), Limits())
-    return [] if candidates is None else rank_confirmations(candidates, records, spec)
+    return rank_confirmations(find_candidates(frames), records, spec) if spec.confirm.most_trials else []
 
 
-def rank_confirmations(candidates: Candidates, records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
+def find_candidates(frames: Frames) -> Candidates | None:
+    """The candidates of a study's frames, under no limit; None where no complete trial has a quality."""
+    return select_candidates(select_comparable(frames), Limits())
+
+
+def rank_confirmations(
+    candidates: Candidates | None, records: Sequence[TrialRecord], spec: StudySpec
+) -> list[TrialConfig]:
     """The same as :func:`list_confirmations` where the ``candidates`` of these records are known."""
+    if candidates is None or not spec.confirm.most_trials:
+        return []
     state = _read_state(candidates, records, spec)
     batches = draw_batches(candidates, list_models(candidates)[0])
     headline = _list_decisions(candidates, (BATCH_SIZE,), None)

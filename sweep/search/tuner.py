@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from sweep.analysis.candidates import Candidates
 from sweep.config.metrics import SHARPNESS
 from sweep.config.space import count_grid_points, draw_point
 from sweep.config.study import StudySpec
@@ -28,7 +29,7 @@ from sweep.records.store import EnqueuedPoint, Store, list_waiting, take_point
 from sweep.search.attempts import Attempts, RunPlan
 from sweep.search.breaker import CircuitBreaker, list_repeated_crashes
 from sweep.search.pruner import make_pruner
-from sweep.search.seeds import SearchEnd, list_confirmations, may_search_on
+from sweep.search.seeds import SearchEnd, find_candidates, may_search_on, rank_confirmations
 from sweep.training.data.sources import make_inputs_digest
 
 # What happens while a study runs: the command line prints these events, the Python API ignores them.
@@ -195,8 +196,10 @@ class Tuner:
         self._open: list[tuple[TrialRecord, int | None]] = [(each, None) for each in recorded if each.outcome is None]
         # Crashed search trials to repeat. Crashed confirmations are simply missing, so the rule lists them again.
         self._to_repeat = [_Proposal("search", each.config) for each in crashes.to_repeat if each.phase == "search"]
+        # What follows from the trials, each with the number of changes that it was made from.
+        self._candidates: tuple[int, Candidates | None] | None = None
         self._confirmations: list[TrialConfig] = []
-        self._confirmations_of = -1  # the number of changes of the trial index that the list was made from
+        self._confirmations_of = -1
         searched = [each for each in recorded if each.phase == "search" and each.outcome is not None]
         timed = estimate_record_times(searched, spec, self._list_probes())
         self._pruner = make_pruner(spec, store, timed)
@@ -288,7 +291,7 @@ class Tuner:
 
     def _has_ended(self) -> bool:
         if self._search_end.is_due(self._trials.counted_records()):
-            self._search_end.decide(read_frames(self._store.database, self._spec.name))
+            self._search_end.decide(self._find_candidates())
             self._sampler.require(self._search_end.lacking)
         return bool(self._search_end.reason)
 
@@ -317,10 +320,16 @@ class Tuner:
             return None
         if self._confirmations_of != self._trials.num_changes:  # idle slots ask again and again
             self._confirmations_of = self._trials.num_changes
-            frames = read_frames(self._store.database, self._spec.name)
-            self._confirmations = list_confirmations(frames, self._trials.counted_records(), self._spec)
+            candidates = self._find_candidates() if self._spec.confirm.most_trials else None
+            self._confirmations = rank_confirmations(candidates, self._trials.counted_records(), self._spec)
         running = [attempt.record.config for attempt in self._attempts.running.values()]
         return next((_Proposal("confirm", config) for config in self._confirmations if config not in running), None)
+
+    def _find_candidates(self) -> Candidates | None:
+        if self._candidates is None or self._candidates[0] != self._trials.num_changes:
+            frames = read_frames(self._store.database, self._spec.name)
+            self._candidates = self._trials.num_changes, find_candidates(frames)
+        return self._candidates[1]
 
     # ------------------------------------------------------------------ start of a trial
 

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shlex
 import signal
 import subprocess
 import sys
@@ -44,7 +45,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_a_study_runs_from_its_file_to_its_report(ran: Ran) -> None:
     folder, result = ran
     assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "report: runs/tiny/report.html"
+    *answer, command, report = result.stdout.splitlines()
+    assert report == "report: runs/tiny/report.html"
+    assert "\n".join(answer) in sweep(*shlex.split(command.partition(": sweep ")[2]), cwd=folder).stdout
+    assert len(answer) > 1
     assert (folder / "runs/tiny/report.html").stat().st_size > 100_000
     assert len(list((folder / "runs/tiny").glob("*.png"))) >= 4
     assert "Traceback" not in result.stderr

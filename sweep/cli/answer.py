@@ -120,9 +120,9 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     yield from (["", *(f"Note: {note}" for note in answer.notes)] if answer.notes else [])
 
 
-def describe_batch_sizes(answer: "BatchAnswer", quality: Quality = IMAGES) -> Iterator[str]:
-    """The statements about the batch size, and the tuned batch sizes."""
-    from reports.texts import describe_batch_answer, head_curve
+def describe_statements(answer: "BatchAnswer", quality: Quality = IMAGES) -> Iterator[str]:
+    """The statements about the batch size, and what would settle the first that is not."""
+    from reports.texts import describe_batch_answer
 
     texts = describe_batch_answer(answer, quality)
     yield "Batch size"
@@ -130,6 +130,14 @@ def describe_batch_sizes(answer: "BatchAnswer", quality: Quality = IMAGES) -> It
         yield f"  {text}{f' ({certainty})' if certainty else ''}"
     if texts.command:
         yield f"  next step: {texts.command}"
+
+
+def describe_batch_sizes(answer: "BatchAnswer", quality: Quality = IMAGES) -> Iterator[str]:
+    """The same, and the tuned batch sizes."""
+    from reports.texts import describe_batch_answer, head_curve
+
+    yield from describe_statements(answer, quality)
+    texts = describe_batch_answer(answer, quality)
     yield "The configuration for each batch size"
     for row in texts.rows:
         cells = [

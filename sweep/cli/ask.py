@@ -402,14 +402,13 @@ def _run(
     ended = carry_out_study(spec, options)
     if ended.document is None:
         return ended.exit_code
-    answer = recommend(options.root / spec.name, uses=uses, given_batch=batch)
+    answer = recommend(ended.place, uses=uses, given_batch=batch)
     if as_json:
         typer.echo(json.dumps(document | {"run": ended.document, "answer": as_document(answer)}))
         return ended.exit_code
     part, left_out = document.get("part"), "; ".join(document["left_out"])
     about = f"This answer is about {part}." if part else f"Left out for lack of time: {left_out}." if left_out else ""
-    print_lines([*filter(None, [about]), *_describe_answer(answer, uses)])
-    ended.display.close(ended.document)
+    ended.display.close(ended.document, [*filter(None, [about]), *_describe_answer(answer, uses)])
     return ended.exit_code
 
 

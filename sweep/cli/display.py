@@ -9,19 +9,18 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from reports.labels import format_metric, format_price, format_value
-from sweep.cli.app import describe_trial, escape_controls, join_settings
+from sweep.cli.app import describe_trial, escape_controls, join_settings, print_lines
 from sweep.config.metrics import format_count
 from sweep.config.study import StudySpec
 from sweep.config.trial import Scalar, TrialConfig, flatten_config
@@ -197,32 +196,31 @@ class Display:
             self._update_left()
         self._redraw()
 
-    def close(self, answer: dict[str, Any]) -> None:
-        """Prints the summary: how trials ended, what was reused, where the report is."""
-        outcomes = ", ".join(f"{count} {name}" for name, count in sorted(answer["outcomes"].items()))
-        self._line(f"study {self._spec.name}: trials on record: {answer['num_trials']} ({outcomes or 'none'})")
-        if num := answer["confirmed"]["configurations"]:
-            most = f"at most {answer['confirmed']['seeds_at_most']} each"
-            seeds = format_count(answer["confirmed"]["seeds"], "fresh seed")
+    def close(self, ended: dict[str, Any], answer: Iterable[str]) -> None:
+        """Prints the summary: how trials ended, what was reused, the lines of the answer, where the report is."""
+        outcomes = ", ".join(f"{count} {name}" for name, count in sorted(ended["outcomes"].items()))
+        self._line(f"study {self._spec.name}: trials on record: {ended['num_trials']} ({outcomes or 'none'})")
+        if num := ended["confirmed"]["configurations"]:
+            most = f"at most {ended['confirmed']['seeds_at_most']} each"
+            seeds = format_count(ended["confirmed"]["seeds"], "fresh seed")
             self._line(f"confirmed {format_count(num, 'configuration')} with {seeds} ({most})")
-        for name, count in answer["missing_objectives"].items():
+        for name, count in ended["missing_objectives"].items():
             self._line(f"objective {name} is missing in {format_count(count, 'complete trial')}; no front has these")
         for name in ("no_complete_trial", "confirmation_shortfall"):
-            if answer[name]:
-                self._line(answer[name])
+            if ended[name]:
+                self._line(ended[name])
         if self._saved_seconds:
             saved = format_value("seconds", sum(self._saved_seconds))
             reused = format_count(len(self._saved_seconds), "trial")
             self._line(f"reused {reused} from earlier records, which saved {saved} of training")
-        if waiting := answer["num_enqueued"]:
+        if waiting := ended["num_enqueued"]:
             self._line(f"{format_count(waiting, 'enqueued trial')} not trained; raise the budget with --trials")
-        if answer["price"] is not None:
-            took = format_value("seconds", answer["seconds"])
-            self._line(f"this run took {took}: price {format_price(answer['price'], answer['currency'])}")
+        if ended["price"] is not None:
+            took = format_value("seconds", ended["seconds"])
+            self._line(f"this run took {took}: price {format_price(ended['price'], ended['currency'])}")
         for line in self._warnings():
             self._line(line)
-        self._line(f"the report begins with the answer; in the terminal: {self._recommend}")
-        Console(soft_wrap=True, highlight=False).print(f"report: {escape(escape_controls(answer['report']))}")
+        print_lines([*answer, f"the whole answer in the terminal: {self._recommend}", f"report: {ended['report']}"])
 
     def _warnings(self) -> list[str]:
         measured = [record for record in self._records.values() if record.outcome and not record.reused_from]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.labels import format_metric
+from sweep.cli.answer import describe_statements
 from sweep.cli.app import print_lines, print_table
 from sweep.cli.arguments import (
     RUNS,
@@ -54,7 +55,8 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Run a study or resume it, then write its report."""
-    from sweep.cli.study_run import carry_out_study, preview_study  # with Optuna and pandas
+    from sweep.analysis.recommendation import recommend  # with pandas
+    from sweep.cli.study_run import carry_out_study, preview_study  # with Optuna
     from sweep.executors.table import read_executor
     from sweep.search.session import Options
 
@@ -77,7 +79,9 @@ def run(
     if ended.document is not None and as_json:
         typer.echo(json.dumps(ended.document))
     elif ended.document is not None:
-        ended.display.close(ended.document)
+        answer = recommend(ended.place, uses=())
+        lines = describe_statements(answer.batch_size, answer.quality) if answer.batch_size else ()
+        ended.display.close(ended.document, lines)
     return ended.exit_code
 
 

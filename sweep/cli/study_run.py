@@ -47,18 +47,19 @@ def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
 @dataclass(frozen=True)
 class EndedRun:
     """How a run ended: its exit code, the document of ``sweep run --json`` (None where it was interrupted, which leaves
-    no report), and the display, which still has to show the end."""
+    no report), the display, which still has to show the end, and the place of the records."""
 
     exit_code: int
     document: dict[str, Any] | None
     display: Display
+    place: str
 
 
 def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
     """Runs a study and writes its report."""
     began = time.monotonic()
     with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
-        stopped: Stopped | None = None
+        stopped, place = None, session.records_place
         commands = _find_commands(session)
         records = session.store.trial_records(spec.name)
         display = Display(spec, records, commands.examine(), options.resumed_by, recommend=commands.recommend())
@@ -71,17 +72,17 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
                 display.show(event)
                 stopped = event if isinstance(event, Stopped) else None
         if stopped and shutdown.cause:
-            return EndedRun(shutdown.exit_code, None, display)
+            return EndedRun(shutdown.exit_code, None, display, place)
         if not stopped:
             session.forecaster.estimate_breakdowns(session.store)
         records = session.store.trial_records(spec.name)
-        report = Path(write_report(session.records_place, out=session.folder))
+        report = Path(write_report(place, out=session.folder))
         document = _summarize(session, records, stopped) | {"report": str(report)}
     seconds, price = time.monotonic() - began, spec.price
     document |= {"seconds": seconds, "price": price and price.of(seconds), "currency": spec.currency}
     is_failure = stopped is not None and stopped.is_failure
     is_done = any(record.outcome == "complete" for record in records) and not is_failure
-    return EndedRun(0 if is_done else 1, document, display)
+    return EndedRun(0 if is_done else 1, document, display, place)
 
 
 def _describe_source(session: Session) -> list[str]:

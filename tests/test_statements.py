@@ -194,13 +194,16 @@ def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named_and_leav
         assert each.missing == "sweep run made.toml --trials 40"  # seeds tune nothing
 
 
+@pytest.mark.parametrize("flag", ["", "slowed_by_others"])
 @pytest.mark.parametrize(("rates", "more"), [(RATES, "--set confirm.share="), (RATES[1:2], "--trials ")])
 def test_the_next_step_is_more_trials_where_a_batch_size_is_tuned_too_little(
-    rates: tuple[float, ...], more: str
+    rates: tuple[float, ...], more: str, flag: str
 ) -> None:
     race = {16: (0.950, 100.0), 64: (0.9455, 30.0)}
-    use = statement(answer_of(make_study(race, num_seeds=3, noise=0.002, rates=rates)), "use")
+    study = make_study(race, num_seeds=3, noise=0.002, rates=rates)
+    use = statement(answer_of(replace(study, trials=study.trials.assign(quality_flags=flag))), "use")
     assert not use.is_settled
+    assert ("no reliable training time" in use.text) == bool(flag)
     assert more in (use.missing or "")
 
 

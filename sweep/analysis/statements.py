@@ -141,7 +141,10 @@ def _state_use(
     is_certain = probability >= candidates.rules.confidence
     is_settled = bool(others.any()) and not doubt and is_certain and not is_unstable
     needed, by_images = "trainings on an undisturbed machine would help" if doubt else "", False
+    open_ones = {size: thin[size] for size in thin if size not in draws.batches[~split.unknown]}
     missing = candidates.records.command_for_more_seeds
+    if doubt and open_ones:
+        missing = candidates.records.command_for_more
     if others.any() and is_unstable and is_certain and not doubt:
         needed, missing = "settings whose seeds complete are required", candidates.records.command_for_more
     elif others.any() and not (is_settled or doubt):
@@ -163,9 +166,8 @@ def _state_use(
         likelier = f"{draws.batches[rival]} is more probable ({format_probability(float(weights[rival]))}){why}."
         parts.append(f"By these times {likelier}" if doubt else likelier)
     parts += _list_caveats(candidates, named, curve[position])
-    open_ones = thin.keys() - set(draws.batches[~split.unknown].tolist())
     if not is_settled:
-        parts += [describe_thin_batches({size: thin[size] for size in thin if size in open_ones})]
+        parts += [describe_thin_batches(open_ones)]
     use = Statement(
         name="use",
         text=" ".join(filter(None, parts)),

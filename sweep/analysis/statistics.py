@@ -88,10 +88,7 @@ def hypervolume(values: Values, reference: npt.ArrayLike, signs: npt.ArrayLike |
 def front_probabilities(draws: Values, signs: npt.ArrayLike | None = None) -> Values:
     """The probability of each configuration of being on the Pareto front: the share of ``draws`` (shape ``[draws, n,
     m]``) of plausible true values in which it is. Shape ``[n]``."""
-    hits = np.zeros(draws.shape[1])
-    for draw in draws:
-        hits += non_dominated(draw, signs)
-    return np.asarray(hits / max(len(draws), 1), dtype=np.float64)
+    return np.asarray(np.mean([non_dominated(draw, signs) for draw in draws], axis=0), dtype=np.float64)
 
 
 def _signs(signs: npt.ArrayLike | None, width: int) -> Values:
@@ -400,8 +397,8 @@ def varying_keys(trials: pd.DataFrame) -> tuple[str, ...]:
     names = [name for name in trials.columns if name.startswith("config.") and name != "config.seed"]
     cells = trials[names].to_numpy(dtype=object, copy=True)  # of all columns at once: pandas takes long for each
     cells[pd.isna(cells)] = None
-    varies = (cells != cells[:1]).any(axis=0)
-    return tuple(name.removeprefix("config.") for name, each in zip(names, varies, strict=True) if each)
+    pairs = zip(names, (cells != cells[:1]).any(axis=0), strict=True)
+    return tuple(name.removeprefix("config.") for name, varies in pairs if varies)
 
 
 def configuration_groups(

@@ -44,7 +44,7 @@ def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
     return 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EndedRun:
     """How a run ended: its exit code, the document of ``sweep run --json`` (None where it was interrupted, which leaves
     no report), the display, which still has to show the end, and the place of the records."""
@@ -72,7 +72,7 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
                 display.show(event)
                 stopped = event if isinstance(event, Stopped) else None
         if stopped and shutdown.cause:
-            return EndedRun(shutdown.exit_code, None, display, place)
+            return EndedRun(exit_code=shutdown.exit_code, document=None, display=display, place=place)
         if not stopped:
             session.forecaster.estimate_breakdowns(session.store)
         records = session.store.trial_records(spec.name)
@@ -82,7 +82,7 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
     document |= {"seconds": seconds, "price": price and price.of(seconds), "currency": spec.currency}
     is_failure = stopped is not None and stopped.is_failure
     is_done = any(record.outcome == "complete" for record in records) and not is_failure
-    return EndedRun(0 if is_done else 1, document, display, place)
+    return EndedRun(exit_code=0 if is_done else 1, document=document, display=display, place=place)
 
 
 def _describe_source(session: Session) -> list[str]:

@@ -479,10 +479,10 @@ def test_a_question_that_does_not_fit_is_answered_for_a_part(
     assert frames.data is not None
     assert (frames.data.num_train, frames.data.num_val) == (1000, 840)
     assert set(frames.trials["config.model.name"]) == {"resnet8"}
-    assert "disagree about (assumed)" in " ".join(text.replace("#", "").split())
+    assert "validation images (assumed)" in " ".join(text.replace("#", "").split())
     assert ask("again.toml", "--yes", *given, "--dry-run")[0] == 0
     again = " ".join((tmp_path / "again.toml").read_text().replace("#", "").split())
-    assert "disagree about (measured in an earlier study)" in again
+    assert "validation images (measured in an earlier study)" in again
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

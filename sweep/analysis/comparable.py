@@ -396,7 +396,7 @@ def _note_flags(done: pd.DataFrame, check: str) -> list[str]:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
     sources = Counter(read_text(done, "time_source")[np.isfinite(read_numbers(done, SECONDS))].tolist())
-    instead = {source: f"those of {words} stand for them" for source, words in SOURCE_NAMES.items()}
+    instead = {source: f"the times of {words} replace them" for source, words in SOURCE_NAMES.items()}
     instead[WEIGHED] = "they count by their uncertainty, as fewer than 3 trials of equal cost have a reliable one"
     instead[""] = "they count only where no trial of equal cost has another time, and then with their uncertainty"
     notes = [

@@ -199,7 +199,7 @@ class SearchEnd:
         batches = draw_batches(enough, list_models(enough)[0])
         if whole >= enough.rules.confidence and not _list_decisions(enough, _USES, batches):
             self.is_settled = True
-            self.reason = "every statement is settled, that about settings that were not tried too"
+            self.reason = "every statement is settled, also about settings that were not tried"
         elif of_tried - whole <= _LEAST_PART * (1.0 - whole):
             self.reason = "fresh seeds tell more about the batch size to use than further trials"
 

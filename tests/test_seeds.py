@@ -101,6 +101,22 @@ def test_trainings_without_a_result_are_not_listed_again_and_count_as_spent(outc
     assert confirmations(records, study) == []
 
 
+def test_where_no_further_configuration_may_begin_the_one_that_did_gets_its_seeds() -> None:
+    space = {"batch.micro": {"choice": [32, 64, 128]}, "optimizer.lr": {"log": [0.001, 0.1]}}
+    confirm = {"max_configurations": 1, "seeds": 3}
+    study = make_spec(objectives=OBJECTIVES, trials=3, space=space, confirm=confirm)
+    values, records = [(64, 0.0224, 0.481, 10.9), (32, 0.007, 0.589, 4.2), (128, 0.0011, 0.665, 10.1)], []
+    for number, (micro, rate, accuracy, seconds) in enumerate(values):
+        config = study.config({"batch.micro": micro, "optimizer.lr": rate})
+        records.append(make_record(config, {"val_accuracy": accuracy, "train_seconds": seconds}, number))
+    for number, accuracy in ((3, 0.575), (4, 0.242), (5, 0.356)):  # others are more probably right from the first on
+        (config, *_) = confirmations(records, study)
+        assert config.batch.micro == 128
+        measured = {"val_accuracy": accuracy, "train_seconds": 10.1}
+        records.append(make_record(config, measured, number, phase="confirm"))
+    assert confirmations(records, study) == []
+
+
 def race(
     points: dict[int, tuple[float, float]], target: float | None = None, **confirm: float
 ) -> tuple[list[TrialRecord], dict[int, int]]:

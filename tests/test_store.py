@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,7 @@ def test_tables_of_another_version_are_refused_and_stay_what_they_are(tmp_path: 
 
 WRITER = """
 import sys
+import threading
 sys.path.insert(0, sys.argv[3])
 from records_factory import add_trials
 from sweep.records.store import open_store
@@ -252,6 +254,18 @@ def test_several_programs_may_make_the_store_at_once(tmp_path: Path) -> None:
     assert all(store.study_names() == ["s"] for store in stores)
     for store in stores:
         store.close()
+
+
+def test_opening_waits_for_who_makes_the_file_or_writes_without_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "study.sqlite"
+    make_store(path).close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("PRAGMA journal_mode=DELETE")
+        other.execute("BEGIN IMMEDIATE")  # SQLite lets nobody switch to the log now, and does not wait
+        release = threading.Timer(0.5, lambda: other.execute("COMMIT"))
+        release.start()
+        open_store(path).close()
+        release.join()
 
 
 def test_a_full_disk_is_said_and_costs_nothing_that_was_recorded(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import sqlite3
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ def describe_shortage(folder: Path, needed_bytes: int = _SMALLEST_BYTES) -> str:
 
 
 T = TypeVar("T")
-_BUSY_SECONDS = 60.0
+_BUSY_SECONDS, _RETRY_SECONDS = 60.0, 0.01
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _TABLES_LOCK = 7_234_012  # PostgreSQL advisory lock while tables are made or changed
@@ -193,12 +194,25 @@ def sqlite_creator(
             uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=isolation_level, check_same_thread=False
         )
         if not read_only:
-            connection.execute("PRAGMA journal_mode=WAL")
+            _write_ahead(connection)
             connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         return connection
 
     return connect
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    # while another program makes the file, or writes without the log, this fails at once instead of waiting
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def _sqlite_engine(path: Path, read_only: bool) -> Engine:

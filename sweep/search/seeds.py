@@ -375,11 +375,13 @@ def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
 
 
 def _list_named(state: _State) -> list[int]:
-    """The candidates that the uses would name if every one had enough seeds."""
+    """The candidates that the uses would name if every one that may have them had enough seeds."""
     named: list[int] = []
-    tried, everyone = state.candidates.leave_out_untried(), np.ones(len(state.candidates.rows), dtype=np.bool_)
+    rows = range(len(state.candidates.rows))
+    tried = state.candidates.leave_out_untried()
+    eligible = np.array([state.is_allowed(row) or not state.missing(row) for row in rows])
     for use in _USES:
-        row, probabilities = pick_for(tried, use, everyone)
+        row, probabilities = pick_for(tried, use, eligible)
         if row is not None:
             # Of candidates that are as probably right, one with seeds already, so that a seed does not begin another.
             alike = np.flatnonzero(probabilities >= probabilities[row] - _ALIKE)

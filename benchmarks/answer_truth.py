@@ -23,7 +23,6 @@ import pandas as pd
 from scipy.special import ndtri
 
 from benchmarks.harness import digest_files, keep, save, share_of
-from sweep.analysis.candidates import Candidates
 from sweep.analysis.recommendation import recommend
 from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
 from sweep.config.metrics import METRICS
@@ -326,11 +325,11 @@ class MadeStudy:
         while True:
             candidates = None
             if index < self._spec.trials and end.is_due(self.records):
-                end.decide(candidates := self._find_candidates())
+                end.decide(candidates := find_candidates(self.frames))  # type: ignore[arg-type]
                 sampler.require(end.lacking)
             values = sampler.propose(index) if index < self._spec.trials and not end.reason else None
             if values is None:
-                candidates = candidates or self._find_candidates()
+                candidates = candidates or find_candidates(self.frames)  # type: ignore[arg-type]
                 if due := rank_confirmations(candidates, self.records, self._spec):
                     self._train(due[0], "confirm")
                     continue
@@ -341,9 +340,6 @@ class MadeStudy:
             self._train(self._spec.config(values), "search")
             sampler.learn(self.records[-1])
             index += 1
-
-    def _find_candidates(self) -> Candidates | None:
-        return find_candidates(self.frames)  # type: ignore[arg-type]
 
     @property
     def frames(self) -> MadeFrames:

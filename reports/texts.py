@@ -223,7 +223,7 @@ _COVERED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _BatchTexts:
+class BatchTexts:
     """``statements``, each with its certainty and what would settle it. ``command`` is the next step, "" without one.
     ``rows`` of the curve have the columns CURVE_HEADS, ``costs`` the columns COST_HEADS; a cell is a value and a note.
     ``models`` has a sentence for each model, ``remarks`` are about rows."""
@@ -246,10 +246,10 @@ def head_costs(quality: Quality) -> tuple[str, ...]:
     return tuple(head.replace("Images", quality.sample.capitalize()) for head in COST_HEADS)
 
 
-def describe_batch_answer(answer: BatchAnswer, quality: Quality = IMAGES) -> _BatchTexts:
+def describe_batch_answer(answer: BatchAnswer, quality: Quality = IMAGES) -> BatchTexts:
     """The answer about the batch size as texts."""
     num_batches = Counter(point.model for point in answer.curve)
-    return _BatchTexts(
+    return BatchTexts(
         statements=tuple((statement.text, _describe_certainty(statement)) for statement in answer.statements),
         command=answer.next_step or "",
         rows=tuple(_describe_point(point, quality, is_alone=num_batches[point.model] == 1) for point in answer.curve),

@@ -190,7 +190,6 @@ def test_tables_of_another_version_are_refused_and_stay_what_they_are(tmp_path: 
 
 WRITER = """
 import sys
-import threading
 sys.path.insert(0, sys.argv[3])
 from records_factory import add_trials
 from sweep.records.store import open_store
@@ -264,7 +263,10 @@ def test_opening_waits_for_who_makes_the_file_or_writes_without_the_log(tmp_path
         other.execute("BEGIN IMMEDIATE")  # SQLite lets nobody switch to the log now, and does not wait
         release = threading.Timer(0.5, lambda: other.execute("COMMIT"))
         release.start()
-        open_store(path).close()
+        store = open_store(path)
+        assert not other.in_transaction
+        assert store.study_names() == ["s"]
+        store.close()
         release.join()
 
 

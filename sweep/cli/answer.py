@@ -30,6 +30,7 @@ from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import IMAGES, METRICS, Quality, format_count
 
 if TYPE_CHECKING:
+    from reports.texts import BatchTexts
     from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
     from sweep.analysis.claims import Claim
     from sweep.analysis.comparison import Comparison, Difference
@@ -120,11 +121,8 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     yield from (["", *(f"Note: {note}" for note in answer.notes)] if answer.notes else [])
 
 
-def describe_statements(answer: "BatchAnswer", quality: Quality = IMAGES) -> Iterator[str]:
+def describe_statements(texts: "BatchTexts") -> Iterator[str]:
     """The statements about the batch size, and what would settle the first that is not."""
-    from reports.texts import describe_batch_answer
-
-    texts = describe_batch_answer(answer, quality)
     yield "Batch size"
     for text, certainty in texts.statements:
         yield f"  {text}{f' ({certainty})' if certainty else ''}"
@@ -136,8 +134,8 @@ def describe_batch_sizes(answer: "BatchAnswer", quality: Quality = IMAGES) -> It
     """The same, and the tuned batch sizes."""
     from reports.texts import describe_batch_answer, head_curve
 
-    yield from describe_statements(answer, quality)
     texts = describe_batch_answer(answer, quality)
+    yield from describe_statements(texts)
     yield "The configuration for each batch size"
     for row in texts.rows:
         cells = [

@@ -55,7 +55,8 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Run a study or resume it, then write its report."""
-    from sweep.analysis.recommendation import recommend  # with pandas
+    from reports.texts import describe_batch_answer  # with pandas
+    from sweep.analysis.recommendation import recommend
     from sweep.cli.study_run import carry_out_study, preview_study  # with Optuna
     from sweep.executors.table import read_executor
     from sweep.search.session import Options
@@ -80,7 +81,8 @@ def run(
         typer.echo(json.dumps(ended.document))
     elif ended.document is not None:
         answer = recommend(ended.place, uses=())
-        lines = describe_statements(answer.batch_size, answer.quality) if answer.batch_size else ()
+        batch = answer.batch_size
+        lines = describe_statements(describe_batch_answer(batch, answer.quality)) if batch else ()
         ended.display.close(ended.document, lines)
     return ended.exit_code
 

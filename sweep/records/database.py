@@ -194,7 +194,7 @@ def sqlite_creator(
             uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=isolation_level, check_same_thread=False
         )
         if not read_only:
-            _write_ahead(connection)
+            _set_journal_mode(connection)
             connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         return connection
@@ -202,7 +202,7 @@ def sqlite_creator(
     return connect
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
+def _set_journal_mode(connection: sqlite3.Connection) -> None:
     # while another program makes the file, or writes without the log, this fails at once instead of waiting
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:

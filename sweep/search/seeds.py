@@ -292,7 +292,7 @@ def rank_confirmations(
     candidates: Candidates | None, records: Sequence[TrialRecord], spec: StudySpec
 ) -> list[TrialConfig]:
     """The same as :func:`list_confirmations` where the ``candidates`` of these records are known."""
-    if candidates is None or not spec.confirm.most_trials:
+    if candidates is None:
         return []
     state = _read_state(candidates, records, spec)
     batches = draw_batches(candidates, list_models(candidates)[0])

@@ -169,8 +169,7 @@ def test_a_probability_is_about_the_batch_sizes_that_are_named_and_the_rest_is_n
     assert (good.batches, largest.batches) == ((16, 64), (64,))
     assert "16, 64 are equally good; 256 is not known yet" in good.text
     certain = dict(describe_batch_answer(found).statements)
-    named = "probability for the batch sizes named as good or worse; the others are not known yet"
-    assert certain[good.text].endswith(f"% {named}")
+    assert certain[good.text].endswith("% probability for the batch sizes named as good or worse, not settled")
     assert certain[largest.text].endswith("% probability for 64; larger ones are not known yet")
 
 
@@ -190,7 +189,7 @@ def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named_and_leav
     certain = dict(describe_batch_answer(found).statements)
     for each in (good, largest):
         assert not each.is_settled
-        assert certain[each.text].endswith("not known yet")
+        assert certain[each.text].endswith(", not settled" if each is good else "not known yet")
         assert each.missing == "sweep run made.toml --trials 40"  # seeds tune nothing
 
 
@@ -228,6 +227,15 @@ def test_where_no_batch_size_is_known_to_be_good_or_worse_there_is_no_probabilit
     good = statement(found, "equally_good")  # that one is worse is known, and no batch size is named
     assert (good.batches, good.probability > 0.0) == ((), True)
     assert dict(describe_batch_answer(found).statements)[good.text] == "not settled"
+
+
+def test_batch_sizes_that_are_each_known_to_be_good_and_not_all_together_are_open_to_more_seeds() -> None:
+    equal = {16: (0.95, 100.0), 32: (0.95, 60.0), 64: (0.95, 30.0), 128: (0.95, 20.0)}
+    found = answer_of(make_study(equal, 3, noise=0.003, seed=4))
+    good = statement(found, "equally_good")
+    assert (good.batches, good.is_settled) == ((16, 32, 64, 128), False)
+    assert "not known" not in good.text + dict(describe_batch_answer(found).statements)[good.text]
+    assert found.next_step == good.missing == "sweep run made.toml --set confirm.share=1.0"
 
 
 def test_the_learning_rate_is_the_one_that_the_training_had() -> None:

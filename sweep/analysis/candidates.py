@@ -91,8 +91,8 @@ class Candidates:
 
     @cached_property
     def p_front(self) -> Values:
-        """The probability of each candidate of being on the Pareto front of the study's objectives among all of them;
-        shape ``[k]``."""
+        """The probability that a candidate is on the Pareto front of all candidates, by the study's objectives; shape
+        ``[k]``."""
         is_objective = np.isin(self.names, self.records.objectives)
         signs = np.array([self.records.sign_of(name) for name in self.names])
         return front_probabilities(self.draws[..., is_objective], signs[is_objective])

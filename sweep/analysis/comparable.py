@@ -107,7 +107,7 @@ class ComparableTrials:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """Those of the study; the usual ones where it is not on record."""
+        """The study's objectives; the usual ones where the study is not on record."""
         return self.spec.objectives if self.spec else USUAL_OBJECTIVES
 
     @property

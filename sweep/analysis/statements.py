@@ -321,13 +321,14 @@ def _state_equally_good(
     if early:
         names = ", ".join(map(str, early))
         seeds += f" As good already, although too few configurations were tried to count as tuned: {names}."
+    is_settled = not unknown.any() and not thin and probability >= candidates.rules.confidence
     return Statement(
         name="equally_good",
         text=f"{tried}{seeds}{_add_remarks(candidates, thin)}",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=probability,
-        is_settled=not unknown.any() and not thin and probability >= candidates.rules.confidence,
-        missing=_find_missing(candidates, thin, unknown),
+        is_settled=is_settled,
+        missing=_find_missing(candidates, thin, is_settled=is_settled),
     )
 
 
@@ -349,15 +350,15 @@ def _state_largest(candidates: Candidates, draws: BatchDraws, split: _Split, thi
         batches=(batch,),
         probability=float(draws.find_within(tolerance)[:, largest].mean()),
         is_settled=is_settled,
-        missing=_find_missing(candidates, thin, unknown),
+        missing=_find_missing(candidates, thin, is_settled=is_settled),
     )
 
 
-def _find_missing(candidates: Candidates, thin: Mapping[int, int], unknown: Mask) -> str | None:
+def _find_missing(candidates: Candidates, thin: Mapping[int, int], *, is_settled: bool) -> str | None:
     # batch sizes that are not tuned require more configurations first; seeds tell about those that are
     if thin:
         return candidates.records.command_for_more
-    return candidates.records.command_for_more_seeds if unknown.any() else None
+    return None if is_settled else candidates.records.command_for_more_seeds
 
 
 def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommendation) -> list[Statement]:

@@ -122,7 +122,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
 
 
 def describe_statements(texts: "BatchTexts") -> Iterator[str]:
-    """The statements about the batch size, and what would settle the first that is not."""
+    """The statements about the batch size, and the next step."""
     yield "Batch size"
     for text, certainty in texts.statements:
         yield f"  {text}{f' ({certainty})' if certainty else ''}"
@@ -131,7 +131,7 @@ def describe_statements(texts: "BatchTexts") -> Iterator[str]:
 
 
 def describe_batch_sizes(answer: "BatchAnswer", quality: Quality = IMAGES) -> Iterator[str]:
-    """The same, and the tuned batch sizes."""
+    """The statements about the batch size, the next step, and the tuned batch sizes."""
     from reports.texts import describe_batch_answer, head_curve
 
     texts = describe_batch_answer(answer, quality)

@@ -203,7 +203,7 @@ def sqlite_creator(
 
 
 def _set_journal_mode(connection: sqlite3.Connection) -> None:
-    # while another program makes the file, or writes without the log, this fails at once instead of waiting
+    # SQLite does not wait here while another program makes the file or writes without the log: it fails at once
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -161,8 +161,8 @@ def decide(answers: Answers, facts: Facts) -> Decisions:
     tolerance = Setting(
         "answer.tolerance.accuracy",
         round(max(_LEAST_TOLERANCE, round(2 * error / _LEAST_TOLERANCE) * _LEAST_TOLERANCE), 3),
-        f"two good configurations disagree about {100 * share:.0f} % of {facts.num_validation:,} validation images "
-        f"({source}), so that the difference of their accuracies has a standard error of {100 * error:.1f} points",
+        f"two good configurations differ on {100 * share:.0f} % of {facts.num_validation:,} validation images "
+        f"({source}); the standard error of the difference of their accuracies is about {100 * error:.1f} points",
     )
     tuned = f"at an effective batch size of {_REFERENCE}; every batch size is tuned"
     rates = Setting("optimizer.lr", {"log": _RATES}, tuned)

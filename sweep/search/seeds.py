@@ -199,7 +199,7 @@ class SearchEnd:
         batches = draw_batches(enough, list_models(enough)[0])
         if whole >= enough.rules.confidence and not _list_decisions(enough, _USES, batches):
             self.is_settled = True
-            self.reason = "every statement is settled, also about settings that were not tried"
+            self.reason = "every statement is settled, including those about settings that were not tried"
         elif of_tried - whole <= _LEAST_PART * (1.0 - whole):
             self.reason = "fresh seeds tell more about the batch size to use than further trials"
 
@@ -375,7 +375,7 @@ def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
 
 
 def _list_named(state: _State) -> list[int]:
-    """The candidates that the uses would name if every one that may have them had enough seeds."""
+    """The candidates that the uses would name if each candidate that may get seeds had enough of them."""
     named: list[int] = []
     rows = range(len(state.candidates.rows))
     tried = state.candidates.leave_out_untried()

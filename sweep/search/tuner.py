@@ -196,7 +196,7 @@ class Tuner:
         self._open: list[tuple[TrialRecord, int | None]] = [(each, None) for each in recorded if each.outcome is None]
         # Crashed search trials to repeat. Crashed confirmations are simply missing, so the rule lists them again.
         self._to_repeat = [_Proposal("search", each.config) for each in crashes.to_repeat if each.phase == "search"]
-        # What follows from the trials, each with the number of changes that it was made from.
+        # What follows from the trials, each with the number of changes of the index that it was made from.
         self._candidates: tuple[int, Candidates | None] | None = None
         self._confirmations: list[TrialConfig] = []
         self._confirmations_of = -1

@@ -3,7 +3,7 @@ tried on. Of each: the time that it took, as a share of the budget, and how accu
 seeds that no search used, beside the choice of an oracle, which is the same study with ten times the time, and a batch
 of 128 at AdamW's default rate. All three have the guide's number of epochs; a budget that is short for the machine
 leaves few of them, so that the first and the last are also trained with all. The load before and after each study is
-kept.
+kept. ``--images DIR ...`` takes folders of images instead, without the trainings with all epochs.
 
 A stage that is done is kept in DIR/TASK/result.json, so that the same command resumes, and several commands share DIR
 where each has tasks of its own. ``--save`` keeps the figures under benchmarks/results.
@@ -47,9 +47,9 @@ def find_file(name: str, place: Path) -> Path:
     return place / f"{name}.toml"
 
 
-def _run_guide(name: str, place: Path, budget: str) -> Json | None:
+def _run_guide(name: str, place: Path, budget: str, images: Path | None) -> Json | None:
     # None where the budget was refused; an earlier attempt that was interrupted is not continued
-    data = name
+    data = str(images or name)
     if name == "folder":
         data = str(place / "images")
         if not Path(data).exists():
@@ -101,13 +101,14 @@ def _describe_choice(file: Path, root: Path) -> Json:
 
 def find_configs(name: str, place: Path, row: Json) -> dict[str, TrialConfig]:
     """The configurations to compare, by their arm: the guide's and the usual one, both also with the epochs of a study
-    for which time does not matter, and those of the oracle where it ran."""
+    for which time does not matter where the task is one of ``NAMES``, and those of the oracle where it ran."""
     spec = load_study(str(find_file(name, place)))
     if "named" not in row["guide"]["points"]:
         return {}
     guide = row["guide"]["points"]["named"]
     points = {"guide": guide, "usual": {key: guide[key] for key in ("model.name",) if key in guide} | _USUAL}
-    points |= {f"{arm}_all_epochs": point | {"budget.epochs": _ALL_EPOCHS} for arm, point in points.items()}
+    if name in NAMES:
+        points |= {f"{arm}_all_epochs": point | {"budget.epochs": _ALL_EPOCHS} for arm, point in points.items()}
     if row.get("oracle"):
         points |= {f"oracle_{choice}": point for choice, point in row["oracle"]["points"].items()}
     return {arm: spec.config(point) for arm, point in points.items()}
@@ -186,14 +187,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks ask_guide", description=__doc__)
     parser.add_argument("--root", type=Path, required=True, help="folder of the studies and the results")
     parser.add_argument("--budget", default="3m", help="of each task (3m)")
-    parser.add_argument("--only", nargs="*", choices=NAMES, help="these tasks")
+    parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES, help="these tasks")
+    parser.add_argument("--images", nargs="*", type=Path, help="folders of images instead")
     parser.add_argument("--no-oracle", dest="oracle", action="store_false", help="the guide alone")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
     warn_if_busy()
     rows = {}
-    for name in options.only or NAMES:
-        row = run_task(name, options.root / name, options.budget, has_oracle=options.oracle)
+    tasks = {each.name: each for each in options.images or ()} or dict.fromkeys(options.only)
+    for name, images in tasks.items():
+        row = run_task(name, options.root / name, options.budget, images, has_oracle=options.oracle)
         if row is None:
             print(f"{name}: refused, the machine is too slow or too busy for the budget", flush=True)
             continue
@@ -203,13 +206,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(json.dumps(summary, indent=1))
     if options.save:
         facts = {"budget": options.budget, "oracle_times": _MORE_TIME if options.oracle else None, "within": _WITHIN}
-        name = f"ask_guide{'' if options.oracle else '_without_oracle'}_{options.budget}"
+        kind = f"ask_guide{'_images' if options.images else ''}{'' if options.oracle else '_without_oracle'}"
+        name = f"{kind}_{options.budget}"
         save(name, {**facts, "summary": summary, "tasks": rows})
     within = summary["within_budget"]["share"]
     return 0 if within is not None and within > 1 / 2 else 1
 
 
-def run_task(name: str, place: Path, budget: str, *, has_oracle: bool) -> Json | None:
+def run_task(
+    name: str, place: Path, budget: str, images: Path | None = None, *, has_oracle: bool = True
+) -> Json | None:
     """What is on record of a task, and what is missing of it; None where the budget was refused, which the next command
     tries again."""
     place.mkdir(parents=True, exist_ok=True)
@@ -222,7 +228,7 @@ def run_task(name: str, place: Path, budget: str, *, has_oracle: bool) -> Json |
         file.write_text(json.dumps(row, indent=1) + "\n")
 
     if "guide" not in row:
-        guide = _run_guide(name, place, budget)
+        guide = _run_guide(name, place, budget, images)
         if guide is None:
             return None
         row |= {"guide": guide, "share": guide["seconds"] / (parse_duration(budget, "--budget") or 1.0)}

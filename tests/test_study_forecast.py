@@ -180,13 +180,35 @@ def test_another_model_and_other_images_stand_for_nothing(
 def test_probes_can_stand_for_fewer_of_the_same_images(wanted: dict[str, Any], is_known: bool) -> None:
     costs = CostModel([probe_of(config(batch__micro=size)) for size in (16, 64)])
     whole = costs.predict(config())
-    costs.lend(config(**wanted), 500, 50)
+    costs.set_num_images(config(**wanted), 500, 50)
     part = costs.predict(config(**wanted))
     assert (part is not None and not part.is_guess) == is_known
     if part is not None and whole is not None:
         assert part.train_seconds == pytest.approx(whole.train_seconds * 500 / NUM_TRAIN, rel=0.05)
         assert part.other_seconds < whole.other_seconds
     assert costs.predict(config()) == whole, "what was probed stays"
+
+
+def test_the_order_of_probes_changes_no_prediction() -> None:
+    kinds: list[dict[str, Any]] = [
+        {"optimizer.name": "adamw"}, {"model.norm": "group"}, {"data.subset": 100}, {"data.subset": 200},
+    ]  # fmt: skip
+    probes = [
+        probe_of(config(batch__micro=micro, batch__accumulation=count, **kind), pace=1.0 + number)
+        for number, kind in enumerate(kinds)
+        for micro, count in ((16, 1), (16, 4), (64, 1))
+    ]
+    wanted = config(batch__micro=32), config(data__subset=500, batch__micro=32, optimizer__lr=0.3)
+    predicted = []
+    for listed in (probes, probes[::-1]):
+        costs = CostModel(listed[:3])
+        costs.set_num_images(wanted[1], 500, 50)
+        for probe in listed[3:]:
+            costs.add(probe)
+            costs.predict(wanted[1])
+        predicted.append([costs.predict(each) for each in wanted])
+    assert None not in predicted[0]
+    assert predicted[0] == predicted[1]
 
 
 # ---------------------------------------------------------------------- the forecast of a study

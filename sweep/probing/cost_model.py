@@ -15,7 +15,7 @@ from typing import final
 
 from sweep.config.script import PREFIX
 from sweep.config.tables import has_batch_statistics
-from sweep.config.trial import TrialConfig, flatten_config
+from sweep.config.trial import Scalar, TrialConfig, flatten_config
 from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
 from sweep.records.quality import MIN_WINDOWS
 from sweep.records.records import ProbeRecord, TrialRecord
@@ -31,6 +31,7 @@ from sweep.training.constants import (
 )
 from sweep.training.data.windows import cut_epoch
 
+_Probes = dict[tuple[int, int], ProbeRecord]  # by micro batch and accumulation
 _Sizes = tuple[tuple[int, float], ...]  # micro batches in samples on one rank, each with its number in an epoch
 
 # Where one size was probed, this part of a micro batch's time is taken to be independent of its size: the time to
@@ -82,8 +83,9 @@ class CostModel:
     """Predicts from the complete probes that were added."""
 
     def __init__(self, probes: Iterable[ProbeRecord] = ()) -> None:
-        self._groups: dict[Shape, dict[tuple[int, int], ProbeRecord]] = defaultdict(dict)
-        self._lent: dict[Shape, dict[tuple[int, int], ProbeRecord]] = defaultdict(dict)  # for groups without their own
+        self._groups: dict[Shape, _Probes] = defaultdict(dict)
+        self._num_images: dict[tuple[Scalar, ...], tuple[int, int]] = {}  # for training and validation, by `_OF_IMAGES`
+        self._lent: dict[Shape, _Probes] = {}  # for groups without their own
         self._launch_seconds = math.inf
         for probe in probes:
             self.add(probe)
@@ -92,20 +94,16 @@ class CostModel:
         """Takes a probe into account, unless it is not complete."""
         if probe.is_complete and probe.step_seconds_mean is not None:
             self._groups[Shape.from_text(probe.shape).group][_size(probe)] = probe
+            self._lent.clear()
             # the shortest: in the process of the supervisor the first training loads the libraries for all
             self._launch_seconds = min(self._launch_seconds, probe.launch_seconds or 0.0)
 
-    def lend(self, config: TrialConfig, num_train: int, num_validation: int) -> None:
-        """Lets probes of the images of ``config`` stand for as many of them as it leaves: a step takes as long."""
-        wanted = derive_shape(config)
-        changed = {key: wanted.of(key) for key in _OF_FEWER}
-        for group, probes in self._groups.items():
-            if all(group.of(key) == wanted.of(key) for key in _OF_IMAGES if key not in changed):
-                lent = self._lent[group.replace(changed)]
-                for size, probe in probes.items():
-                    shape = Shape.from_text(probe.shape).replace(changed)
-                    other = replace(probe, shape=shape.text, num_train=num_train, num_validation=num_validation)
-                    lent.setdefault(size, other)
+    def set_num_images(self, config: TrialConfig, num_train: int, num_validation: int) -> None:
+        """Tells how many images the data of ``config`` have. Probes of more or fewer of the same images then stand for
+        these: a step takes as long."""
+        group = derive_shape(config).group
+        self._num_images[tuple(group.of(key) for key in _OF_IMAGES)] = num_train, num_validation
+        self._lent.clear()
 
     def predict(self, config: TrialConfig, *, read_test: bool = False) -> TrialCost | None:
         """The cost of a trial of ``config``, None where nothing is known of its like; ``read_test`` as in its task.
@@ -118,8 +116,8 @@ class CostModel:
             return None
         sizes, micro = [size for size, _ in probes], config.micro_batch
         is_far = micro > _FAR * max(sizes) or _FAR * micro < min(sizes)
-        is_guess = not (group in self._groups or group in self._lent) or is_far
-        cost = _cost(config, list(probes.values()), read_test=read_test)
+        is_guess = not (group in self._groups or self._lend(group)) or is_far
+        cost = _cost(config, [probes[size] for size in sorted(probes)], read_test=read_test)
         return replace(cost, other_seconds=cost.other_seconds + self._launch_seconds, is_guess=is_guess)
 
     def predict_metric(self, name: str, config: TrialConfig) -> float | None:
@@ -134,7 +132,7 @@ class CostModel:
 
     def predict_probe_seconds(self, config: TrialConfig, timed_seconds: float) -> float | None:
         """Seconds that probing the shape of ``config`` will take; None while nothing is known."""
-        listed = list(self._find_probes(derive_shape(config).group).values())
+        listed = [probe for _, probe in sorted(self._find_probes(derive_shape(config).group).items())]
         if not listed:
             return None
         update = _typical(probe.update_seconds for probe in listed)
@@ -160,13 +158,37 @@ class CostModel:
             return None
         return round(interpolate(peaks, micro))
 
-    def _find_probes(self, group: Shape) -> dict[tuple[int, int], ProbeRecord]:
-        """By size, the probes of ``group``, else of the group of the same model and images that is most like it."""
-        if group in self._groups or group in self._lent:
-            return self._groups.get(group) or self._lent[group]
+    def _find_probes(self, group: Shape) -> _Probes:
+        """By size, the probes of ``group``, else those lent, else of the group of the same model and images that is
+        most like it. They do not depend on the order in which probes were added."""
+        if probes := self._groups.get(group) or self._lend(group):
+            return probes
         related = [other for other in self._groups if all(other.of(key) == group.of(key) for key in _APART)]
-        nearest = max(related, key=lambda other: len(set(other.facts) & set(group.facts)), default=None)
+        facts = set(group.facts)
+        nearest = max(related, key=lambda other: (len(set(other.facts) & facts), other.text), default=None)
         return self._groups[nearest] if nearest else {}
+
+    def _lend(self, group: Shape) -> _Probes:
+        """Probes of ``group`` with more or fewer images, the nearest number first; none if its number is not known."""
+        counts = self._num_images.get(tuple(group.of(key) for key in _OF_IMAGES))
+        if group in self._lent or counts is None:
+            return self._lent.get(group, {})
+        num_train, num_validation = counts
+        own = {key: group.of(key) for key in _OF_FEWER}
+        like = [(other, probes) for other, probes in self._groups.items() if other.replace(own) == group]
+
+        def measure_distance(entry: tuple[Shape, _Probes]) -> tuple[float, str]:
+            other, probes = entry
+            probed = _typical(probe.num_train for probe in probes.values()) or 1.0
+            return abs(math.log(probed / max(num_train, 1))), other.text
+
+        lent: _Probes = {}
+        for _, probes in sorted(like, key=measure_distance):
+            for size, probe in probes.items():
+                text = Shape.from_text(probe.shape).replace(own).text
+                lent.setdefault(size, replace(probe, shape=text, num_train=num_train, num_validation=num_validation))
+        self._lent[group] = lent
+        return lent
 
 
 @final

@@ -368,14 +368,13 @@ class Session:
     @cached_property
     def forecaster(self) -> Forecaster:
         """Predicts the cost of configurations on the machine of the executor."""
-        data = self.inputs.data
         return Forecaster(
             self.spec,
             self.executor,
             self.probe_book,
             device=self.options.executor.device,
             plugin=self.options.plugin,
-            num_held_out=(data.num_val or 0) + (data.num_test or 0) if data else 0,
+            data=self.data,
         )
 
     @cached_property

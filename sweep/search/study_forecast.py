@@ -24,6 +24,7 @@ from sweep.probing.cost_model import CostModel, ScriptCosts
 from sweep.probing.gate import MemoryGate, find_largest_micro, measure_room
 from sweep.probing.prober import Prober
 from sweep.probing.shape import Shape, count_resident_bytes, derive_shape
+from sweep.records.inputs import DataSummary
 from sweep.records.messages import NOT_COUNTED
 from sweep.records.records import ProbeRecord, TrialRecord
 from sweep.records.store import ProbeBook, Store
@@ -423,7 +424,7 @@ def predict_left(
 @final
 class Forecaster:
     """Predicts what a study and its configurations cost on the machine of the executor; made once for a run.
-    ``num_held_out`` images of the study are for validation and test."""
+    ``data`` counts the images of the study."""
 
     def __init__(
         self,
@@ -433,9 +434,9 @@ class Forecaster:
         *,
         device: str = "auto",
         plugin: str | None = None,
-        num_held_out: int = 0,
+        data: DataSummary | None = None,
     ) -> None:
-        self._spec, self._num_held_out = spec, num_held_out
+        self._spec, self._data = spec, data
         self.slots = executor.slots
         self.machine = executor.describe()
         self.device_class = str(self.machine["device"])
@@ -452,6 +453,8 @@ class Forecaster:
         # a script is not probed: neither its model nor its data is known here
         self._may_probe = spec.script is None
         self.cost_model = CostModel(self.prober.list_valid()) if self._may_probe else ScriptCosts()
+        if isinstance(self.cost_model, CostModel) and data and data.num_train and data.num_val:
+            self.cost_model.set_num_images(spec.corners.first, data.num_train, data.num_val)
         resident = self._count_resident_bytes if self.machine.get("device_memory_bytes") else lambda _config: 0
         self.memory_gate = MemoryGate(limit_bytes, self._predict_bytes, find_largest_micro(spec), resident)
 
@@ -480,7 +483,7 @@ class Forecaster:
         """The median seconds of a study that has no records and has so many images, from the probes that are known,
         also with more or fewer of the same images; None without one."""
         if isinstance(self.cost_model, CostModel):
-            self.cost_model.lend(spec.corners.first, num_train, num_validation)
+            self.cost_model.set_num_images(spec.corners.first, num_train, num_validation)
         work = list_remaining(spec, self.slots)
         costs = predict_costs(work, self.cost_model, np.ones(len(work.sample), dtype=np.bool_))
         return None if costs is None else float(np.median(draw_study_seconds(work, costs)))
@@ -508,7 +511,8 @@ class Forecaster:
     def _count_resident_bytes(self, config: TrialConfig) -> int:
         facts = self.prober.find_data_facts(config)
         room = self.memory_room.free_bytes
-        return 0 if facts is None else count_resident_bytes(config, facts, self._num_held_out, room)
+        num_held_out = (self._data.num_val or 0) + (self._data.num_test or 0) if self._data else 0
+        return 0 if facts is None else count_resident_bytes(config, facts, num_held_out, room)
 
     def _predict_bytes(self, config: TrialConfig) -> int | None:
         measured = self.cost_model.predict_peak_memory_bytes(config)

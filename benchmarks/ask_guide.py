@@ -3,7 +3,7 @@ tried on. Of each: the time that it took, as a share of the budget, and how accu
 seeds that no search used, beside the choice of an oracle, which is the same study with ten times the time, and a batch
 of 128 at AdamW's default rate. All three have the guide's number of epochs; a budget that is short for the machine
 leaves few of them, so that the first and the last are also trained with all. The load before and after each study is
-kept. ``--images DIR ...`` takes folders of images instead, without the trainings with all epochs.
+kept. ``--images DIR ...`` takes folders of images instead of the tasks; they are not trained with all epochs.
 
 A stage that is done is kept in DIR/TASK/result.json, so that the same command resumes, and several commands share DIR
 where each has tasks of its own. ``--save`` keeps the figures under benchmarks/results.
@@ -50,7 +50,7 @@ def find_file(name: str, place: Path) -> Path:
 def _run_guide(name: str, place: Path, budget: str, images: Path | None) -> Json | None:
     # None where the budget was refused; an earlier attempt that was interrupted is not continued
     data = str(images or name)
-    if name == "folder":
+    if images is None and name == "folder":
         data = str(place / "images")
         if not Path(data).exists():
             write_rings(Path(data))
@@ -100,8 +100,8 @@ def _describe_choice(file: Path, root: Path) -> Json:
 
 
 def find_configs(name: str, place: Path, row: Json) -> dict[str, TrialConfig]:
-    """The configurations to compare, by their arm: the guide's and the usual one, both also with the epochs of a study
-    for which time does not matter where the task is one of ``NAMES``, and those of the oracle where it ran."""
+    """The configurations to compare, by their arm: the guide's and the usual one, and those of the oracle where it ran.
+    For the tasks of ``NAMES`` the first two also with the epochs of a study for which time does not matter."""
     spec = load_study(str(find_file(name, place)))
     if "named" not in row["guide"]["points"]:
         return {}
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, required=True, help="folder of the studies and the results")
     parser.add_argument("--budget", default="3m", help="of each task (3m)")
     parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES, help="these tasks")
-    parser.add_argument("--images", nargs="*", type=Path, help="folders of images instead")
+    parser.add_argument("--images", nargs="*", type=Path, help="folders of images instead of the tasks")
     parser.add_argument("--no-oracle", dest="oracle", action="store_false", help="the guide alone")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)

@@ -217,7 +217,7 @@ COST_HEADS = (
 )  # fmt: skip
 # What the probability of a statement covers that leaves some batch sizes open.
 _COVERED = {
-    "equally_good": "for the batch sizes named as good or worse, not settled",
+    "equally_good": "for the batch sizes named as good or worse; not settled",
     "largest_without_loss": "for {batch}; larger ones are not known yet",
 }
 

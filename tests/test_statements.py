@@ -169,7 +169,7 @@ def test_a_probability_is_about_the_batch_sizes_that_are_named_and_the_rest_is_n
     assert (good.batches, largest.batches) == ((16, 64), (64,))
     assert "16, 64 are equally good; 256 is not known yet" in good.text
     certain = dict(describe_batch_answer(found).statements)
-    assert certain[good.text].endswith("% probability for the batch sizes named as good or worse, not settled")
+    assert certain[good.text].endswith("% probability for the batch sizes named as good or worse; not settled")
     assert certain[largest.text].endswith("% probability for 64; larger ones are not known yet")
 
 
@@ -189,7 +189,7 @@ def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named_and_leav
     certain = dict(describe_batch_answer(found).statements)
     for each in (good, largest):
         assert not each.is_settled
-        assert certain[each.text].endswith(", not settled" if each is good else "not known yet")
+        assert certain[each.text].endswith("; not settled" if each is good else "not known yet")
         assert each.missing == "sweep run made.toml --trials 40"  # seeds tune nothing
 
 

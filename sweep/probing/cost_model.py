@@ -99,8 +99,8 @@ class CostModel:
             self._launch_seconds = min(self._launch_seconds, probe.launch_seconds or 0.0)
 
     def set_num_images(self, config: TrialConfig, num_train: int, num_validation: int) -> None:
-        """Tells how many images the data of ``config`` have. Probes of more or fewer of the same images then stand for
-        these: a step takes as long."""
+        """Tells how many images the data of ``config`` have. Probes made with more or fewer of the same images
+        are then used for them too, because a step takes as long."""
         group = derive_shape(config).group
         self._num_images[tuple(group.of(key) for key in _OF_IMAGES)] = num_train, num_validation
         self._lent.clear()
@@ -160,7 +160,7 @@ class CostModel:
 
     def _find_probes(self, group: Shape) -> _Probes:
         """By size, the probes of ``group``, else those lent, else of the group of the same model and images that is
-        most like it. They do not depend on the order in which probes were added."""
+        most like it. The result does not depend on the order in which probes were added."""
         if probes := self._groups.get(group) or self._lend(group):
             return probes
         related = [other for other in self._groups if all(other.of(key) == group.of(key) for key in _APART)]
@@ -169,7 +169,8 @@ class CostModel:
         return self._groups[nearest] if nearest else {}
 
     def _lend(self, group: Shape) -> _Probes:
-        """Probes of ``group`` with more or fewer images, the nearest number first; none if its number is not known."""
+        """By size, probes of more or fewer of the images of ``group``, with its numbers of images; the nearest number
+        counts. Empty where the numbers of ``group`` are not known."""
         counts = self._num_images.get(tuple(group.of(key) for key in _OF_IMAGES))
         if group in self._lent or counts is None:
             return self._lent.get(group, {})

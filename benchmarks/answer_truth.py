@@ -2,8 +2,7 @@
 product's own code.
 
 ``python -m benchmarks answer_truth``: each study's figures are written when it ends, under ``runs/answer_truth``, so
-that an interrupted measurement continues; they are computed again when the code has changed. Studies whose numbers are
-below that of the first were looked at while the code was written.
+that an interrupted measurement continues; they are computed again when the code has changed.
 """
 
 import argparse
@@ -255,8 +254,7 @@ _ALL = FAMILIES | HARD
 # ---------------------------------------------------------------------- a study on a truth
 
 _TIME_NOISE = 0.02
-# Of the variance of whether an image is misclassified: what all configurations have in common, and each of its own.
-_COMMON, _OWN = 0.5, 0.2
+_COMMON, _OWN = 0.5, 0.2  # of the variance of errors on an image: in all configurations, and in each on its own
 
 
 @dataclass(frozen=True)
@@ -277,7 +275,8 @@ class MadeFrames:
     def data(self) -> DataSummary | None:
         if self.spec is None:
             return None
-        return DataSummary(name="digits", num_train=1000, num_val=self.num_images, num_test=0, digest="made")
+        classes = {str(digit): {"val": self.num_images // 10} for digit in range(10)}  # CHANCE is known from them
+        return DataSummary(name="digits", num_train=1000, num_val=self.num_images, classes=classes, digest="made")
 
     @property
     def specs(self) -> dict[str, StudySpec]:
@@ -321,7 +320,8 @@ class MadeStudy:
 
     def run(self) -> MadeFrames:
         """As the product's loop does it: a search trial, or seeds where these tell more, or the search again."""
-        sampler, end, index = make_sampler(self._spec, []), SearchEnd(self._spec), 0
+        sampler = make_sampler(self._spec, [], chance=None if self._spec.script else CHANCE)
+        end, index = SearchEnd(self._spec), 0
         while True:
             candidates = None
             if index < self._spec.trials and end.is_due(self.records):
@@ -456,12 +456,12 @@ def run_study(
         for model in truth.models
         for batch in BATCHES
     ]
-    searched = [each.measurements["total_seconds"] for each in study.records if each.phase == "search"]
+    searched = sum(each.measurements["total_seconds"] for each in study.records if each.phase == "search")
     largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
     return StudyFigures(
         arm=arm, family=family, number=number, num_trials=num_trials, noise=noise, num_images=num_images,
         seconds=float(sum(each.measurements["total_seconds"] for each in study.records)),
-        is_feasible=_is_feasible(tuned, spec, num_images, spec.confirm.share * sum(searched)),
+        is_feasible=_is_feasible(tuned, spec, num_images, spec.confirm.share * searched),
         is_settled=answer.statements[0].is_settled, largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.batches and _is_without_loss(largest.batches[0], tuned, spec)),
         oracle_regret=max(each.accuracy for each in tuned) - _find_fastest(tuned, spec).accuracy,

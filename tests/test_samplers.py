@@ -413,6 +413,38 @@ def test_the_first_proposals_fill_the_range_and_none_repeats_another(rates: tupl
         assert max(record.measurements["val_accuracy"] for record in records) > 0.87
 
 
+@pytest.mark.parametrize(("chance", "batches", "best_rate", "changes"), [
+    (0.1, [32, 128, 512], 0.05, {}), (0.1, [32, 128, 512], 0.002, {}),  # in the latter nothing learns at the center
+    (None, [32, 128], 0.05, {"script": {"command": "python train.py", "metric": "val_loss:min"}}),
+])  # fmt: skip
+def test_few_trials_begin_each_batch_size_near_the_best_rate(
+    chance: float | None, batches: list[int], best_rate: float, changes: dict[str, Any]
+) -> None:
+    space = {"batch.micro": {"choice": batches}, "optimizer.lr": {"log": [1e-3, 1.0]}}
+    spec = make_spec(space=space, trials=8, **changes)
+    name, sign = spec.quality.column, spec.quality.sign
+
+    def learn(values: dict[str, Any]) -> float:
+        return max(0.8 - 0.9 * abs(np.log10(values["optimizer.lr"] / best_rate)), 0.1)
+
+    for seed in range(4):
+        sampler = make_sampler(spec.model_copy(update={"seed": seed}), [], chance=chance)
+        records = list[TrialRecord]()
+        for index in range(8):
+            values = sampler.propose(index)
+            assert values is not None
+            best = max(records, key=lambda record: learn(record.values), default=None)
+            is_new = values["batch.micro"] not in {record.values["batch.micro"] for record in records}
+            away = np.log10(values["optimizer.lr"] / (best.values["optimizer.lr"] if best else 1e-1**1.5))
+            if is_new and (best is None or learn(best.values) > 0.15):
+                assert abs(away) < 0.5
+            elif is_new:  # the best one has learned nothing
+                assert abs(away) > 0.5
+            measured = ALIKE | {name: 0.5 + sign * (learn(values) - 0.5)}
+            records.append(make_record(spec.config(values), measured, index))
+            sampler.learn(records[-1])
+
+
 def test_while_nothing_learns_the_search_goes_on_filling_the_space() -> None:
     space = {"batch.micro": {"log2": [4, 6]}, "optimizer.lr": {"log": [1e-4, 1e2]}}
     spec = make_spec(space=space, trials=12, objectives=["val_accuracy", "train_seconds"])

@@ -204,9 +204,7 @@ class ValidationImages:
     @property
     def chance(self) -> float | None:
         """The accuracy of always naming the most frequent class; None where the images by class are not known."""
-        classes = self._data.classes.values() if self._data and not self._is_script else ()
-        counts = [splits.get("val", 0) for splits in classes]
-        return max(counts) / sum(counts) if sum(counts) else None
+        return self._data.chance if self._data and not self._is_script else None
 
     @property
     def num_test(self) -> int | None:

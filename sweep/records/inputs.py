@@ -96,6 +96,12 @@ class DataSummary:
             return "not counted"
         return f"{self.num_train:,} training, {self.num_val:,} validation and {self.num_test:,} test images"
 
+    @property
+    def chance(self) -> float | None:
+        """The validation accuracy of always naming the most frequent class; None where the classes are not counted."""
+        counts = [splits.get("val", 0) for splits in self.classes.values()]
+        return max(counts) / sum(counts) if sum(counts) else None
+
     def is_other_than(self, other: Self) -> bool:
         """Whether the two are known to differ in images, labels or splits."""
         return bool(self.digest and other.digest) and self.digest != other.digest

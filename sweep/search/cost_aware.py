@@ -7,6 +7,7 @@ the shape of a configuration: their models have no other features, and are accur
 improvement is divided by the cost, cheap points come first, and expensive ones when enough improvement is expected.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,8 +52,9 @@ _FIRST_FIT = 6
 WINDOW = 300  # trials that the models are fitted on: the cost grows with the cube
 _SLACK = 50
 _LEAST_FIRST = 3  # proposals before the models are used
+_FEW = 8  # trials of a search that cannot spare any for the extremes of the space
 _MOST_GROUPS = 128  # quasi-random points that are looked at for the batch sizes of a space
-_LEARNED = 0.05  # accuracy: what has learned more than that beyond the worst is no failure
+_LEARNED = 0.05  # accuracy: what has learned more than that beyond chance or the worst is no failure
 _BREAKDOWN = 0.3  # below the best angle of the accuracy: that it broke down is all that a worse one tells
 _MANY_MEDIANS = 3.0  # the same of another quality: so many times as far behind the best as the median
 _APART = 0.05  # a tenth of a decade of a rate: points that are closer cannot be told apart
@@ -321,10 +323,16 @@ def find_curve_gains(
 @final
 class CostAwareSampler(Sampler):
     """The first proposals fill the space, later ones follow the models. ``predict`` gives seconds and bytes of
-    configurations whose shapes were probed."""
+    configurations whose shapes were probed, ``chance`` is the accuracy of a model that has learned nothing."""
 
-    def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> None:
-        self._spec, self._encoding = spec, Encoding(spec)
+    def __init__(
+        self,
+        spec: StudySpec,
+        records: Sequence[TrialRecord],
+        predict: PredictCost | None = None,
+        chance: float | None = None,
+    ) -> None:
+        self._spec, self._encoding, self._chance = spec, Encoding(spec), chance
         self._candidates, self._quasi_random = CandidatePoints(spec), SobolPoints(spec.space, spec.seed)
         self._names = {path for path, item in spec.space.items() if any(isinstance(v, str) for v in item.choice or ())}
         self._threads = ThreadpoolController()
@@ -389,8 +397,8 @@ class CostAwareSampler(Sampler):
     # ------------------------------------------------------------------ before the models are used
 
     def _first(self, index: int) -> Point | None:
-        """A point of the batch size and the names that were tried least, far from all others; None once every batch
-        size had its turn, or half of the trials are over, and something has learned more than the rest."""
+        """A point of the batch size and the names that were tried least; None once every batch size had its turn, or
+        half of the trials are over, and something has learned."""
         if index >= self._num_first and (self._has_learned() or index >= 2 * self._num_first):
             return None
         numbers = range(index * _CHOICE, (index + 1) * _CHOICE)
@@ -399,15 +407,43 @@ class CostAwareSampler(Sampler):
             return None
         tried = [self._point(record) for record in self._records]
         turns = self._turns(points, tried)
-        keys = (-self._distances(points, tried), self._prices_of_names(points), turns, self._chances(points) < 0.5)
+        keys = (-self._find_ranks(points, tried), self._prices_of_names(points), turns, self._chances(points) < 0.5)
         order = np.lexsort(keys)  # the last counts first
         return points[int(order[0])]
+
+    def _find_ranks(self, points: Sequence[Point], tried: Sequence[Point]) -> Floats:
+        """Larger is better, shape ``[n]``. The first trial of all is near the center of the space, whose extremes are
+        seldom good; the others are far from all that was tried. With few trials the first one of a batch size is near
+        the best trial instead, unless that has learned nothing: what is good at one batch size is seldom bad at the
+        next, and the extremes would take most of the trials."""
+        paths = list(self._spec.space)
+        if not tried:
+            return np.asarray(-cdist(self._shares(points, paths), np.full((1, len(paths)), 0.5))[:, 0])
+        far, name = self._distances(points, tried), self._spec.quality.column
+        known = [each for each in self._records if name in each.measurements]
+        # where chance is not known, nothing tells whether the first trial learned
+        has_learned = (len(known) == 1 and self._chance is None) or self._has_learned()
+        if not known or self._spec.trials > _FEW or not has_learned:
+            return far
+        best = max(known, key=lambda each: self._spec.quality.sign * float(each.measurements[name]))
+        paths = [path for path in paths if path not in _BATCH]
+        near = -cdist(self._shares(points, paths), self._shares([self._point(best)], paths))[:, 0]
+        groups = set(self._encoding.group(tried))
+        return np.where([group in groups for group in self._encoding.group(points)], far, near)
+
+    def _shares(self, points: Sequence[Point], paths: Sequence[str]) -> Floats:
+        """The positions in the ranges of ``paths``, shape ``[n, len(paths)]``."""
+        space = self._spec.space
+        shares = [[space[path].share(point[path]) for path in paths] for point in points]
+        return np.array(shares, dtype=np.float64).reshape(len(points), len(paths))
 
     def _has_learned(self) -> bool:
         name, quality = self._spec.quality.column, self._spec.quality
         values = [float(each.measurements[name]) for each in self._records if name in each.measurements]
         least = quality.resize(_LEARNED, self._spec.tolerance or 0.0)
-        return not values or max(values) > min(values) + least
+        if not values:
+            return True
+        return max(values) > min([*values, math.inf if self._chance is None else self._chance]) + least
 
     def _turns(self, points: Sequence[Point], tried: Sequence[Point]) -> Numbers:
         """How often the batch size of each point was tried, and the names that it chooses, shape ``[n]``: the models
@@ -429,11 +465,9 @@ class CostAwareSampler(Sampler):
         return np.array([median(prices[name]) for name in names])
 
     def _distances(self, points: Sequence[Point], tried: Sequence[Point]) -> Floats:
-        """The distance of each point from the closest one that was tried, shape ``[n]``; without any, from the center
-        of the space, whose extremes are seldom good."""
+        """The distance of each point from the closest one that was tried, shape ``[n]``; infinite without any."""
         if not tried:
-            away = [[item.share(point[path]) - 0.5 for path, item in self._spec.space.items()] for point in points]
-            return np.asarray(-np.linalg.norm(np.array(away), axis=1))
+            return np.full(len(points), np.inf)
         return np.asarray(cdist(self._encoding.accuracy(points), self._encoding.accuracy(tried)).min(axis=1))
 
     # ------------------------------------------------------------------ by the models

@@ -85,9 +85,14 @@ class _OptunaSampler(Sampler):
             self._add(record)
 
 
-def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> Sampler:
+def make_sampler(
+    spec: StudySpec,
+    records: Sequence[TrialRecord],
+    predict: PredictCost | None = None,
+    chance: float | None = None,
+) -> Sampler:
     """The sampler that the study names, which learns from the ended search trials in ``records``; a cost-aware one also
-    uses predictions from probes (``predict``)."""
+    uses predictions from probes (``predict``) and the accuracy of a model that has learned nothing (``chance``)."""
     generation_size = min(50, max(8, spec.trials // 5))
     match spec.sampler:
         case "tpe":
@@ -107,4 +112,4 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
             if points is not None:
                 return PointSampler(lambda index: points[index] if index < len(points) else None)
             return PointSampler(lambda index: pick_grid_point(spec.space, index) if index < size else None)
-    return CostAwareSampler(spec, records, predict)
+    return CostAwareSampler(spec, records, predict, chance)

@@ -448,7 +448,11 @@ class Session:
             resumed_by=options.resumed_by,
             make_sampler=make_sampler
             if isinstance(forecaster.cost_model, ScriptCosts)  # whose trials the sampler learns from itself
-            else partial(make_sampler, predict=forecaster.cost_model.predict_metric),
+            else partial(
+                make_sampler,
+                predict=forecaster.cost_model.predict_metric,
+                chance=self.data.chance if self.data else None,
+            ),
         )
 
     def _find_reusable(self, key: str, required: frozenset[str]) -> ReusableTrial | None:

@@ -323,7 +323,8 @@ def find_curve_gains(
 @final
 class CostAwareSampler(Sampler):
     """The first proposals fill the space, later ones follow the models. ``predict`` gives seconds and bytes of
-    configurations whose shapes were probed, ``chance`` is the accuracy of a model that has learned nothing."""
+    configurations whose shapes were probed, ``chance`` is the accuracy of a model that has learned nothing: it counts
+    in a short search."""
 
     def __init__(
         self,
@@ -332,7 +333,10 @@ class CostAwareSampler(Sampler):
         predict: PredictCost | None = None,
         chance: float | None = None,
     ) -> None:
-        self._spec, self._encoding, self._chance = spec, Encoding(spec), chance
+        self._spec, self._encoding = spec, Encoding(spec)
+        self._is_short = spec.trials <= _FEW
+        # a longer search fills the space until one trial is better than the others, which its models require
+        self._chance = chance if self._is_short else None
         self._candidates, self._quasi_random = CandidatePoints(spec), SobolPoints(spec.space, spec.seed)
         self._names = {path for path, item in spec.space.items() if any(isinstance(v, str) for v in item.choice or ())}
         self._threads = ThreadpoolController()
@@ -423,7 +427,7 @@ class CostAwareSampler(Sampler):
         known = [each for each in self._records if name in each.measurements]
         # where chance is not known, nothing tells whether the first trial learned
         has_learned = (len(known) == 1 and self._chance is None) or self._has_learned()
-        if not known or self._spec.trials > _FEW or not has_learned:
+        if not known or not self._is_short or not has_learned:
             return far
         best = max(known, key=lambda each: self._spec.quality.sign * float(each.measurements[name]))
         paths = [path for path in paths if path not in _BATCH]

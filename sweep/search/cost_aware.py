@@ -425,9 +425,11 @@ class CostAwareSampler(Sampler):
             return np.asarray(-cdist(self._shares(points, paths), np.full((1, len(paths)), 0.5))[:, 0])
         far, name = self._distances(points, tried), self._spec.quality.column
         known = [each for each in self._records if name in each.measurements]
-        # where chance is not known, nothing tells whether the first trial learned
-        has_learned = (len(known) == 1 and self._chance is None) or self._has_learned()
-        if not known or not self._is_short or not has_learned:
+        if not known or not self._is_short:
+            return far
+        # where chance is not known, nothing tells whether a single trial learned
+        is_single = len(known) == 1 and self._chance is None
+        if not is_single and not self._has_learned():
             return far
         best = max(known, key=lambda each: self._spec.quality.sign * float(each.measurements[name]))
         paths = [path for path in paths if path not in _BATCH]

@@ -54,7 +54,7 @@ _SLACK = 50
 _LEAST_FIRST = 3  # proposals before the models are used
 _FEW = 8  # trials of a search that cannot spare any for the extremes of the space
 _MOST_GROUPS = 128  # quasi-random points that are looked at for the batch sizes of a space
-_LEARNED = 0.05  # accuracy: what has learned more than that beyond chance or the worst is no failure
+_LEARNED = 0.05  # accuracy: what has learned more than that beyond the lower of chance and the worst is no failure
 _BREAKDOWN = 0.3  # below the best angle of the accuracy: that it broke down is all that a worse one tells
 _MANY_MEDIANS = 3.0  # the same of another quality: so many times as far behind the best as the median
 _APART = 0.05  # a tenth of a decade of a rate: points that are closer cannot be told apart
@@ -323,8 +323,8 @@ def find_curve_gains(
 @final
 class CostAwareSampler(Sampler):
     """The first proposals fill the space, later ones follow the models. ``predict`` gives seconds and bytes of
-    configurations whose shapes were probed, ``chance`` is the accuracy of a model that has learned nothing: it counts
-    in a short search."""
+    configurations whose shapes were probed, ``chance`` is the accuracy of a model that has learned nothing, used in a
+    search of at most ``_FEW`` trials."""
 
     def __init__(
         self,
@@ -335,7 +335,7 @@ class CostAwareSampler(Sampler):
     ) -> None:
         self._spec, self._encoding = spec, Encoding(spec)
         self._is_short = spec.trials <= _FEW
-        # a longer search fills the space until one trial is better than the others, which its models require
+        # with chance known, longer searches began to follow their models earlier, and lost more
         self._chance = chance if self._is_short else None
         self._candidates, self._quasi_random = CandidatePoints(spec), SobolPoints(spec.space, spec.seed)
         self._names = {path for path, item in spec.space.items() if any(isinstance(v, str) for v in item.choice or ())}
@@ -401,8 +401,8 @@ class CostAwareSampler(Sampler):
     # ------------------------------------------------------------------ before the models are used
 
     def _first(self, index: int) -> Point | None:
-        """A point of the batch size and the names that were tried least; None once every batch size had its turn, or
-        half of the trials are over, and something has learned."""
+        """A point of the batch size and the names that were tried least. None after ``_num_first`` proposals if
+        something has learned, after twice as many in any case, and where no new point is left."""
         if index >= self._num_first and (self._has_learned() or index >= 2 * self._num_first):
             return None
         numbers = range(index * _CHOICE, (index + 1) * _CHOICE)
@@ -417,9 +417,9 @@ class CostAwareSampler(Sampler):
 
     def _find_ranks(self, points: Sequence[Point], tried: Sequence[Point]) -> Floats:
         """Larger is better, shape ``[n]``. The first trial of all is near the center of the space, whose extremes are
-        seldom good; the others are far from all that was tried. With few trials the first one of a batch size is near
-        the best trial instead, unless that has learned nothing: what is good at one batch size is seldom bad at the
-        next, and the extremes would take most of the trials."""
+        seldom good; the others are far from all that was tried. In a short search the first trial of a batch size is
+        near the best trial in all other keys, unless that one has learned nothing: what is good at one batch size is
+        seldom bad at the next, and the extremes would take most of the trials."""
         paths = list(self._spec.space)
         if not tried:
             return np.asarray(-cdist(self._shares(points, paths), np.full((1, len(paths)), 0.5))[:, 0])
@@ -427,15 +427,16 @@ class CostAwareSampler(Sampler):
         known = [each for each in self._records if name in each.measurements]
         if not known or not self._is_short:
             return far
-        # where chance is not known, nothing tells whether a single trial learned
+        # without chance, a single trial counts as having learned: nothing tells otherwise
         is_single = len(known) == 1 and self._chance is None
         if not is_single and not self._has_learned():
             return far
         best = max(known, key=lambda each: self._spec.quality.sign * float(each.measurements[name]))
         paths = [path for path in paths if path not in _BATCH]
-        near = -cdist(self._shares(points, paths), self._shares([self._point(best)], paths))[:, 0]
+        away = cdist(self._shares(points, paths), self._shares([self._point(best)], paths))[:, 0]
         groups = set(self._encoding.group(tried))
-        return np.where([group in groups for group in self._encoding.group(points)], far, near)
+        is_old = [group in groups for group in self._encoding.group(points)]
+        return np.where(is_old, far, far.max() + away.max() - away)  # a new batch size comes first
 
     def _shares(self, points: Sequence[Point], paths: Sequence[str]) -> Floats:
         """The positions in the ranges of ``paths``, shape ``[n, len(paths)]``."""

@@ -45,9 +45,11 @@ def claims_summary() -> str:
     counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in _ORDER if verdicts[verdict])
     studies = list({row["study"]: row for row in result["claims"]}.values())
     untested = [row for row in result["claims"] if row["verdict"] in _ORDER[-2:]]
+    num_removed = result["num_tested"] - (len(result["claims"]) - len(untested))
+    removed = f", {num_removed} of them removed from the list since" if num_removed else ""
     lines = [
         f"Of {len(result['claims'])} claims: {counted}. The p values are corrected for the {result['num_tested']} "
-        "tested claims together (Holm 1979).",
+        f"claims that were tested together{removed} (Holm 1979).",
         _describe_cuts(studies, untested)
         + _count_trainings(studies)
         + f" ({result['environment']['device']}, one thread for each, {result['date']}).",

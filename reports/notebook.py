@@ -103,7 +103,10 @@ def render_answer(answer: Answer) -> str:
     facts = (
         (
             (fact.statement, f"{fact.detail}; n = {fact.n}" if fact.detail else ""),
-            (format_effect(fact.unit, fact.value), f"not enough data; run: {fact.missing}" if fact.missing else ""),
+            (
+                format_effect(fact.unit, fact.value),
+                f"not enough data; next step: {fact.missing}" if fact.missing else "",
+            ),
         )
         for fact in answer.facts.values()
     )
@@ -115,7 +118,9 @@ def _use_row(item: Recommendation, metrics: list[str], quality: Quality) -> tupl
     title = (name_use(item.use, quality), explain_use(item.use, quality))
     if item.number is None:
         lack = (
-            f"not enough data; run: {item.missing}" if item.missing else "no configuration that was tried is eligible"
+            f"not enough data; next step: {item.missing}"
+            if item.missing
+            else "no configuration that was tried is eligible"
         )
         return title, (lack, ""), *((("", ""),) * (len(metrics) + 1))
     settings = ", ".join(describe_use_setting(item, key) for key in item.settings if key != "batch.global")

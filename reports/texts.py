@@ -167,15 +167,16 @@ def _describe_sure(item: Recommendation | Statement) -> str:
 
 def _describe_confidence(item: Recommendation, quality: Quality) -> str:
     sure = (
-        f"The probability that nothing tried is better by more than the tolerance is {_describe_sure(item)}; the "
-        f"probability of being on the Pareto front is {format_probability(item.on_front)}."
+        "The probability that it is eligible and that no configuration, tried or not, is better by more than the "
+        f"tolerance is {_describe_sure(item)}; the probability of being on the Pareto front is "
+        f"{format_probability(item.on_front)}."
     )
     if item.regret_metric not in item.values or not math.isfinite(item.regret):
         return sure
     unit = find_metric(item.regret_metric, quality).unit
     lost = format_value("fraction difference" if unit == "fraction" else unit, item.regret)
     lost = quality.format_size(item.regret) if unit == "number" else lost
-    return f"{sure} Expected regret (how much the truly best configuration is better, on average): {lost}."
+    return f"{sure} Expected regret where it is eligible (how much the truly best one is better, on average): {lost}."
 
 
 def _compare_next(following: NextBest, quality: Quality) -> str:

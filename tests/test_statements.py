@@ -463,7 +463,9 @@ def test_the_curve_names_what_was_tuned_too_little() -> None:
     at_edge = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
     assert [point.batch for point in at_edge.curve] == [16, 64, 256]
     remarks = [remark for point in at_edge.curve for remark in point.remarks if "learning rate" in remark]
-    upper = "its learning rate is at the upper edge of the searched range: widen it upward (optimizer.lr in the study)"
+    upper = (
+        "its best learning rate is at the upper edge of the searched range: widen it upward (optimizer.lr in the study)"
+    )
     assert remarks == [upper] * 3
     few = answer_of(make_study(CURVE, rates=(0.01,)))
     assert few.curve[0].remarks[0] == "too few configurations to count as tuned: only one configuration was tried"
@@ -474,6 +476,30 @@ def test_the_curve_names_what_was_tuned_too_little() -> None:
     assert [point.p_without_loss > 0.95 for point in middle.curve] == [True, True, False]
     assert middle.curve[1].accuracy.low < 0.949 < middle.curve[1].accuracy.high
     assert middle.curve[2].seconds.median == pytest.approx(10.0, rel=0.03)
+
+
+def test_a_learning_rate_at_an_edge_is_named_only_where_no_other_one_is_better() -> None:
+    study = make_study({16: (0.95, 100.0), 64: (0.95, 30.0)}, rates=(0.01, 0.03, 0.003))  # the second one has seeds
+    rows = study.trials
+    is_better = (rows["global_batch_size"] == 16) & (rows["config.optimizer.lr"] == 0.01)
+    curve = answer_of(
+        replace(study, trials=rows.assign(val_accuracy=rows["val_accuracy"].mask(is_better, 0.953)))
+    ).curve
+    assert [point.learning_rate for point in curve] == [0.03, 0.03]
+    assert ["edge" in " ".join(point.remarks) for point in curve] == [False, True]
+
+
+@pytest.mark.parametrize("best", [0.95, 0.99])
+def test_what_was_not_tried_is_no_more_accurate_than_possible(best: float) -> None:
+    study = make_study({16: (best, 100.0), 64: (best - 0.001, 30.0)}, num_seeds=3, rates=(0.01,), sizes=(1024,))
+    answer = recommend(study)
+    item = answer.uses["accuracy"]
+    assert 0 < item.regret <= 1 - item.values["val_accuracy"].low
+    assert answer.batch_size is not None
+    (model,) = answer.batch_size.models
+    # the target is half a point below what the batch sizes of the curve reach, rounded down
+    least = min(point.accuracy.median for point in answer.batch_size.curve)
+    assert 0.005 <= least - model.target_accuracy < 0.006
 
 
 # --- about the whole space

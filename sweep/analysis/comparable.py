@@ -41,6 +41,7 @@ from sweep.config.metrics import IMAGES, METRICS, Quality, find_metric, format_c
 from sweep.config.study import FEWEST_SEEDS, AnswerRules, Confirm, StudySpec
 from sweep.records.frames import Frames
 from sweep.records.inputs import DataSummary
+from sweep.records.messages import NOT_COUNTED
 from sweep.records.quality import BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED, name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
@@ -173,15 +174,34 @@ class ComparableTrials:
         """Search trials that the study asked for; at least 10 where that is not on record."""
         return self.spec.trials if self.spec else max(10, len(self.trials))
 
+    @cached_property
+    def goes_on(self) -> bool:
+        """Whether the study is not at its end, so that its own command trains more: a trial has no result, or the
+        search has fewer trials than planned because of its ``search_timeout``, or without one confirming trial."""
+        spec, trials = self.spec, self.frames.trials
+        if spec is None or self.commands.is_foreign:
+            return False
+        outcomes, phases = read_text(trials, "outcome"), read_text(trials, "phase")
+        num_searched = int(((phases == "search") & ~np.isin(outcomes, ["", *NOT_COUNTED])).sum())
+        has_points = (points := spec.list_points()) is None or self._num_tried < len(points)
+        is_early = spec.search_timeout is not None or (bool(spec.confirm.most_trials) and "confirm" not in phases)
+        return "" in outcomes or (is_early and has_points and num_searched < spec.trials)
+
+    @property
+    def _num_tried(self) -> int:
+        return int(configuration_groups(self.frames.trials).max(initial=-1)) + 1
+
     @property
     def command_for_more(self) -> str:
-        """The command that runs twice the planned trials, of a wider space where this one has no further point."""
-        num_tried = int(configuration_groups(self.frames.trials).max(initial=-1)) + 1
-        return self.commands.run_more(2 * self.planned_trials, num_tried)
+        """The command that goes on, or runs twice the planned trials, of a wider space where this one has no further
+        point."""
+        return self.commands.run() if self.goes_on else self.commands.run_more(2 * self.planned_trials, self._num_tried)
 
     @cached_property
     def command_for_more_seeds(self) -> str:
-        """The command that trains more fresh seeds. All that began count, those on another device too."""
+        """The command that goes on, or trains more fresh seeds. All that began count, those on another device too."""
+        if self.goes_on:
+            return self.commands.run()
         confirm = self.spec.confirm if self.spec else Confirm()
         trials = self.frames.trials
         num_begun = np.bincount(configuration_groups(trials[find_fresh(trials, configuration_groups(trials))]))

@@ -256,11 +256,11 @@ def draw_response(
 
     def draw_unknown(name: str, batches: Sequence[int]) -> dict[tuple[str, int], Values]:
         # half of the variance is the model's, the rest of each batch size
-        is_log, best = records.quality.scale == "log", np.nanmax(estimates, keepdims=True)
+        scale, is_log, best = records.scale, records.quality.scale == "log", np.nanmax(estimates, keepdims=True)
         drawn = generator.standard_normal((1 + len(batches), len(draws))) / np.sqrt(2.0)
-        drawn *= records.resize(_UNKNOWN, on_scale=True)
-        unknown = drawn[:1] + drawn[1:]
-        values = records.scale.backward(records.scale.forward(best) + unknown) if is_log else best + unknown
+        unknown = records.resize(_UNKNOWN, on_scale=True) * (drawn[:1] + drawn[1:])
+        # by way of the scale, which holds no accuracy above 100 %
+        values = scale.backward(scale.forward(best) + unknown if is_log else scale.forward(best + unknown))
         return {(name, batch): own for batch, own in zip(batches, values, strict=True)}
 
     for name in dict.fromkeys(models.tolist()):

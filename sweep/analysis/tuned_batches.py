@@ -186,12 +186,14 @@ def _describe(values: Sequence[Values]) -> list[Interval]:
 @dataclass(frozen=True, kw_only=True)
 class BatchDraws:
     """Plausible true values of one model's tuned batches: ``batches`` in ascending order, shape ``[b]``; ``tuned``
-    accuracies, shape ``[draws, b]``; ``places`` of the candidates that stand for them, shape ``[b]``."""
+    accuracies, shape ``[draws, b]``; ``places`` of the candidates that stand for them, and ``best`` of those with the
+    best estimate, both of shape ``[b]``."""
 
     model: str
     batches: Numbers
     tuned: Values
     places: Numbers
+    best: Numbers
 
     def find_within(self, loss: float) -> Mask:
         """At which batches tuned training loses at most ``loss`` against the best one; shape ``[draws, b]``."""
@@ -204,7 +206,11 @@ def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
     is_of_model = read_text(frame, "config.model.name")[candidates.rows] == model
     sizes = read_numbers(frame, "global_batch_size")[candidates.rows]
     usable = is_of_model & np.isfinite(sizes) & np.isfinite(drawn).all(axis=0)
-    groups, untried = _group_by_batch(sizes, usable), candidates.untried
+    groups, untried, estimates = (
+        _group_by_batch(sizes, usable),
+        candidates.untried,
+        candidates.values(candidates.quality),
+    )
     of_untried = {
         int(batch): untried.accuracies[:, place]
         for place, (name, batch) in enumerate(zip(untried.models, untried.batches, strict=True))
@@ -216,6 +222,7 @@ def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
         batches=np.array(list(groups), dtype=np.int64),
         tuned=np.stack(tuned, axis=1) if tuned else np.empty((len(drawn), 0)),
         places=np.array([_choose_representative(candidates, rows) for rows in groups.values()], dtype=np.int64),
+        best=np.array([rows[np.argmax(estimates[rows])] for rows in groups.values()], dtype=np.int64),
     )
 
 
@@ -249,7 +256,8 @@ def _find_target(candidates: Candidates, draws: BatchDraws) -> float:
     if candidates.records.until_target:
         return float(np.min(draws.tuned, initial=np.inf))
     step = 0.001 if candidates.records.quality.unit == "fraction" else candidates.tolerance / 5
-    return find_common_target(np.median(draws.tuned, axis=0), candidates.tolerance, step)
+    reached = np.median(candidates.values(candidates.quality, candidates.draws)[:, draws.places], axis=0)
+    return find_common_target(reached, candidates.tolerance, step)
 
 
 def _choose_representative(candidates: Candidates, of_batch: Numbers) -> int:
@@ -272,7 +280,8 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
     num_samples = costs.num_samples.median
     pace = (num_samples / seconds.median, num_samples / seconds.high, num_samples / seconds.low)
     within = draws.find_within(candidates.tolerance)[:, index]
-    remarks = [*_list_remarks(candidates, candidate, num_configurations, num_learned), *filter(None, [costs.remark])]
+    remarks = _list_remarks(candidates, candidate, num_configurations, num_learned)
+    remarks += filter(None, [_describe_edge(candidates, int(draws.best[index])), costs.remark])
     own = done.iloc[candidates.basis_of(candidate)]
     tokens = read_numbers(own, "tokens_per_second") / read_numbers(own, "images_per_second")
     return TunedBatch(
@@ -315,7 +324,6 @@ def _count_configurations(candidates: Candidates, model: str, batch: int) -> tup
 
 def _list_remarks(candidates: Candidates, candidate: int, num_configurations: int, num_learned: int) -> list[str]:
     remarks = []
-    rate = float(read_numbers(candidates.records.frame, f"config.{RATE}")[candidates.rows[candidate]])
     if num_configurations < FEWEST_CONFIGURATIONS:
         few = "one configuration was" if num_configurations == 1 else f"{num_configurations} configurations were"
         remarks.append(f"too few configurations to count as tuned: only {few} tried")
@@ -326,18 +334,22 @@ def _list_remarks(candidates: Candidates, candidate: int, num_configurations: in
         )
     if candidates.is_time_doubtful(candidate):
         remarks.append("its training time is doubtful: no trial of equal cost has a reliable one")
-    spec = candidates.records.spec
-    parameter = spec.space.get(RATE) if spec else None
-    if parameter is not None and np.isfinite(rate):
-        values = [cast(float, value) for value in parameter.grid_values or ()]
-        at_low = rate <= min(values) if values else parameter.share(rate) <= _EDGE
-        at_high = rate >= max(values) if values else parameter.share(rate) >= 1 - _EDGE
-        if at_low != at_high:
-            side, way = ("lower", "downward") if at_low else ("upper", "upward")
-            remarks.append(
-                f"its learning rate is at the {side} edge of the searched range: widen it {way} ({RATE} in the study)"
-            )
     return remarks
+
+
+def _describe_edge(candidates: Candidates, best: int) -> str:
+    """That the learning rate of the candidate ``best`` is at an edge of the searched range; "" where it is not."""
+    rate = float(read_numbers(candidates.records.frame, f"config.{RATE}")[candidates.rows[best]])
+    parameter = candidates.records.spec.space.get(RATE) if candidates.records.spec else None
+    if parameter is None or not np.isfinite(rate):
+        return ""
+    values = [cast(float, value) for value in parameter.grid_values or ()]
+    at_low = rate <= min(values) if values else parameter.share(rate) <= _EDGE
+    at_high = rate >= max(values) if values else parameter.share(rate) >= 1 - _EDGE
+    if at_low == at_high:
+        return ""
+    side, way = ("lower", "downward") if at_low else ("upper", "upward")
+    return f"its best learning rate is at the {side} edge of the searched range: widen it {way} ({RATE} in the study)"
 
 
 def find_thin_batches(candidates: Candidates, draws: BatchDraws) -> dict[int, int]:

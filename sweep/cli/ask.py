@@ -235,6 +235,8 @@ def ask(
             path=path, options=options, began=began, takes_defaults=yes, is_dry=dry_run, as_json=as_json
         )  # fmt: skip
         return _ask_script(request, script, given | {"--metric": metric})
+    if metric is not None:
+        raise InputError("--metric: about a script; leave it out, or give --script.")
     images = _put_question(_DATA, data, _find_data, takes_defaults=yes)
     # a model that is fixed by --set decides what follows from the model
     models = (str(changes["model.name"]),) if "model.name" in changes else tuple(model or ())

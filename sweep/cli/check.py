@@ -145,8 +145,8 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Check a study and its records, or this machine. Nothing is trained, except with --script. Images are counted, known
-    pitfalls have their reason and remedy; of trials on record, what held them up and which times are in doubt is
+    """Check a study and its records, or this machine. Nothing is trained, except with --script. Images are counted,
+    known pitfalls have their reason and remedy; of trials on record, what held them up and which times are in doubt is
     listed."""
     use_plugin(plugin)
     changes = parse_sets(sets)

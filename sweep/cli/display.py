@@ -180,7 +180,10 @@ class Display:
             self._running[event.number] = (start, progress, evaluation)
         elif isinstance(event, AttemptEnded):
             self._running.pop(event.number, None)
-            self._line(f"trial {event.number:>4} attempt ended: {event.cause}; it resumes from its last checkpoint")
+            again = (
+                "begins anew, unless its script resumes" if self._spec.script else "resumes from its last checkpoint"
+            )
+            self._line(f"trial {event.number:>4} attempt ended: {event.cause}; it {again}")
         elif isinstance(event, Stopping):
             running = format_count(event.num_trials, "running trial")
             cause = event.cause.replace("_", " ")

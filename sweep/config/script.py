@@ -95,7 +95,10 @@ class ScriptSection(Section):
             raise InputError(f"script.command: there is no program {program!r}; give its path.")
         named = [text for text in self.command if text.endswith(".py")]
         if named and self.file is None:
-            raise InputError(f"script.command: {folder / named[0]} is not there; correct it, or script.folder.")
+            raise InputError(
+                f"script.command: {folder / named[0]} is not there; correct the command, or run it from another folder "
+                "(script.folder in a study file)."
+            )
 
     def fill(self, values: Mapping[str, Scalar], folder: str) -> tuple[tuple[str, ...], dict[str, str]]:
         """The arguments and the environment with ``values``, by dotted key, in their places; ``folder`` is the trial's.

@@ -523,6 +523,8 @@ def test_the_budget_that_a_refusal_names_suffices(ask: Ask, monkeypatch: pytest.
 @pytest.mark.parametrize(("arguments", "reason"), [
     (("--yes", "--data", "digitz"), "Did you mean 'digits'?"),
     (("--yes", "--target", "fast"), "unknown target 'fast'"),
+    (("--yes", "--metric", "val_loss:min"), "--metric: about a script"),
+    (("--yes", "--script", " "), "--script: no command"),
     (("--yes", "--weights", "none.pt", "--model", "resnet8"), "--weights none.pt: no such file"),
     (("--yes", "--batch", "many"), "--batch many: give a whole number"),
     (("--yes", "--devices", "100"), "not what they cost: for that give --set distributed.world_size=100."),

@@ -227,6 +227,8 @@ def ask(
     plugin_path, executor = use_plugin(plugin), read_executor(on)
     given = {"--target": target, "--weights": weights, "--devices": devices, "--batch": batch, "--budget": budget}
     if script is not None:
+        if not script.strip():
+            raise InputError('--script: no command; give the one that trains, such as --script "python train.py".')
         of_images = {**given, "--data": data, "--model": model, "--set": sets, "--plugin": plugin, "--batch": None}
         if useless := [option for option, value in of_images.items() if value and option != "--budget"]:
             raise InputError(f"{', '.join(useless)}: about images; leave it out with --script.")

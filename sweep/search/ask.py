@@ -432,14 +432,14 @@ def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
 
 
 def describe_left_out(
-    size: Size, full: Size, decisions: Decisions, facts: Facts, fixed: Collection[str] = ()
+    size: Size, full: Size, decisions: Decisions, whole: tuple[Decisions, Facts], fixed: Collection[str] = ()
 ) -> list[str]:
-    """What a study of ``size`` with ``decisions`` lacks of the ``full`` one of all images, with these ``facts``, for
+    """What a study of ``size`` with ``decisions`` lacks of the ``full`` one with the ``whole`` decisions and facts, for
     lack of time, apart from the keys ``fixed`` that the user set."""
     kept = pick_batches(decisions, size.num_batches)
-    missing = [batch for batch in decisions.batches if batch not in kept]  # a note names those without enough steps
+    missing = [batch for batch in whole[0].batches if batch not in kept]
     models = decisions.models[0 if size.is_smaller else size.num_models : full.num_models]
-    has_budget, num_train = any(f"budget.{name}" in fixed for name in BUDGETS), facts.num_train
+    has_budget, num_train = any(f"budget.{name}" in fixed for name in BUDGETS), whole[1].num_train
     num_images, num_epochs = num_train - (size.subset or num_train), size.most_epochs - size.epochs
     parts = [
         (bool(models), f"the model{_plural(models)} {', '.join(models)}"),

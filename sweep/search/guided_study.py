@@ -159,7 +159,7 @@ def make_study(task: GuideTask, facts: Facts) -> GuidedStudy:
         draft, part = replace(_draft(task, facts, size), seconds=seconds), describe_part(size, task.answers, facts)
         if part:
             head.append(f"For lack of time it is about {part}.")
-        spec = _build(task, draft)
+        spec, whole = _build(task, draft), decide(task.answers, facts)
         assert session.data is not None
         return GuidedStudy(
             spec=spec,
@@ -168,7 +168,7 @@ def make_study(task: GuideTask, facts: Facts) -> GuidedStudy:
             forecast=forecaster.forecast_other(spec),
             data=session.data,
             notes=draft.decisions.notes,
-            left_out=tuple(describe_left_out(size, full, draft.decisions, facts, task.changes)),
+            left_out=tuple(describe_left_out(size, full, draft.decisions, (whole, facts), task.changes)),
         )
 
 

@@ -105,7 +105,7 @@ def render_answer(answer: Answer) -> str:
             (fact.statement, f"{fact.detail}; n = {fact.n}" if fact.detail else ""),
             (
                 format_effect(fact.unit, fact.value),
-                f"not enough data; next step: {fact.missing}" if fact.missing else "",
+                f"not enough data; to get it: {fact.missing}" if fact.missing else "",
             ),
         )
         for fact in answer.facts.values()
@@ -118,7 +118,7 @@ def _use_row(item: Recommendation, metrics: list[str], quality: Quality) -> tupl
     title = (name_use(item.use, quality), explain_use(item.use, quality))
     if item.number is None:
         lack = (
-            f"not enough data; next step: {item.missing}"
+            f"not enough data; to get it: {item.missing}"
             if item.missing
             else "no configuration that was tried is eligible"
         )

@@ -53,7 +53,7 @@ def test_the_document_and_the_text_beside_it(root: Path, capsys: pytest.CaptureF
     assert "  3 trials with fresh seeds: 10, 11, 12.\n  Compared with all 7" in shown.out
     assert [line for line in lines if " step: " in line] == [f"  next step: {found['next_step']}"]
     assert "\n".join(lines[first:curve]).count("sweep run") == 1  # no statement has a command beside the next step
-    command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
+    command = f"to get it: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
     assert command in shown.out
     assert shown.err == ""
 

@@ -162,7 +162,7 @@ def test_page_and_terminal_name_nothing_with_fewer_than_three_seeds(num_seeds):
     assert command == f"sweep run made.toml{' --set confirm.share=1.0' if num_seeds else ''}"
     assert all(card.trial is None for card in cards)
     assert {card.missing for card in cards if card.title in ("Best accuracy", "Fastest")} == {command}
-    assert f"not enough data; next step: {command}" in "\n".join(describe_recommendations(answer, []))
+    assert f"not enough data; to get it: {command}" in "\n".join(describe_recommendations(answer, []))
     assert (batch.statements[0][1], batch.command) == ("not settled", command)
     html = page_of(frames)
     assert 'class="wide uses"' not in html

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -183,9 +184,14 @@ class ComparableTrials:
             return False
         outcomes, phases = read_text(trials, "outcome"), read_text(trials, "phase")
         num_searched = int(((phases == "search") & ~np.isin(outcomes, ["", *NOT_COUNTED])).sum())
-        has_points = (points := spec.list_points()) is None or self._num_tried < len(points)
         is_early = spec.search_timeout is not None or (bool(spec.confirm.most_trials) and "confirm" not in phases)
-        return "" in outcomes or (is_early and has_points and num_searched < spec.trials)
+        return "" in outcomes or (num_searched < spec.trials and is_early and self._has_points(spec))
+
+    def _has_points(self, spec: StudySpec) -> bool:
+        points = None
+        with suppress(InputError):  # a model of a plug-in that is not here
+            points = spec.list_points()
+        return points is None or self._num_tried < len(points)
 
     @property
     def _num_tried(self) -> int:

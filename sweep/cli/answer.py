@@ -109,7 +109,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
         if fact.detail:
             yield f"    {fact.detail}; n = {fact.n}"
         if fact.missing:
-            yield f"    not enough data; next step: {fact.missing}"
+            yield f"    not enough data; to get it: {fact.missing}"
     settled = [claim for claim in claims if claim.verdict not in UNSETTLED]
     num_untested = sum(claim.verdict in UNTESTED for claim in claims)
     yield ""
@@ -157,7 +157,7 @@ def format_use(item: "Recommendation", quality: Quality = IMAGES) -> Iterator[st
         refused = (
             "no configuration that was tried is eligible, and no command adds one: the limits or the study exclude it"
         )
-        yield f"  not enough data; next step: {item.missing}" if item.missing else f"  {refused}"
+        yield f"  not enough data; to get it: {item.missing}" if item.missing else f"  {refused}"
         return
     settings = [describe_use_setting(item, key) for key in item.settings if key != "batch.global"]
     yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"

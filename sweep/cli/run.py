@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 def run(
     study: StudyFile,
     trials: Annotated[int | None, typer.Option(help="Number of search trials; default: the study's.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Time limit of this run: 90, 90s, 10m, 2h.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="Time limit of this run, without its start and report: 90, 90s, 10m, 2h.")
+    ] = None,
     sets: Sets = None,
     root: Root = RUNS,
     store: Annotated[

@@ -206,11 +206,8 @@ def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
     is_of_model = read_text(frame, "config.model.name")[candidates.rows] == model
     sizes = read_numbers(frame, "global_batch_size")[candidates.rows]
     usable = is_of_model & np.isfinite(sizes) & np.isfinite(drawn).all(axis=0)
-    groups, untried, estimates = (
-        _group_by_batch(sizes, usable),
-        candidates.untried,
-        candidates.values(candidates.quality),
-    )
+    groups, untried = _group_by_batch(sizes, usable), candidates.untried
+    estimates = candidates.values(candidates.quality)
     of_untried = {
         int(batch): untried.accuracies[:, place]
         for place, (name, batch) in enumerate(zip(untried.models, untried.batches, strict=True))

@@ -153,7 +153,7 @@ def test_the_command_for_more_seeds_raises_the_limits_that_are_in_the_way(given:
     assert item.missing == f"sweep run made.toml --set {named}"
 
 
-@pytest.mark.parametrize(("changes", "num_confirmed", "outcome", "goes_on"), [
+@pytest.mark.parametrize(("changes", "num_confirmed", "outcome", "is_unfinished"), [
     ({"trials": 6}, 0, "complete", True),  # interrupted in the search
     ({"trials": 5}, 0, "complete", False),
     ({"trials": 6}, 2, "complete", False),  # the search ended by itself
@@ -162,8 +162,8 @@ def test_the_command_for_more_seeds_raises_the_limits_that_are_in_the_way(given:
     ({"trials": 6, "confirm": {"seeds": 0}}, 0, "complete", False),
     ({"trials": 5}, 2, "", True),  # interrupted in the confirming
 ])  # fmt: skip
-def test_the_next_step_of_a_study_that_is_not_at_its_end_is_to_go_on(
-    changes: dict[str, Any], num_confirmed: int, outcome: str, goes_on: bool
+def test_the_next_step_of_an_unfinished_study_is_its_own_command(
+    changes: dict[str, Any], num_confirmed: int, outcome: str, is_unfinished: bool
 ) -> None:
     seeds = confirm(ACCURATE, 15, [(0.951, 99.0), (0.949, 101.0)][:num_confirmed])
     for row in seeds[1:]:
@@ -171,7 +171,7 @@ def test_the_next_step_of_a_study_that_is_not_at_its_end_is_to_go_on(
     space = {"optimizer.lr": {"log": [0.01, 0.05]}}
     records = select_comparable(study(*seeds, spec=make_spec(space=space, **changes)))
     for command in (records.command_for_more, records.command_for_more_seeds):
-        assert (command == "sweep run made.toml") == goes_on
+        assert (command == "sweep run made.toml") == is_unfinished
 
 
 def test_an_answer_that_is_not_settled_names_what_it_requires() -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 from sweep.analysis.costs import SOURCE_NAMES, WEIGHED, apply_times, read_observed
 from sweep.analysis.gain import find_gain_scale, limit_gains, turn_interval, turn_trials
 from sweep.analysis.posterior import Posterior, ValidationImages, fit_posterior
+from sweep.analysis.shortfalls import count_searched
 from sweep.analysis.statistics import (
     SCALES,
     Grouping,
@@ -42,7 +43,6 @@ from sweep.config.metrics import IMAGES, METRICS, Quality, find_metric, format_c
 from sweep.config.study import FEWEST_SEEDS, AnswerRules, Confirm, StudySpec
 from sweep.records.frames import Frames
 from sweep.records.inputs import DataSummary
-from sweep.records.messages import NOT_COUNTED
 from sweep.records.quality import BATCH_NOT_FOLLOWED, RATE_NOT_FOLLOWED, name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
@@ -176,16 +176,16 @@ class ComparableTrials:
         return self.spec.trials if self.spec else max(10, len(self.trials))
 
     @cached_property
-    def goes_on(self) -> bool:
-        """Whether the study is not at its end, so that its own command trains more: a trial has no result, or the
-        search has fewer trials than planned because of its ``search_timeout``, or without one confirming trial."""
+    def is_unfinished(self) -> bool:
+        """Whether the study's own command trains more: a trial has no result, or the search has fewer trials than
+        planned because of its ``search_timeout``, or without one confirming trial."""
         spec, trials = self.spec, self.frames.trials
         if spec is None or self.commands.is_foreign:
             return False
-        outcomes, phases = read_text(trials, "outcome"), read_text(trials, "phase")
-        num_searched = int(((phases == "search") & ~np.isin(outcomes, ["", *NOT_COUNTED])).sum())
-        is_early = spec.search_timeout is not None or (bool(spec.confirm.most_trials) and "confirm" not in phases)
-        return "" in outcomes or (num_searched < spec.trials and is_early and self._has_points(spec))
+        has_seeds = "confirm" in read_text(trials, "phase")
+        is_early = spec.search_timeout is not None or (bool(spec.confirm.most_trials) and not has_seeds)
+        is_open = count_searched(trials) < spec.trials and is_early and self._has_points(spec)
+        return is_open or "" in read_text(trials, "outcome")
 
     def _has_points(self, spec: StudySpec) -> bool:
         points = None
@@ -199,14 +199,19 @@ class ComparableTrials:
 
     @property
     def command_for_more(self) -> str:
-        """The command that goes on, or runs twice the planned trials, of a wider space where this one has no further
-        point."""
-        return self.commands.run() if self.goes_on else self.commands.run_more(2 * self.planned_trials, self._num_tried)
+        """The command that continues the study, or runs twice the planned trials, of a wider space where this one has
+        no further point."""
+        return (
+            self.commands.run()
+            if self.is_unfinished
+            else self.commands.run_more(2 * self.planned_trials, self._num_tried)
+        )
 
     @cached_property
     def command_for_more_seeds(self) -> str:
-        """The command that goes on, or trains more fresh seeds. All that began count, those on another device too."""
-        if self.goes_on:
+        """The command that continues the study, or trains more fresh seeds. All that began count, those on another
+        device too."""
+        if self.is_unfinished:
             return self.commands.run()
         confirm = self.spec.confirm if self.spec else Confirm()
         trials = self.frames.trials

@@ -98,7 +98,7 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
     num_open = len(_of(trials, "outcome", ""))
     ended = confirming[read_text(confirming, "outcome") != ""]
     searched = _of(_of(trials, "phase", "search"), "outcome", "complete")
-    num_complete, num_counted = len(_of(ended, "outcome", "complete")), _count_searched(trials)
+    num_complete, num_counted = len(_of(ended, "outcome", "complete")), count_searched(trials)
     if not len(searched):
         reason = "no search trial is complete"
     elif not np.isfinite(read_numbers(searched, spec.quality.column)).any():
@@ -120,7 +120,7 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
 
 def explain_search(frames: Frames) -> str:
     """Why the search has fewer trials than were planned, although its best were confirmed; empty where it has all."""
-    spec, num_counted = frames.spec, _count_searched(frames.trials)
+    spec, num_counted = frames.spec, count_searched(frames.trials)
     if spec is None or not len(_of(frames.trials, "phase", "confirm")) or num_counted >= spec.trials:
         return ""
     limit = "when its search_timeout has passed, " if spec.search_timeout else ""
@@ -130,7 +130,8 @@ def explain_search(frames: Frames) -> str:
     )
 
 
-def _count_searched(trials: pd.DataFrame) -> int:
+def count_searched(trials: pd.DataFrame) -> int:
+    """The search trials that have ended and count towards the planned number."""
     outcomes = read_text(_of(trials, "phase", "search"), "outcome").tolist()
     return sum(outcome not in {"", *NOT_COUNTED} for outcome in outcomes)
 

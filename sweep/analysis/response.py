@@ -40,10 +40,8 @@ from sweep.analysis.statistics import (
 )
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
-from sweep.config.study import StudySpec, is_batch_key
+from sweep.config.study import FEWEST_CONFIGURATIONS, StudySpec, is_batch_key
 from sweep.config.trial import Scalar
-
-Floats = npt.NDArray[np.float64]
 
 _MAX_FITTED = 120  # points that the hyperparameters are fitted on: the cost grows with their cube
 _JITTER = 1e-8
@@ -69,6 +67,7 @@ _MOST_POINTS, _FEWEST_OF_BATCH = 1500, 4  # settings that are looked at in all, 
 _FEWEST_AT_ALL = 3  # configurations that tell anything about what was not tried
 _ENOUGH = (6, 12)  # that tell enough of one setting, or of several: twice the coefficients of a square in one or two
 _UNKNOWN = 0.1  # of what nothing is known of: the deviation of its accuracy from the best
+_LOSS_DOUBT = 1.0  # of what a batch size loses by the response to others: the deviation of its logarithm
 _NUM_ROUNDS = 5
 _SOFTNESS = 0.2  # of the reach: how exactly what is below the floor holds the response down to it
 _FAR_BELOW = 3.0  # standard deviations
@@ -102,7 +101,7 @@ class Deviation:
     square of a standard deviation that is fitted. The prior of the standard deviation is lognormal with the median
     ``usual`` (in the unit of ``y``) and the standard deviation ``doubt`` of its logarithm."""
 
-    shape: Floats
+    shape: Values
     usual: float
     doubt: float
 
@@ -118,10 +117,10 @@ class GaussianProcess:
 
     def __init__(
         self,
-        x: Floats,
-        y: Floats,
-        start: Floats | None = None,
-        errors: Floats | None = None,
+        x: Values,
+        y: Values,
+        start: Values | None = None,
+        errors: Values | None = None,
         deviations: Sequence[Deviation] = (),
         usual_signal: float | None = None,
     ) -> None:
@@ -144,11 +143,11 @@ class GaussianProcess:
         """The fitted standard deviation of each of the deviations, in the unit of ``y``."""
         return [float(size) for size in self._scale * np.exp(self.parameters[self._x.shape[1] + 1 :])]
 
-    def covariance(self, x: Floats) -> Floats:
+    def covariance(self, x: Values) -> Values:
         """The prior covariance of the function, without noise, between the rows of ``x``; shape ``[k, k]``."""
         return self._scale**2 * _matern(x, x, self.parameters)[0]
 
-    def predict(self, x: Floats) -> tuple[Floats, Floats]:
+    def predict(self, x: Values) -> tuple[Values, Values]:
         """Mean and standard deviation of the function, without noise, at each row of ``x``; shapes ``[k]``."""
         cross = _matern(x, self._x, self.parameters)[0]
         mean = cross @ self._weights
@@ -162,17 +161,17 @@ class _Data:
     """What is fitted: places ``[n, d]``, targets ``[n]`` of deviation 1, their known variances ``[n]``, the parts of
     their deviations, and the usual deviation of the smooth function."""
 
-    x: Floats
-    y: Floats
-    known: Floats
+    x: Values
+    y: Values
+    known: Values
     parts: Sequence[Deviation]
     usual_signal: float
 
-    def pick(self, rows: npt.NDArray[np.int64]) -> "_Data":
+    def pick(self, rows: Numbers) -> "_Data":
         parts = [Deviation(each.shape[np.ix_(rows, rows)], each.usual, each.doubt) for each in self.parts]
         return replace(self, x=self.x[rows], y=self.y[rows], known=self.known[rows], parts=parts)
 
-    def covariance(self, parameters: Floats, with_slopes: bool = False) -> tuple[Floats, list[Floats]]:
+    def covariance(self, parameters: Values, with_slopes: bool = False) -> tuple[Values, list[Values]]:
         """Of the targets, shape ``[n, n]``, with its slopes along the ``parameters``: the logarithms of the length
         scales, of the signal's deviation and of the parts' deviations."""
         signal, slopes = _matern(self.x, self.x, parameters, with_slopes)
@@ -183,7 +182,7 @@ class _Data:
         return whole, [*slopes, 2.0 * signal, *(2.0 * each for each in added)] if with_slopes else []
 
 
-def _fit(data: _Data) -> Floats:
+def _fit(data: _Data) -> Values:
     from scipy.optimize import minimize  # 0.4 s, which a page without a fit does not need
 
     width = data.x.shape[1]
@@ -194,10 +193,9 @@ def _fit(data: _Data) -> Floats:
     )
     spread = np.array([_LENGTH[1]] * width + [_SIGNAL_DOUBT] + [part.doubt for part in data.parts])
     bounds = [_BOUNDS[0]] * width + [_BOUNDS[1]] + [_BOUNDS[2]] * len(data.parts)
-    limits = np.array(bounds)
     result = minimize(
         _loss,
-        np.clip(center, limits[:, 0], limits[:, 1]),
+        np.clip(center, *np.array(bounds).T),
         args=(data, center, spread),
         jac=True,
         method="L-BFGS-B",
@@ -207,7 +205,7 @@ def _fit(data: _Data) -> Floats:
     return np.asarray(result.x, dtype=np.float64)
 
 
-def _loss(parameters: Floats, data: _Data, center: Floats, spread: Floats) -> tuple[float, Floats]:
+def _loss(parameters: Values, data: _Data, center: Values, spread: Values) -> tuple[float, Values]:
     """Minus the logarithm of the posterior density, and its gradient (equations 5.8 and 5.9)."""
     kernel, slopes = data.covariance(parameters, with_slopes=True)
     factor = cho_factor(kernel, lower=True)
@@ -218,7 +216,7 @@ def _loss(parameters: Floats, data: _Data, center: Floats, spread: Floats) -> tu
     return value, np.array([0.5 * float(np.sum(inner * slope)) for slope in slopes]) + away / spread
 
 
-def _matern(one: Floats, other: Floats, parameters: Floats, with_slopes: bool = False) -> tuple[Floats, list[Floats]]:
+def _matern(one: Values, other: Values, parameters: Values, with_slopes: bool = False) -> tuple[Values, list[Values]]:
     # with its slopes along the logarithms of the length scales; what follows the signal's deviation is not read
     width = one.shape[1]
     scales = np.exp(-parameters[:width])
@@ -235,9 +233,8 @@ def _matern(one: Floats, other: Floats, parameters: Floats, with_slopes: bool = 
 
 @dataclass(frozen=True)
 class Untried:
-    """What tuning would still give, by model and effective batch size (all of shape ``[u]``): ``accuracies`` or other
-    gains, shape ``[draws, u]``, belong to the best settings that were not tried. Where all were tried there is no
-    entry."""
+    """What tuning would still give, by model and effective batch size (both of shape ``[u]``): ``accuracies`` or other
+    gains, shape ``[draws, u]``, of the best settings that were not tried; no entry where all were tried."""
 
     models: Texts
     batches: Numbers
@@ -247,9 +244,8 @@ class Untried:
 def draw_response(
     records: ComparableTrials, rows: Numbers, draws: Values, estimates: Values, generator: np.random.Generator
 ) -> tuple[Values, Values, Untried]:
-    """``draws`` (shape ``[draws, k]``) of the accuracies of the configurations ``rows`` on new images, and their
-    ``estimates`` (shape ``[k]``), replaced by the response of each model where it can be fitted; and what was not
-    tried."""
+    """``draws`` (shape ``[draws, k]``) of the accuracies of the configurations ``rows`` and their ``estimates`` (shape
+    ``[k]``), replaced by the response of each model where it can be fitted; and what was not tried."""
     draws, estimates, spec = draws.copy(), estimates.copy(), records.spec
     models = read_text(records.frame, "config.model.name")[rows]
     found: dict[tuple[str, int], Values] = {}
@@ -275,19 +271,23 @@ def draw_response(
             found |= draw_unknown(str(name), settings.batches)
             continue
         is_top, middle, drawn = response
-        k = int(is_top.sum())
-        if k >= _FEWEST:
+        if (k := int(is_top.sum())) >= _FEWEST:
             draws[:, of_model[is_top]], estimates[of_model[is_top]] = drawn[:, :k], middle[:k]
         of_points, unknown = drawn[:, k:], draw_unknown(str(name), settings.batches)
+        best, factor = drawn[:, :k].max(axis=1), np.exp(_LOSS_DOUBT * generator.standard_normal(len(draws)))
         # without a study the space is what the records have; what was pruned tells as much as what is known to be worse
-        num_known = k + int((~settings.is_diverged).sum())
-        is_enough = spec is None or num_known >= _ENOUGH[min(settings.features.shape[1], 2) - 1]
+        known = np.concatenate([settings.features[is_top], settings.stopped[~settings.is_diverged]])
+        is_enough = spec is None or len(known) >= _ENOUGH[min(known.shape[1], 2) - 1]
         for (_, batch), of_nothing in unknown.items():
             here = settings.point_batches == batch
             values = of_points[:, here].max(axis=1)
-            is_known = is_enough and settings.smallest <= batch <= settings.largest
-            is_known |= bool(settings.is_pruned[here].all())
-            found[str(name), batch] = values if is_known else np.maximum(values, of_nothing)
+            num_here = int(np.isclose(known[:, 0], settings.points[here][0, 0]).sum())
+            is_pruned = bool(settings.is_pruned[here].all())
+            if num_here < FEWEST_CONFIGURATIONS and not is_pruned:
+                values += np.maximum(best - values, 0.0) * (1.0 - factor)
+            if not (is_pruned or (is_enough and settings.smallest <= batch <= settings.largest)):
+                values = np.maximum(values, of_nothing)
+            found[str(name), batch] = values
     swept = spec.space.get("model.name") if spec else None
     for name in map(str, swept.grid_values or () if swept and spec else ()):
         if spec and name not in models:

@@ -20,8 +20,9 @@ from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.candidates import ACCURACY_MARGIN
-from sweep.analysis.response import Floats, GaussianProcess, encode_decades, find_encoder, list_batches
+from sweep.analysis.response import GaussianProcess, encode_decades, find_encoder, list_batches
 from sweep.analysis.statistics import LINEAR, SCALES, Mask, Numbers, Scale, non_dominated
+from sweep.analysis.statistics import Values as Floats
 from sweep.config.metrics import IMAGES, METRICS, Quality, find_metric
 from sweep.config.space import Parameter
 from sweep.config.study import FEWEST_CONFIGURATIONS, TRIAL_SECONDS, StudySpec

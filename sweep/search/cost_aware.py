@@ -511,9 +511,10 @@ class CostAwareSampler(Sampler):
         batches = self._encoding.name_batches(points)
         counts = Counter(self._encoding.name_batches([self._point(record) for record in complete]))
         # one training tells little about the other rates
-        least = {batch: _HOPELESS if counts[batch] > 1 else 0.0 for batch in self._planned}
-        if self._required is not None:  # whatever the models of the search say, unless it hardly fits
-            least = dict.fromkeys(self._required, -1.0)
+        rest = _HOPELESS if self._required is None else 1.0
+        least = {batch: rest if counts[batch] > 1 else 0.0 for batch in self._planned}
+        # what the answer requires, whatever the models of the search say, unless it hardly fits
+        least |= dict.fromkeys(self._required or (), -1.0)
         hopeful = {batch for batch, chance in zip(batches, useful, strict=True) if chance > least.get(batch, 1.0)}
         lacking = {batch: max(FEWEST_CONFIGURATIONS - counts[batch], 0) for batch in self._planned & hopeful}
         is_lacking = np.array([lacking.get(batch, 0) > 0 for batch in batches], dtype=np.bool_)

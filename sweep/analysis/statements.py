@@ -155,8 +155,7 @@ def _state_use(
             needed, missing = "settings that were not tried may be better", candidates.records.command_for_more
         else:
             needed, by_images = _estimate_needed(candidates, [own, int(draws.places[rival])], probability)
-    share, eligible = format_share(candidates.rules.tolerance.time), _describe_eligible(candidates)
-    what = f"the fastest, to within {share}, of the batch sizes {eligible}"
+    what = f"the fastest, to within {_describe_slack(candidates)}, of the batch sizes {_describe_eligible(candidates)}"
     reason = f"it {'is' if is_settled else 'is probably' if probability >= 0.5 else 'may be'} {what}"
     if doubt:
         reason = f"whether it is {what}, is not known, because {doubt}"
@@ -504,6 +503,14 @@ def describe_learning_rate(named: Recommendation) -> str:
         return "" if given is None else f"learning rate {given:.3g}"
     source = "" if f"{used:.3g}" == f"{given:.3g}" else f" scaled from {given:.3g}"
     return f"learning rate {used:.3g}{source}"
+
+
+def _describe_slack(candidates: Candidates) -> str:
+    # how much faster a rival is, and by how much it is inside of the tolerated loss
+    records, share = candidates.records, format_share(candidates.rules.tolerance.time)
+    if records.until_target or candidates.required is not None:
+        return share
+    return f"{share} of the time and {records.quality.format_amount(candidates.tolerance / 2)}"
 
 
 def _describe_eligible(candidates: Candidates) -> str:

@@ -78,8 +78,8 @@ METHOD: tuple[tuple[str, str], ...] = (
         "Probabilities",
         "A probability is the share of 1,000 joint draws in which the statement is right within the study's tolerance. "
         "A configuration with one seed has the same spread, shrunk towards the others. A rival makes a statement wrong "
-        "only where it loses less than half of the tolerance. Probabilities cover the configurations that were tried, "
-        "no others. Search trials share one seed; its common effect is counted as if each trial had its own.",
+        "only where it loses at most half of the tolerance. Probabilities cover the whole space of the study, tried or "
+        "not. Search trials share one seed; its common effect is counted as if each trial had its own.",
     ),
     ("Time and memory", "Trials of equal cost are pooled, unless they scatter too much to have one cost."),
 )

@@ -506,7 +506,7 @@ def describe_learning_rate(named: Recommendation) -> str:
 
 
 def _describe_slack(candidates: Candidates) -> str:
-    # how much faster a rival is, and by how much it is inside of the tolerated loss
+    # a rival makes the choice wrong if it is faster by more than this, and inside of the tolerated loss by this much
     records, share = candidates.records, format_share(candidates.rules.tolerance.time)
     if records.until_target or candidates.required is not None:
         return share

@@ -510,7 +510,7 @@ class CostAwareSampler(Sampler):
             return np.ones(len(points), dtype=np.bool_)
         batches = self._encoding.name_batches(points)
         counts = Counter(self._encoding.name_batches([self._point(record) for record in complete]))
-        # one training tells little about the other rates
+        # one training tells little about the other rates, and the answer has named all others that it lacks
         rest = _HOPELESS if self._required is None else 1.0
         least = {batch: rest if counts[batch] > 1 else 0.0 for batch in self._planned}
         # what the answer requires, whatever the models of the search say, unless it hardly fits
